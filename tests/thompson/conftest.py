@@ -13,6 +13,7 @@ from privbo.protocol.space import Categorical, Int, Real, Space
 PLANE = Space({"x": Real(0.0, 1.0), "y": Real(1e-3, 1e1, log=True)})
 MIXED = Space({"kind": Categorical(("a", "b")), "depth": Int(1, 5), "rate": Real(0.0, 1.0)})
 FINITE = Space({"kind": Categorical(("a", "b")), "depth": Int(1, 5)})
+GRID = Space({"x": Int(0, 40), "y": Int(1, 9, log=True)})
 
 
 def bumps(clients, units):

@@ -7,7 +7,6 @@ import torch
 from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson.evaluations import standardise
 from privbo.algorithms.thompson.exploration import Exploration, Regions
-from privbo.algorithms.thompson.maximise import Search, maximise
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.algorithms.thompson.settings import shared_vectors
 from privbo.protocol.errors import ConfigurationError
@@ -42,25 +41,6 @@ def test_answers_are_the_ridge_weights_of_the_history(values):
             np.testing.assert_allclose(answers[n], expected, atol=1e-9)
 
 
-def test_sampled_answers_spread_around_the_mean(share):
-    # Mean and samples share data: 300 independent clients with equal histories; the mean of 300
-    # draws of standard deviation at most 1 strays by more than 0.35 = 6 standard errors once in 5e8.
-    algorithm = dataclasses.replace(SMALL, share=share)
-    where = setting(n_clients=300)
-    constant = Counting(lambda clients, units: np.zeros(len(clients)))
-    (_, answers), *_ = [play_first(algorithm, where, constant)]
-    assert np.abs(answers.mean(axis=0)).max() < 0.35
-    spread = answers.std(axis=0).mean()
-    assert spread == 0.0 if share == "mean" else 0.6 < spread < 1.1
-
-
-def play_first(algorithm, where, evaluate):
-    server = algorithm.server(where)
-    cohort = algorithm.cohort(where, clients=np.arange(where.n_clients), evaluate=PlainEvaluate(evaluate), seed=5)
-    ask = server.ask()
-    return ask, cohort.respond(ask.broadcast)
-
-
 def test_repeated_points_are_replaced_where_that_is_asked():
     """A draw from few features with a long length scale has its maximum in a corner, again and again."""
     sure = Prior(median=5.0, spread=0.1, low=4.0, high=6.0)
@@ -79,46 +59,11 @@ def test_repeated_points_are_replaced_where_that_is_asked():
     assert ((units > 0) & (units < 1)).all(axis=2).mean() > 0.2
 
 
-def test_a_uniform_point_that_is_known_is_replaced_by_another():
-    """The replacement has draws of its own: of ten points it is the same one again by chance only."""
-
-    def third(repeats):
-        algorithm = dataclasses.replace(SMALL, federated_step="uniform", repeats=repeats, exploration=SHARED_ONLY)
-        _, cohort = play(algorithm, setting(FINITE, n_clients=200, rounds=1))
-        return cohort.history().units
-
-    plain, replaced = third("query"), third("replace")
-    again = (plain[:, :2] == plain[:, 2:]).all(axis=2).any(axis=1)
-    assert again.sum() > 20
-    np.testing.assert_array_equal(plain[~again], replaced[~again])
-    same = (plain[again, 2] == replaced[again, 2]).all(axis=1)
-    assert same.mean() < 0.4  # expected 0.1; among 20 or more, 8 or more happen once in 1e3, and the seed is fixed
-
-
-def test_initial_points_lie_in_the_own_region():
-    algorithm = dataclasses.replace(SMALL, n_regions=4, n_init=5)
-    _, cohort = play(algorithm, setting(n_clients=9))
-    history = cohort.history()
-    first = history.units[:, history.rounds < 0]
-    assert first.shape == (9, 5, 2)
-    found = Regions.of(4, PLANE).index(first)
-    np.testing.assert_array_equal(found, np.repeat(np.arange(9)[:, None] % 4, 5, axis=1))
-
-
 def test_one_evaluation_per_client_and_round():
     counting = Counting()
     _, cohort = play(dataclasses.replace(SMALL, n_init=3), setting(rounds=4), counting)
     assert len(counting.calls) == 3 + 4
     assert cohort.history().rounds.tolist() == [-1, -1, -1, 1, 2, 3, 4]
-
-
-def test_answering_again_costs_no_evaluation(share):
-    counting, algorithm = Counting(), dataclasses.replace(SMALL, share=share)
-    trace, cohort = play(algorithm, setting(), counting)
-    count = len(counting.calls)
-    for ask, answers in trace:
-        np.testing.assert_array_equal(cohort.respond(ask.broadcast), answers)
-    assert len(counting.calls) == count
 
 
 @pytest.mark.parametrize("at", range(4))
@@ -159,11 +104,6 @@ def test_a_snapshot_of_other_clients_is_refused():
         other.restore(cohort.snapshot())
 
 
-def test_other_seeds_give_other_clients():
-    a, b = (play(SMALL, setting(), seed=seed)[1].history() for seed in (5, 6))
-    assert not np.isclose(a.units, b.units).all(axis=(1, 2)).any()
-
-
 def _broken(client, from_call):
     """An objective that fails for one client from its ``from_call``-th evaluation on."""
     calls = [0]
@@ -186,22 +126,6 @@ def test_a_failed_evaluation_is_an_absence_and_the_run_goes_on():
     assert np.isfinite(cohort.history().values[2]).sum() == 3
     healthy, _ = play(SMALL, setting())
     _same([(a, np.delete(v, 2, axis=0)) for a, v in trace[:2]], [(a, np.delete(v, 2, axis=0)) for a, v in healthy[:2]])
-
-
-def test_a_failure_adds_nothing_to_what_the_client_knows():
-    once = [False]
-
-    def fails_once(clients, units):
-        values = bumps(clients, units)
-        if not once[0] and not np.array_equal(units, first):
-            values[2], once[0] = np.nan, True
-        return values
-
-    first = None
-    trace, cohort = play(dataclasses.replace(SMALL, n_init=2), setting(), fails_once)
-    history = cohort.history()
-    assert np.isnan(history.values[2]).sum() == 1
-    assert np.isfinite(trace[-2][1][2]).all()
 
 
 def test_clients_without_any_data_stay_absent():
@@ -246,12 +170,6 @@ def test_everyone_queries_the_maximiser_of_the_shared_vectors():
         assert height(queried[:1])[0] >= height(grid).max() - 1e-3 * np.abs(height(grid)).max()
 
 
-def test_after_the_switch_broadcasts_carry_nothing():
-    trace, _ = play(dataclasses.replace(SMALL, local_after=2), setting(rounds=4))
-    assert ["vectors" in ask.broadcast.arrays for ask, _ in trace] == [False, True, True, False, False]
-    assert [answers.shape[1] for _, answers in trace] == [12, 12, 0, 0, 0]
-
-
 def test_a_late_client_first_explores_its_region():
     trace, _ = play(SMALL, setting())
     late = SMALL.cohort(setting(), clients=np.array([3]), evaluate=PlainEvaluate(bumps), seed=5)
@@ -287,25 +205,3 @@ def test_standardise_ignores_what_is_missing():
     np.testing.assert_allclose(found, [[-1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0]], atol=1e-12)
     np.testing.assert_allclose(scale, [1, 1, 1, 1])
     np.testing.assert_allclose(standardise(10 * values[:1], np.isfinite(values[:1]))[1], [10])
-
-
-def test_shared_search_is_as_good_as_a_dense_grid():
-    # The search for the shared vectors' maximum at the paper's nearly white features.
-    algorithm, where = Variant.paper(), setting(n_clients=8)
-    features = algorithm.draw_features(where)
-    generator = np.random.default_rng(0)
-    vectors = torch.as_tensor(generator.normal(size=(100, 6)))
-
-    def functions(units):
-        return (features(torch.as_tensor(units)) @ vectors)[0].T if len(units) == 1 else _rows(units)
-
-    def _rows(units):
-        return torch.einsum("ncm,mn->nc", features(torch.as_tensor(units)), vectors)
-
-    axis = np.linspace(0, 1, 601)
-    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(1, -1, 2)
-    top = np.max([functions(part).max(dim=1).values.numpy() for part in np.array_split(grid, 40, axis=1)], axis=0)
-    search = Search(n_candidates=algorithm.n_candidates, n_starts=8)
-    found = maximise(functions, PLANE, search, np.random.default_rng(1))
-    reached = functions(found[:, None, :])[:, 0].numpy()
-    assert (reached / top).mean() > 0.885

@@ -36,13 +36,6 @@ def test_clients_pairs_compare_points_at_all_distances():
     assert (planted < 0.01).all()
 
 
-def test_starts_of_all_clients_fill_the_space():
-    """A quarter of a plane has a quarter of 512 points, within six standard errors."""
-    points = first_points(setting(PLANE, n_clients=256), np.arange(256), 2).reshape(-1, 2)
-    inside = np.bincount((points * 2).astype(int) @ [2, 1], minlength=4)
-    assert np.abs(inside - 128).max() < 6 * np.sqrt(512 * 0.25 * 0.75)
-
-
 def test_a_finite_space_is_not_asked_twice():
     points = first_points(setting(FINITE, n_clients=50), np.arange(50), 8)
     assert all(len(np.unique(row, axis=0)) == 8 for row in points)

@@ -1,12 +1,9 @@
 """Maxima of functions over a space, and log expected improvement against quadrature and far beyond where that ends."""
 
-import math
-
 import mpmath
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import quad
 from scipy.stats import norm
 
 from privbo.algorithms.thompson.draws import draw_paths
@@ -47,11 +44,6 @@ def test_every_function_gets_its_own_maximiser(space):
     found = maximise(_bumps(space, targets), space, Search(), _generator())
     np.testing.assert_allclose(found, targets, atol=2e-3)
     np.testing.assert_array_equal(space.snap(found), found)
-
-
-def test_a_maximum_in_the_corner_is_reached():
-    targets = np.array([[0.0, 1.0], [1.0, 1.0]])
-    np.testing.assert_allclose(maximise(_bumps(PLANE, targets), PLANE, Search(), _generator()), targets, atol=1e-3)
 
 
 def test_a_finite_space_is_searched_whole():
@@ -125,29 +117,18 @@ def test_refinement_never_goes_down():
     assert (heights[-1] > heights[0]).any()
 
 
-@pytest.mark.parametrize(
-    ("mean", "stddev", "best"), [(0.3, 0.5, 0.0), (-1.0, 0.7, 0.4), (2.0, 0.1, 1.0), (0.0, 2.0, 3.0)]
-)
-def test_it_is_the_logarithm_of_the_expected_improvement(mean, stddev, best):
-    def integrand(f):
-        return (f - best) * norm.pdf(f, mean, stddev)
-
-    expected, _ = quad(integrand, best, max(best, mean) + 12 * stddev, epsabs=1e-14)
-    found = log_expected_improvement(*(torch.tensor([x], dtype=torch.float64) for x in (mean, stddev**2, best)))
-    assert float(found) == pytest.approx(math.log(expected), rel=1e-9)
-
-
-@pytest.mark.parametrize("u", [5.0, 0.0, -0.99, -1.0, -1.01, -5.0, -40.0, -999.0, -1001.0, -1e5, -1e8])
-def test_it_keeps_its_digits_however_far_the_best_value_is(u):
-    with mpmath.workdps(80):
-        exact = mpmath.log(mpmath.npdf(u) + u * mpmath.erfc(-mpmath.mpf(u) / mpmath.sqrt(2)) / 2)
-    found = float(log_improvement(torch.tensor([u], dtype=torch.float64)))
-    assert found == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
-
-
 def test_more_is_more_where_expected_improvement_itself_is_zero():
     u = torch.linspace(-2000.0, -30.0, 400, dtype=torch.float64)
     found = log_improvement(u)
     assert bool((found.diff() > 0).all())
     plain = norm.pdf(u.numpy()) + u.numpy() * norm.cdf(u.numpy())
     assert np.count_nonzero(plain > 0) < 20
+
+
+@pytest.mark.parametrize("u", [5.0, 0.0, -0.99, -1.0, -1.01, -5.0, -40.0, -999.0, -1001.0, -1e5, -1e8])
+def test_log_expected_improvement_keeps_its_digits_however_far_the_best_value_is(u):
+    """The mean is u standard deviations of .5 above the best value: E max(f - best, 0) = .5 (phi(u) + u Phi(u))."""
+    with mpmath.workdps(80):
+        exact = mpmath.log((mpmath.npdf(u) + u * mpmath.erfc(-mpmath.mpf(u) / mpmath.sqrt(2)) / 2) / 2)
+    numbers = (torch.tensor([x], dtype=torch.float64) for x in (0.5 * u, 0.25, 0.0))
+    assert float(log_expected_improvement(*numbers)) == pytest.approx(float(exact), rel=1e-9, abs=1e-9)

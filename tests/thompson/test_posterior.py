@@ -119,21 +119,6 @@ def test_paths_without_observation_noise_are_caught():
     assert np.abs(found - expected).max() > 0.1
 
 
-def test_kernel_values_match_gpytorch():
-    from gpytorch.kernels import MaternKernel, RBFKernel
-
-    a, b = torch.rand(2, 4, 3, dtype=torch.float64), torch.rand(2, 5, 3, dtype=torch.float64)
-    for name, peer in (
-        ("se", RBFKernel().double()),
-        ("matern52", MaternKernel(nu=2.5).double()),
-        ("matern32", MaternKernel(nu=1.5).double()),
-        ("matern12", MaternKernel(nu=0.5).double()),
-    ):
-        peer.lengthscale = 0.4
-        expected = peer(a, b).to_dense().detach()
-        torch.testing.assert_close(kernel_values(name, a / 0.4, b / 0.4), expected, atol=1e-7, rtol=1e-7)
-
-
 def _exact_moments(observations, models, n, known, points):
     """Moments of a client's exact draw over the normals it is made of."""
     one = torch.tensor([n])

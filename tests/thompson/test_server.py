@@ -1,14 +1,15 @@
 import dataclasses
+import math
+from functools import partial
 
 import numpy as np
 import pytest
 
 from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson.exploration import Exploration, Weighting
-from privbo.algorithms.thompson.own_model import OwnModel, Prior
+from privbo.algorithms.thompson.own_model import OwnModel, Prior, Theorem1
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Release, Server
-from privbo.protocol.settings import read_settings
+from privbo.protocol.messages import Release
 from privbo.protocol.space import Categorical, Space
 from tests.thompson.conftest import setting
 
@@ -37,48 +38,6 @@ def test_initial_points_answer_first_and_every_release_is_broadcast():
     assert all(ask.broadcast.arrays["rounds"] == 4 for ask in asks)
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        Variant(n_regions=3, weighting=Weighting(hold=1, decay=3)),
-        Variant.paper(),
-        Variant(local_after=2),
-        Variant().local(),
-    ],
-)
-def test_the_plan_is_what_is_asked(algorithm):
-    where = setting(rounds=5)
-    planned = list(algorithm.server(where).plan())
-    asked = [ask.request for ask in _asks(algorithm, where) if ask.request is not None]
-    assert len(planned) == len(asked)
-    for a, b in zip(planned, asked, strict=True):
-        assert (a.dim, a.clipping_norm) == (b.dim, b.clipping_norm) == (algorithm.n_features, algorithm.bound)
-        np.testing.assert_array_equal(a.weights, b.weights)
-        np.testing.assert_allclose(a.weights.sum(axis=1), 1.0)
-
-
-def test_the_plan_does_not_depend_on_the_public_seed():
-    plans = [list(Variant.paper().server(setting(public_seed=seed)).plan()) for seed in (0, 1)]
-    for a, b in zip(*plans, strict=True):
-        np.testing.assert_array_equal(a.weights, b.weights)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "releases"),
-    [
-        (Variant(), 6),
-        (Variant(local_after=3), 3),
-        (Variant(local_after=99), 6),
-        (Variant().local(), 0),
-        (Variant(exploration=Exploration(scale=0.0)), 0),
-    ],
-)
-def test_no_release_is_made_that_nobody_uses(algorithm, releases):
-    where = setting(rounds=6)
-    assert sum(1 for _ in algorithm.server(where).plan()) == releases
-    assert sum(ask.request is not None for ask in _asks(algorithm, where)) == releases
-
-
 def test_a_release_carries_the_weights_of_the_iteration_it_serves():
     algorithm = Variant(n_regions=2, weighting=Weighting(hold=1, decay=0))
     first, second, *_ = algorithm.server(setting(rounds=4)).plan()
@@ -86,55 +45,11 @@ def test_a_release_carries_the_weights_of_the_iteration_it_serves():
     np.testing.assert_allclose(second.weights, 1 / 6)
 
 
-def test_ask_repeats_until_told():
-    server = Variant().server(setting())
-    assert isinstance(server, Server)
-    first, again = server.ask(), server.ask()
-    assert first.broadcast.round == again.broadcast.round == 0
-    np.testing.assert_array_equal(first.request.weights, again.request.weights)
-
-
 def test_telling_something_that_was_not_asked_is_refused():
     with pytest.raises(ConfigurationError, match="release"):
         Variant().server(setting()).tell(None)
     with pytest.raises(ConfigurationError, match="release"):
         Variant().local().server(setting()).tell(_release(0))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"n_regions": 0},
-        {"n_features": 7},
-        {"n_features": 0},
-        {"clipping_norm": 0.0},
-        {"clipping_norm": -1},
-        {"clipping_norm": float("nan")},
-        {"lengthscale": -1.0},
-        {"noise": 0.0},
-        {"n_init": 0},
-        {"local_after": -1},
-    ],
-)
-def test_impossible_settings_are_refused(change):
-    with pytest.raises(ConfigurationError, match=next(iter(change))):
-        Variant(**change)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"n_features": 3},
-        {"refit_every": -1},
-        {"fit_steps": 0},
-        {"n_candidates": 0},
-        {"noise_variance": 0.0},
-        {"inflation": -1.0},
-    ],
-)
-def test_impossible_own_models_are_refused(change):
-    with pytest.raises(ConfigurationError, match=next(iter(change))):
-        OwnModel(**change)
 
 
 def test_more_regions_than_clients_or_values_are_refused_before_any_data():
@@ -153,30 +68,41 @@ def test_default_bounds_are_the_papers_where_it_names_them():
 
 
 @pytest.mark.parametrize(
-    "change", [{"median": 0.01}, {"low": 0.0}, {"high": 0.1}, {"spread": 0.0}, {"high": float("inf")}], ids=str
+    ("algorithm", "releases"),
+    [
+        (Variant(n_regions=3, weighting=Weighting(hold=1, decay=3)), 6),
+        (Variant.paper(), 6),
+        (Variant(local_after=3), 3),
+        (Variant().local(), 0),
+        (Variant(exploration=Exploration(scale=0.0)), 0),
+    ],
 )
-def test_impossible_priors_are_refused(change):
-    with pytest.raises(ConfigurationError, match="prior"):
-        Prior(**{"median": 0.4, "spread": 0.7, "low": 0.02, "high": 10.0} | change)
+def test_the_plan_is_what_is_asked_whatever_the_seed_and_what_nobody_uses_is_not_asked(algorithm, releases):
+    planned = list(algorithm.server(setting(rounds=6)).plan())
+    asked = [ask.request for ask in _asks(algorithm, setting(rounds=6, public_seed=1)) if ask.request is not None]
+    assert len(planned) == len(asked) == releases
+    for a, b in zip(planned, asked, strict=True):
+        assert (a.dim, a.clipping_norm) == (b.dim, b.clipping_norm) == (algorithm.n_features, algorithm.bound)
+        np.testing.assert_array_equal(a.weights, b.weights)
+        np.testing.assert_allclose(a.weights.sum(axis=1), 1.0)
 
 
-def test_own_models_are_read_from_a_configuration_file():
-    table = {
-        "kernel": "se",
-        "draw": "exact",
-        "refit_every": 0,
-        "ard": False,
-        "lengthscale": {"median": 0.03, "spread": 0.5, "low": 0.01, "high": 1.0},
-        "noise_variance": 0.01,
-    }
-    algorithm = read_settings(Variant, {"own": table}, "algorithm")
-    assert algorithm.own == OwnModel(
-        kernel="se",
-        draw="exact",
-        refit_every=0,
-        ard=False,
-        lengthscale=Prior(median=0.03, spread=0.5, low=0.01, high=1.0),
-        noise_variance=0.01,
-    )
-    with pytest.raises(ConfigurationError, match=r"own\.draw"):
-        read_settings(Variant, {"own": table | {"draw": "some"}}, "algorithm")
+PRIOR = partial(Prior, median=0.4, spread=0.7, low=0.02, high=10.0)
+IMPOSSIBLE = [
+    (Variant, {"n_regions": [0], "n_features": [0, 7], "clipping_norm": [0.0, -1, math.nan], "lengthscale": [-1.0]}),
+    (Variant, {"noise": [0.0], "n_init": [0], "local_after": [-1]}),
+    (OwnModel, {"n_features": [3], "refit_every": [-1], "fit_steps": [0], "n_candidates": [0]}),
+    (OwnModel, {"noise_variance": [0.0], "regularisation": [0.0], "inflation": [-1.0]}),
+    (PRIOR, {"median": [0.01], "low": [0.0], "high": [0.1, math.inf], "spread": [0.0]}),
+    (Theorem1, {"norm_bound": [-1.0], "failure": [1.0]}),
+    (Exploration, {"power": [-1.0, math.nan], "scale": [1.5]}),
+    (Weighting, {"sharpness": [-1.0, 1e3], "hold": [-1]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "numbers"), IMPOSSIBLE)
+def test_impossible_settings_are_refused_by_name(kind, numbers):
+    for name, wrong in numbers.items():
+        for number in wrong:
+            with pytest.raises(ConfigurationError, match="prior" if kind is PRIOR else name):
+                kind(**{name: number})

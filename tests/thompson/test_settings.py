@@ -12,6 +12,7 @@ from tests.thompson.conftest import PLANE, bumps, play, setting
 
 OWN = pb.OwnModel(n_features=16, fit_steps=2, n_candidates=32)
 CUTS = (pb.Cut(parameter="x", at=(0.2,)), pb.Cut(parameter="y", at=(1.0,)))
+SCALE = {"median": 0.03, "spread": 0.5, "low": 0.01, "high": 1.0}
 TOML = {
     "name": "every-knob",
     "rounds": 3,
@@ -22,6 +23,7 @@ TOML = {
         "cuts": [{"parameter": "x", "at": [0.2]}, {"parameter": "y", "at": [1.0]}],
         "weighting": {"form": "square", "sharpness": 40.0, "schedule": "synthetic"},
         "exploration": {"power": 2.0},
+        "own": {"draw": "exact", "refit_every": 0, "ard": False, "noise_variance": 0.01, "lengthscale": dict(SCALE)},
     },
     "privacy": {"noise_multiplier": 1.0, "sample_rate": 0.5, "sampling": "fixed-size", "calibration": "paper"},
 }
@@ -42,6 +44,7 @@ def test_every_setting_can_be_written_in_a_file():
         cuts=CUTS,
         weighting=pb.Weighting(form="square", sharpness=40.0, schedule="synthetic"),
         exploration=pb.Exploration(power=2.0),
+        own=pb.OwnModel(draw="exact", refit_every=0, ard=False, noise_variance=0.01, lengthscale=pb.Prior(**SCALE)),
     )
     assert job.algorithm == expected
     assert read_algorithm(algorithm_table(expected)) == expected  # and read back from a run's own record

@@ -1,11 +1,13 @@
 """Whole cohorts cut into shards: every client's points, answers and models to the last bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import privbo as pb
 from privbo.protocol.messages import PlainEvaluate
-from tests.thompson.conftest import MIXED, PLANE, bumps, noisy_sum, setting
+from tests.thompson.conftest import GRID, MIXED, PLANE, bumps, noisy_sum, setting
 
 N, ROUNDS = 10, 5
 OWN = pb.OwnModel(fit_steps=8, n_candidates=64)
@@ -15,7 +17,10 @@ FORMS = {
     "thompson": (pb.SharedPrior(own=OWN, acquisition="thompson"), PLANE),
     "paper": (pb.DPFTSDE(own=OWN), PLANE),
     "paper, mixed": (pb.DPFTSDE(own=OWN), MIXED),
-    "exact": (pb.DPFTSDE(own=pb.OwnModel(fit_steps=8, n_candidates=64, draw="exact")), PLANE),
+    "exact": (pb.DPFTSDE(own=replace(OWN, draw="exact")), PLANE),
+    "exact, grid": (pb.DPFTSDE(own=replace(OWN, draw="exact", n_candidates=400)), GRID),
+    "exact, common": (pb.DPFTSDE(own=replace(OWN, draw="exact", n_candidates=400, refit_every=0)), GRID),
+    "features": (pb.DPFTSDE(own=replace(OWN, draw="features")), MIXED),
 }
 
 

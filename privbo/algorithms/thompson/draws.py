@@ -57,7 +57,7 @@ class Paths:
         if is_compiled(embedded.device):
             from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who draws nothing
 
-            waves = torch.zeros(len(self.phases), embedded.shape[1], dtype=torch.float64)
+            waves = torch.zeros(len(self.phases), embedded.shape[1], dtype=torch.float64, device=embedded.device)
             numbers = (self.frequencies, self.amplitudes, self.phases, self.lengthscale, embedded, waves)
             compiled.add_prior_paths(*map(as_array, numbers))
         else:
