@@ -1,4 +1,4 @@
-"""Addresses of ledgers: a file, or a database with the witness that its user keeps.
+"""Addresses of ledgers: a file, or a database with the commit log that its user keeps.
 
 An address stands in configurations and in runs' files, so others may have written it. It says where a database answers
 and as whom, and nothing of how the connection is made: that is this user's to say.
@@ -12,14 +12,14 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from accountant.errors import LedgerError
-from accountant.ledger.witness import Witness
+from accountant.ledger.commit_log import CommitLog
 
 _SCHEMES = ("postgresql://", "postgres://")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:,]*))(?::(?P<port>[0-9]*))?")
 _HERE = ("", "localhost", "127.0.0.1", "::1")
 _SOCKET = ("host", "port")
-_OWN = ("witness", "ledger")
+_OWN = ("commits", "ledger")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +41,19 @@ class Endpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class PostgresAddress:
-    """A ledger in PostgreSQL: ``postgresql://ROLE@HOST/DATABASE?witness=FILE``.
+    """A ledger in PostgreSQL: ``postgresql://ROLE@HOST/DATABASE?commits=FILE``.
 
     Attributes:
         text: As it was written.
         endpoint: Where its database answers, and the role that appends.
         ledger: Name of the ledger in its database, a schema of its own; ``ledger=NAME`` in the address.
-        witness: File of this user that remembers what was committed; ``witness=FILE`` in the address.
+        commit_log: File of this user that remembers what was committed; ``commits=FILE`` in the address.
     """
 
     text: str
     endpoint: Endpoint
     ledger: str
-    witness: Witness
+    commit_log: CommitLog
 
     def __str__(self) -> str:
         return self.text
@@ -68,7 +68,7 @@ def is_postgres(text: str) -> bool:
     """Tell whether a text is the address of a database.
 
     Example:
-        >>> is_postgres("postgresql://privbo@db.example/wards?witness=wards.witness"), is_postgres("ward-3.sqlite")
+        >>> is_postgres("postgresql://privbo@db.example/wards?commits=wards.commits"), is_postgres("ward-3.sqlite")
         (True, False)
     """
     return text.startswith(_SCHEMES)
@@ -125,7 +125,7 @@ def _read(text: str, more: tuple[str, ...]) -> tuple[Endpoint, dict[str, str]]:
     if beyond or len(query) < len(pairs) or parts.fragment:
         named = ", ".join(beyond) or "a parameter twice, or a fragment"
         raise LedgerError(
-            f"{text} names {named}; an address names host, port, database and role, witness and ledger, each once, and "
+            f"{text} names {named}; an address names host, port, database and role, commits and ledger, each once, and "
             "nothing of how the connection is made: an authority goes into PGSSLROOTCERT or ~/.postgresql/root.crt"
         )
     found = _HOST.fullmatch(place)
@@ -140,12 +140,15 @@ def _read(text: str, more: tuple[str, ...]) -> tuple[Endpoint, dict[str, str]]:
 
 def _postgres(text: str) -> PostgresAddress:
     endpoint, query = _read(text, _OWN)
-    ledger, witness = query.get("ledger", "privbo"), query.get("witness", "")
-    if not witness or not endpoint.role:
+    ledger, commits = query.get("ledger", "privbo"), query.get("commits", "")
+    if not commits or not endpoint.role:
         raise LedgerError(
-            f"{text} names no {'role' if witness else 'witness'}; write postgresql://ROLE@HOST/DATABASE?witness=FILE, "
-            "where FILE is yours and stays: it notices a database that was set back"
+            f"{text} names no {'role' if commits else 'commit log'}; write "
+            "postgresql://ROLE@HOST/DATABASE?commits=FILE, where FILE is "
+            "yours and stays: it notices a database that was set back"
         )
     if not _NAME.fullmatch(ledger):
         raise LedgerError(f"ledger={ledger!r} is no plain name of small letters, digits and underscores")
-    return PostgresAddress(text=text, endpoint=endpoint, ledger=ledger, witness=Witness(Path(witness), is_own=True))
+    return PostgresAddress(
+        text=text, endpoint=endpoint, ledger=ledger, commit_log=CommitLog(Path(commits), is_own=True)
+    )

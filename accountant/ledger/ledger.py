@@ -17,7 +17,7 @@ Formal guarantees, with a ledger in a file (in memory nothing survives the proce
 | after the commit, before ``charge`` returns | the event | nothing | finds the charge: known, not paid again |
 | after 2, before ``store_release`` commits | the event | nothing | draws anew for the same charge |
 | after ``store_release`` commits | the event | the stored bytes, once they are sent | sends the same bytes |
-| a power cut drops the end of the log | refused when opened: the witness, or a receipt, names the lost row | | |
+| a power cut drops the end of the log | refused when opened: the commit log, or a receipt, names the lost row | | |
 
 So a crash can spend a charge in vain and can never release without one, nor release twice for
 one. A ledger with a budget is a filter (a charge over the bound is refused and changes
@@ -132,8 +132,8 @@ class Ledger:
         """An existing ledger, verified from its first row to its last.
 
         Args:
-            path: Its file, or its address ``postgresql://ROLE@HOST/DATABASE?witness=FILE``.
-            recovering: Take a ledger whose witness remembers more rows than it holds, for ``recover``.
+            path: Its file, or its address ``postgresql://ROLE@HOST/DATABASE?commits=FILE``.
+            recovering: Take a ledger whose commit log remembers more rows than it holds, for ``recover``.
 
         Raises:
             LedgerError: If it is missing, foreign, corrupt or cut off; it is not changed.
@@ -146,9 +146,9 @@ class Ledger:
         return self._store.place
 
     @property
-    def witness(self) -> Path | None:
+    def commit_log(self) -> Path | None:
         """The file that remembers what was committed, or None in memory."""
-        return self._store.witness_path
+        return self._store.commit_log_path
 
     @property
     def ledger_id(self) -> str:
@@ -273,7 +273,7 @@ class Ledger:
         return self._book.reservations[-1]
 
     def lost(self) -> list[tuple[str, int, str]]:
-        """Rows that the witness remembers and the chains do not hold: table, sequence and digest."""
+        """Rows that the commit log remembers and the chains do not hold: table, sequence and digest."""
         return self._store.lost()
 
     def recover(self, declared: Declaration) -> Reservation:
@@ -288,7 +288,7 @@ class Ledger:
         if declared.kind != "recovery" or self.book().plan_of(declared.run) is None:
             raise LedgerError(f"only what a run with a plan has lost is recovered; {declared.run!r} has none here")
         found = self.reserve(declared)
-        self._store.witness("recovered", self._book.rows[found.sequence - 1])
+        self._store.log_commit("recovered", self._book.rows[found.sequence - 1])
         return found
 
     def charge(
@@ -362,7 +362,7 @@ class Ledger:
         if stored is not None and stored.body != payload:
             raise LedgerError(f"release {release_id!r} has been stored already with other bytes; send those")
         if row is not None:
-            self._store.witness("releases", row)
+            self._store.log_commit("releases", row)
 
     def stored_release(self, release_id: str) -> bytes | None:
         """The bytes of a release, or None if none were stored."""
@@ -379,7 +379,7 @@ class Ledger:
         return self._store.identity.policy
 
     def verify(self, receipts: Iterable[tuple[int, str]] = ()) -> Verification:
-        """Read everything again: storage, both chains, witness, policy, and the budget.
+        """Read everything again: storage, both chains, commit log, policy, and the budget.
 
         Args:
             receipts: Pairs (sequence, head) handed out earlier, from receipts or
@@ -419,7 +419,7 @@ class Ledger:
         return (self._book.genesis if last is None else last.digest) == self.head
 
     def _admitted(self, row: Row) -> Row:
-        self._store.witness("charges", row)
+        self._store.log_commit("charges", row)
         self._book.admit(row)
         return row
 

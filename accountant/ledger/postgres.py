@@ -5,7 +5,7 @@ appends may do nothing else: who owns the tables could rewrite them, so a role t
 truncate, is refused, and so are servers that do not flush, and tables that are not as they were made (unlogged,
 with triggers, rules, policies or other columns). A password is proven by SCRAM and never sent, and a network is
 crossed by TLS that this user's own authority verifies.
-What an owner rewrites all the same is noticed by the chains, and what was set back by the witness.
+What an owner rewrites all the same is noticed by the chains, and what was set back by the commit log.
 """
 
 from __future__ import annotations

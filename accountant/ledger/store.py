@@ -3,7 +3,7 @@
 Two append-only tables of one shape, ``charges`` and ``releases``. Every row carries the
 digest of its predecessor and its own, SHA-256 over predecessor, position, key and body;
 the first predecessor is the digest of the ledger's identity and policy. A row can
-therefore be neither edited nor removed from the middle unnoticed. A witness, one line per
+therefore be neither edited nor removed from the middle unnoticed. A commit log, one line per
 committed row, against which a lost tail is noticed, stands beside the file, or, of a
 database, with everybody who uses it.
 """
@@ -19,8 +19,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 from accountant.errors import LedgerError
 from accountant.ledger.address import PostgresAddress, place_of
 from accountant.ledger.chain import Identity, Row, row_digest
+from accountant.ledger.commit_log import CommitLog
 from accountant.ledger.sqlite import SqliteTables, failing_closed
-from accountant.ledger.witness import Witness
 
 Place: TypeAlias = Path | PostgresAddress
 Table: TypeAlias = Literal["charges", "releases"]
@@ -55,11 +55,11 @@ class Tables(Protocol):
 class Store:
     """An open ledger (with ``place=None``, a private one in memory)."""
 
-    def __init__(self, place: Place | None, tables: Tables, identity: Identity, witness: Witness | None) -> None:
+    def __init__(self, place: Place | None, tables: Tables, identity: Identity, commit_log: CommitLog | None) -> None:
         self.place = place
         self.identity = identity
         self.tables = tables
-        self._witness = witness
+        self._commit_log = commit_log
 
     @classmethod
     def create(cls, place: Place | str | None, policy: str) -> Store:
@@ -76,8 +76,8 @@ class Store:
             raise LedgerError(
                 f"{place}: a ledger in a database is made by its owner, with `privbo ledger make RUN.toml --owner URL`"
             )
-        if Witness.beside(place).exists():
-            raise LedgerError(f"{Witness.beside(place).path} remembers a ledger that {place} no longer is; restore it")
+        if CommitLog.of(place).exists():
+            raise LedgerError(f"{CommitLog.of(place).path} remembers a ledger that {place} no longer is; restore it")
         SqliteTables.make(place, identity)
         return cls.open(place)
 
@@ -87,18 +87,18 @@ class Store:
 
         Args:
             place: Its file, or the address of its database.
-            recovering: Take one of which the witness remembers more, to pay for what was lost.
+            recovering: Take one of which the commit log remembers more, to pay for what was lost.
 
         Raises:
             LedgerError: If it is missing, foreign, corrupt or cut off.
         """
         place = place_of(place)
-        witness = place.witness if isinstance(place, PostgresAddress) else Witness.beside(place)
+        commit_log = place.commit_log if isinstance(place, PostgresAddress) else CommitLog.of(place)
         tables = _reading(place)
         with ExitStack() as reading:
             reading.callback(tables.close)
-            store = cls(place, tables, tables.identity(), witness)
-            if (problem := store.problem(heed_witness=not recovering)) is not None:
+            store = cls(place, tables, tables.identity(), commit_log)
+            if (problem := store.problem(heed_commit_log=not recovering)) is not None:
                 raise LedgerError(f"{place} is refused: {problem}; restore it from a copy, it was not changed")
             if not isinstance(place, Path):
                 reading.pop_all()
@@ -106,18 +106,18 @@ class Store:
             store.tables = SqliteTables.writable(place)
         # It stands before the first charge, so from then on a missing one is a lost one.
         with failing_closed(place):
-            witness.create()
-        if witness.is_own:
+            commit_log.create()
+        if commit_log.is_own:
             # The last rows that others committed: who opens a ledger notices later that they are gone.
             for table in TABLES:
                 if (last := store.last(table)) is not None:
-                    store.witness(table, last)
+                    store.log_commit(table, last)
         return store
 
     @property
-    def witness_path(self) -> Path | None:
-        """The witness's file."""
-        return None if self._witness is None else self._witness.path
+    def commit_log_path(self) -> Path | None:
+        """The commit log's file."""
+        return None if self._commit_log is None else self._commit_log.path
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -134,7 +134,7 @@ class Store:
             yield
 
     def append(self, table: Table, release_id: str, body: bytes) -> Row:
-        """Add a row inside a ``transaction``; call ``witness`` after it is committed."""
+        """Add a row inside a ``transaction``; call ``log_commit`` after it is committed."""
         last = self.last(table)
         sequence = 1 if last is None else last.sequence + 1
         previous = self.identity.genesis(table) if last is None else last.digest
@@ -142,11 +142,11 @@ class Store:
         self.tables.insert(table, (sequence, release_id, body, previous, digest))
         return Row(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)
 
-    def witness(self, what: Table | Literal["recovered"], row: Row) -> None:
-        """Note beside the ledger that ``row`` was committed, or makes good what was witnessed and lost."""
-        if self._witness is not None:
+    def log_commit(self, what: Table | Literal["recovered"], row: Row) -> None:
+        """Note beside the ledger that ``row`` was committed, or makes good what was logged and lost."""
+        if self._commit_log is not None:
             with failing_closed(self.place):
-                self._witness.append(what, row.sequence, row.digest)
+                self._commit_log.append(what, row.sequence, row.digest)
 
     def last(self, table: Table) -> Row | None:
         """The verified last row of a chain, or None if it is empty."""
@@ -175,23 +175,23 @@ class Store:
         return [_require_row(table, row) for row in self.tables.select(table, clause, values)]
 
     def lost(self) -> list[tuple[str, int, str]]:
-        """Rows that the witness remembers and the ledger does not hold: table, sequence and digest."""
-        if self._witness is None:
+        """Rows that the commit log remembers and the ledger does not hold: table, sequence and digest."""
+        if self._commit_log is None:
             return []
         with failing_closed(self.place):
-            witnessed = self._witness.read()
+            logged = self._commit_log.read()
         with self.tables.snapshot():
-            return self._witness.lost(witnessed, _digests(self._chains()))
+            return self._commit_log.lost(logged, _digests(self._chains()))
 
     def _chains(self) -> dict[Table, list[Row]]:
         return {table: self.rows_after(table, 0, self.identity.genesis(table)) for table in TABLES}
 
-    def problem(self, *, heed_witness: bool = True) -> str | None:
+    def problem(self, *, heed_commit_log: bool = True) -> str | None:
         """Check the whole ledger and name what is wrong, or None."""
         try:
-            # The witness is read before the chains, so that what others commit meanwhile is never missed.
+            # The commit log is read before the chains, so that what others commit meanwhile is never missed.
             with failing_closed(self.place):
-                witnessed = None if self._witness is None else self._witness.read()
+                logged = None if self._commit_log is None else self._commit_log.read()
             with self.tables.snapshot():
                 if (damage := self.tables.damage()) is not None:
                     return damage
@@ -204,9 +204,9 @@ class Store:
         unpaid = [row.release_id for row in chains["releases"] if row.release_id not in charged]
         if unpaid:
             return f"release {unpaid[0]!r} was stored without a charge"
-        if self._witness is None or not heed_witness:
+        if self._commit_log is None or not heed_commit_log:
             return None
-        return self._witness.problem(witnessed, _digests(chains))
+        return self._commit_log.problem(logged, _digests(chains))
 
     def close(self) -> None:
         """Close the connection of this process."""

@@ -130,7 +130,7 @@ def make(
     if spec.ledger is None:
         raise ConfigurationError(f"{config} has no [ledger] table; write one with path = 'postgresql://...'")
     with make_shared(spec.ledger, plan_run(spec), owner) as ledger:
-        say(f"{spec.ledger.path}: an empty ledger of {ledger.policy.population!r}; its witness is {ledger.witness}")
+        say(f"{spec.ledger.path}: an empty ledger of {ledger.policy.population!r}; commit log: {ledger.commit_log}")
 
 
 @command(app)

@@ -149,7 +149,7 @@ def _refuse_file_on_cluster(sweep: Sweep, scheduler: str | None) -> None:
     if scheduler is not None and sweep.ledger is not None and not is_postgres(sweep.ledger.path):
         raise ConfigurationError(
             f"scheduler={scheduler!r} with ledger.path={sweep.ledger.path!r}: people whose data is on a cluster have "
-            "their ledger in PostgreSQL, not in one machine's file; write path = 'postgresql://ROLE@HOST/DB?witness=FILE'"
+            "their ledger in PostgreSQL, not in one machine's file; write path = 'postgresql://ROLE@HOST/DB?commits=FILE'"
         )
 
 

@@ -76,7 +76,7 @@ class SharedLedger:
     """A population's ledger that several runs on the same people charge.
 
     Attributes:
-        path: The ledger's file, made by the first run that names it, or ``postgresql://ROLE@HOST/DATABASE?witness=FILE``
+        path: The ledger's file, made by the first run that names it, or ``postgresql://ROLE@HOST/DATABASE?commits=FILE``
             (``privbo ledger make``).
         population: Name of the people; runs on other people need another ledger.
         epsilon: Bound on all runs together, or None; fixed when the ledger is made.

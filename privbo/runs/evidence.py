@@ -1,6 +1,6 @@
 """The one check that every opening of a run makes: does all that stands on disk agree?
 
-Beside the ledger, which binds the plan, stand its witness, the history, the clients' state, the
+Beside the ledger, which binds the plan, stand its commit log, the history, the clients' state, the
 sites' records and countersigned heads. Whatever is there has to fit the chain; what is absent
 is named; nothing is changed. A part that was restored or edited would let a round be drawn again.
 """

@@ -26,8 +26,8 @@ EVENT = Gaussian(noise_multiplier=20.0)
 
 
 def beside(place: Place, name: str) -> Path:
-    """A file beside a ledger, or beside its witness."""
-    return (place if isinstance(place, Path) else place.witness.path).with_name(name)
+    """A file beside a ledger, or beside its commit log."""
+    return (place if isinstance(place, Path) else place.commit_log.path).with_name(name)
 
 
 def send(wire: int, release_id: str, payload: bytes) -> None:

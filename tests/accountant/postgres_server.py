@@ -145,7 +145,13 @@ class Server:
         return f"postgresql://{role}@{host}:{self.port}/postgres"
 
     def address(
-        self, ledger: str, witness: Path, *, role: str = "appender", host: str = ADDRESSES[0], over_socket: bool = False
+        self,
+        ledger: str,
+        commit_log: Path,
+        *,
+        role: str = "appender",
+        host: str = ADDRESSES[0],
+        over_socket: bool = False,
     ) -> str:
         """Address of a ledger for the role that appends."""
         url = (
@@ -153,11 +159,11 @@ class Server:
             if over_socket
             else self.url(role, host) + "?"
         )
-        return f"{url}ledger={ledger}&witness={witness}"
+        return f"{url}ledger={ledger}&commits={commit_log}"
 
-    def made(self, ledger: str, witness: Path, policy: LedgerPolicy) -> str:
+    def made(self, ledger: str, commit_log: Path, policy: LedgerPolicy) -> str:
         """Make an empty ledger; its address."""
-        address = self.address(ledger, witness)
+        address = self.address(ledger, commit_log)
         make(place_of(address), self.url("owner"), canonical(policy.to_dict()).decode(), os.urandom(16).hex())
         return address
 

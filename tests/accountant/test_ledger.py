@@ -20,7 +20,7 @@ from accountant.events import (
     compose,
 )
 from accountant.ledger import Budget, Ledger
-from accountant.ledger.witness import Witness
+from accountant.ledger.commit_log import CommitLog
 from tests.accountant.builders import altered, poisson, policy
 
 SAMPLED = EVENT = poisson(0.25, 2.0)
@@ -249,7 +249,7 @@ def test_whatever_is_asked_of_a_ledger_counts_what_others_charged_meanwhile(tmp_
             other.charge("r/0", event, run="r", noise_source="simulation")
             assert ask(one)
         path.unlink()
-        Witness.beside(path).path.unlink()
+        CommitLog.of(path).path.unlink()
 
 
 def test_seeded_noise_never_stands_beside_real_noise_nor_hides_behind_a_plain_sum(tmp_path):

@@ -127,7 +127,7 @@ def filled(folder: Path, *, closed: bool) -> tuple[Path, Ledger | None]:
 def copied(path: Path, folder: Path) -> Path:
     """The ledger's files as a crash would leave them (the shared memory file is rebuilt anyway)."""
     folder.mkdir()
-    for suffix in ("", "-wal", ".witness"):
+    for suffix in ("", "-wal", ".commits"):
         if (source := path.with_name(path.name + suffix)).exists():
             shutil.copy(source, folder / source.name)
     return folder / path.name
@@ -195,7 +195,7 @@ def test_no_edit_is_silent(edit: str, tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_rehashing_the_last_row_is_noticed_by_the_witness(tmp_path: Path) -> None:
+def test_rehashing_the_last_row_is_noticed_by_the_commit_log(tmp_path: Path) -> None:
     path, _ = filled(tmp_path, closed=True)
     with sqlite3.connect(path) as connection:
         sequence, release_id, body, previous = connection.execute(
@@ -210,13 +210,13 @@ def test_rehashing_the_last_row_is_noticed_by_the_witness(tmp_path: Path) -> Non
         Ledger.open(path)
 
 
-def test_a_receipt_notices_a_lost_tail_even_without_a_witness(tmp_path: Path) -> None:
+def test_a_receipt_notices_a_lost_tail_even_without_a_commit_log(tmp_path: Path) -> None:
     path, _ = filled(tmp_path, closed=True)
     with Ledger.open(path) as ledger:
         last = ledger.entries()[-1]
-    witness = path.with_name(path.name + ".witness")
-    kept = [line for line in witness.read_text().splitlines() if int(line.split()[1]) < 25]
-    witness.write_text("\n".join(kept) + "\n")
+    commit_log = path.with_name(path.name + ".commits")
+    kept = [line for line in commit_log.read_text().splitlines() if int(line.split()[1]) < 25]
+    commit_log.write_text("\n".join(kept) + "\n")
     altered(path, "DELETE FROM charges WHERE sequence = 25", "DELETE FROM releases WHERE sequence = 25")
     with Ledger.open(path) as ledger:
         found = ledger.verify([(last.sequence, last.digest)])
@@ -234,10 +234,10 @@ def test_a_log_that_was_left_behind_is_noticed(tmp_path: Path) -> None:
     ledger.close()
 
 
-def test_a_missing_witness_is_noticed(tmp_path: Path) -> None:
+def test_a_missing_commit_log_is_noticed(tmp_path: Path) -> None:
     path, _ = filled(tmp_path, closed=True)
-    path.with_name(path.name + ".witness").unlink()
-    with pytest.raises(LedgerError, match="witness"):
+    path.with_name(path.name + ".commits").unlink()
+    with pytest.raises(LedgerError, match="commits"):
         Ledger.open(path)
 
 
@@ -251,12 +251,12 @@ def test_an_open_ledger_notices_what_others_do_to_it(tmp_path: Path) -> None:
     ledger.close()
 
 
-def test_a_witness_line_cut_by_a_crash_is_no_damage(tmp_path: Path) -> None:
+def test_a_commit_log_line_cut_by_a_crash_is_no_damage(tmp_path: Path) -> None:
     path, _ = filled(tmp_path, closed=True)
-    witness = path.with_name(path.name + ".witness")
-    whole = witness.read_text()
+    commit_log = path.with_name(path.name + ".commits")
+    whole = commit_log.read_text()
     for cut in (1, 30, 70, 75):
-        witness.write_text(whole[:-cut])
+        commit_log.write_text(whole[:-cut])
         with Ledger.open(path) as ledger:
             ledger.charge(f"cut/{cut}", EVENT, run="crash", noise_source="secure")
         assert content(path)[3]

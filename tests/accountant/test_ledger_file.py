@@ -15,10 +15,10 @@ from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Gaussian, to_dict
 from accountant.ledger import Budget, Ledger
 from accountant.ledger.chain import Identity, row_digest, sha256_of
+from accountant.ledger.commit_log import CommitLog
 from accountant.ledger.durable import sync_folder
 from accountant.ledger.sqlite import failing_closed, read_identity, require_own_header, set_durable
 from accountant.ledger.store import Store
-from accountant.ledger.witness import Witness
 from accountant.wording import upper_text
 from tests.accountant.builders import altered, poisson, policy
 
@@ -132,20 +132,20 @@ def charged(path: Path, n: int = 2) -> None:
             ledger.store_release(f"r/{index}", b"noise")
 
 
-def test_a_witness_stands_before_the_first_charge(path: Path) -> None:
-    assert Witness.beside(path).read() == ""
+def test_a_commit_log_stands_before_the_first_charge(path: Path) -> None:
+    assert CommitLog.of(path).read() == ""
     store = Store.open(path)
     assert len(store.identity.ledger_id) == 32
     store.close()
 
 
-def test_every_committed_row_is_witnessed_once(path: Path) -> None:
+def test_every_committed_row_is_logged_once(path: Path) -> None:
     charged(path)
     store = Store.open(path)
     rows = {table: store.rows_after(table, 0, store.identity.genesis(table)) for table in ("charges", "releases")}
     store.close()
     lines = [f"{table} {row.sequence} {row.digest}" for i in range(2) for table, row in ((t, rows[t][i]) for t in rows)]
-    assert Witness.beside(path).read().splitlines() == lines
+    assert CommitLog.of(path).read().splitlines() == lines
 
 
 def test_whoever_writes_and_whoever_reads_later_see_the_same_chain(path: Path) -> None:
@@ -218,16 +218,16 @@ def test_an_index_that_lost_a_release_id_is_noticed(path: Path, table: str) -> N
 # --- storage that fails ---------------------------------------------------------------------
 
 
-def test_where_the_witness_fails_the_file_is_named_and_nothing_else_is_raised(path: Path) -> None:
-    witness = Witness.beside(path).path
-    witness.unlink(missing_ok=True)
-    witness.mkdir()  # neither made, nor read, nor appended to
+def test_where_the_commit_log_fails_the_file_is_named_and_nothing_else_is_raised(path: Path) -> None:
+    commit_log = CommitLog.of(path).path
+    commit_log.unlink(missing_ok=True)
+    commit_log.mkdir()  # neither made, nor read, nor appended to
     with pytest.raises(LedgerError, match=f"{path}: storage failed"):
         Ledger.open(path)
-    witness.rmdir()
+    commit_log.rmdir()
     with Ledger.open(path) as ledger:
-        witness.unlink()
-        witness.mkdir()
+        commit_log.unlink()
+        commit_log.mkdir()
         with pytest.raises(LedgerError, match=f"{path}: storage failed"):
             ledger.charge("r/0", Gaussian(noise_multiplier=9.0), run="r", noise_source="secure")
         assert f"{path}: storage failed" in str(ledger.verify().problem)
@@ -241,7 +241,7 @@ def test_a_table_that_is_gone_and_a_folder_that_never_was_are_named(path: Path) 
     nowhere = path.parent / "nowhere" / "ledger"
     with pytest.raises(LedgerError, match=f"{nowhere}: storage failed"):
         Ledger.create(nowhere, policy())
-    Witness.beside(path).path.unlink()
+    CommitLog.of(path).path.unlink()
     with pytest.raises(LedgerError, match=f"{path} exists already"):
         Ledger.create(path, policy())
 

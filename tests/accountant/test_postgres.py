@@ -79,10 +79,10 @@ def life(ledger: Ledger) -> list[object]:
 
 def test_it_answers_as_a_file_does(server: Server, tmp_path: Path) -> None:
     kept = policy(Budget(epsilon=1.0, delta=1e-5, rule="gaussian"))
-    address = server.made("conformance", tmp_path / "witness", kept)
+    address = server.made("conformance", tmp_path / "commits", kept)
     with Ledger.create(tmp_path / "ledger.sqlite", kept) as file, Ledger.open(address) as database:
         assert life(database) == life(file)
-        assert (tmp_path / "witness").read_text().count("\n") == (tmp_path / "ledger.sqlite.witness").read_text().count(
+        assert (tmp_path / "commits").read_text().count("\n") == (tmp_path / "ledger.sqlite.commits").read_text().count(
             "\n"
         )
     with Ledger.open(address) as again:
@@ -91,7 +91,7 @@ def test_it_answers_as_a_file_does(server: Server, tmp_path: Path) -> None:
 
 
 def test_who_appends_may_do_nothing_else(server: Server, tmp_path: Path) -> None:
-    address = server.made("rights", tmp_path / "witness", policy())
+    address = server.made("rights", tmp_path / "commits", policy())
     with Ledger.open(address) as ledger:
         ledger.charge("r/0", EVENT, run="r", noise_source="secure")
     for statement in (
@@ -130,7 +130,7 @@ def test_who_appends_may_do_nothing_else(server: Server, tmp_path: Path) -> None
 
 
 def test_a_charge_is_on_disk_whatever_the_role_was_set_to(server: Server, tmp_path: Path) -> None:
-    address = server.made("durable", tmp_path / "witness", policy())
+    address = server.made("durable", tmp_path / "commits", policy())
     with server.owning() as owner:
         owner.execute("ALTER ROLE appender SET synchronous_commit = off")
         try:
@@ -146,7 +146,7 @@ def test_a_charge_is_on_disk_whatever_the_role_was_set_to(server: Server, tmp_pa
 
 
 def test_a_server_that_is_killed_loses_nothing_and_the_same_object_goes_on(server: Server, tmp_path: Path) -> None:
-    address = server.made("killed", tmp_path / "witness", policy())
+    address = server.made("killed", tmp_path / "commits", policy())
     with Ledger.open(address) as ledger:
         for index in range(3):
             ledger.charge(f"r/{index}", EVENT, run="r", noise_source="secure")
@@ -162,7 +162,7 @@ def test_a_server_that_is_killed_loses_nothing_and_the_same_object_goes_on(serve
 
 
 def test_a_killed_client_leaves_nothing_released_and_not_charged(server: Server, tmp_path: Path) -> None:
-    address = server.made("clients", tmp_path / "witness", policy())
+    address = server.made("clients", tmp_path / "commits", policy())
     work("crash", address, 12, "sound")
     charged = sent_and_charged(address, tmp_path)
     assert charged >= 12
@@ -182,7 +182,7 @@ def sent_and_charged(address: str, folder: Path) -> int:
 
 @pytest.mark.long
 def test_eight_writers_in_two_networks_spend_one_budget_exactly(server: Server, tmp_path: Path) -> None:
-    """Four writers in each of two network namespaces that know only the server's socket; each has its own witness."""
+    """Four writers in each of two network namespaces that know only the server's socket; each has a commit log."""
     apart = [] if subprocess.run([*APART, "true"], check=False, capture_output=True).returncode else APART
     kept = policy(Budget(epsilon=0.9, delta=1e-5, rule="gaussian"))
     with Ledger.create(None, kept) as alone:
@@ -222,7 +222,7 @@ def test_eight_writers_in_two_networks_spend_one_budget_exactly(server: Server, 
 
 def test_who_does_not_wait_its_turn_is_refused_by_the_database(server: Server, tmp_path: Path) -> None:
     """Two transactions that both read the same last row: one of them is taken back, with or without our lock."""
-    address = server.made("turns", tmp_path / "witness", policy())
+    address = server.made("turns", tmp_path / "commits", policy())
     with psycopg.connect(server.url("appender"), autocommit=True) as rude, Ledger.open(address) as ledger:
         rude.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
         assert rude.execute("SELECT count(*) FROM turns.charges").fetchone() == (0,)
@@ -233,7 +233,7 @@ def test_who_does_not_wait_its_turn_is_refused_by_the_database(server: Server, t
 
 
 def test_an_older_database_is_noticed_by_everybody_who_had_seen_more(server: Server, tmp_path: Path) -> None:
-    address = server.made("older", tmp_path / "witness", policy())
+    address = server.made("older", tmp_path / "commits", policy())
     with Ledger.open(address) as ledger:
         ledger.charge("r/0", EVENT, run="r", noise_source="secure")
     server.stop()
@@ -246,8 +246,8 @@ def test_an_older_database_is_noticed_by_everybody_who_had_seen_more(server: Ser
     server.stop()
     server.set_back(copy)
     server.start()
-    for witness in ("witness", "late"):
-        assert "row 2 was committed and is gone" in str(opened(server.address("older", tmp_path / witness)))
+    for commit_log in ("commits", "late"):
+        assert "row 2 was committed and is gone" in str(opened(server.address("older", tmp_path / commit_log)))
     with Ledger.open(server.address("older", tmp_path / "new")) as ledger:
         assert not ledger.verify([(receipt.sequence, receipt.head)]).ok
     with Ledger.open(address, recovering=True) as ledger:
@@ -260,8 +260,8 @@ def test_a_network_is_crossed_with_verified_encryption_and_this_users_authority_
     from privbo.flower.keys import make_keys
 
     monkeypatch.setenv("HOME", str(tmp_path))  # whoever runs the tests may have an authority of their own
-    server.made("far", tmp_path / "witness", policy())
-    far, near = (server.address("far", tmp_path / "witness", host=host) for host in reversed(ADDRESSES))
+    server.made("far", tmp_path / "commits", policy())
+    far, near = (server.address("far", tmp_path / "commits", host=host) for host in reversed(ADDRESSES))
     assert "storage failed" in str(opened(far))  # it has no certificate yet
     keys = make_keys(tmp_path / "keys", sites=["north"], hosts=[ADDRESSES[1]])
     other = make_keys(tmp_path / "other", sites=["north"], hosts=[ADDRESSES[1]])
@@ -288,7 +288,7 @@ def test_a_network_is_crossed_with_verified_encryption_and_this_users_authority_
         service.write_text(f"[far]\nhost={ADDRESSES[1]}\nsslmode=disable\n")
         monkeypatch.setenv("PGSERVICEFILE", str(service))
         monkeypatch.setenv("PGSERVICE", "far")
-        tail = f"ledger=far&witness={tmp_path / 'witness'}"
+        tail = f"ledger=far&commits={tmp_path / 'commit log'}"
         assert "leads to 127.0.0.2" in str(opened(f"postgresql://appender@/postgres?port={server.port}&{tail}"))
     finally:
         server.encrypt(None, None)
@@ -323,7 +323,7 @@ def asking(kind: int, more: bytes) -> tuple[socket.socket, list[bytes], threadin
 def test_no_server_is_sent_a_password_and_none_is_believed_unproven(kind: int, more: bytes, tmp_path: Path) -> None:
     """This user's file of passwords has a line for every host."""
     listening, received, thread = asking(kind, more)
-    address = f"postgresql://a@127.0.0.1:{listening.getsockname()[1]}/db?witness={tmp_path / 'w'}"
+    address = f"postgresql://a@127.0.0.1:{listening.getsockname()[1]}/db?commits={tmp_path / 'w'}"
     problem = str(opened(address))
     listening.shutdown(socket.SHUT_RDWR)
     listening.close()
@@ -337,27 +337,29 @@ def test_no_server_is_sent_a_password_and_none_is_believed_unproven(kind: int, m
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("postgresql://a:secret@localhost/db?witness=w", "password"),
-        ("postgresql://a@localhost/db?witness=w&password=secret", "password"),
-        ("postgresql://a@localhost/db?witness=w&passfile=secret", "password"),
-        ("postgresql://a@localhost/db", "witness"),
-        ("postgresql://localhost/db?witness=w", "role"),
-        ("postgresql://a@localhost/db?witness=w&ledger=p;drop", "plain name"),
-        ("postgresql://a@localhost,db.example/db?witness=w", "single host"),
-        ("postgresql://a@/db?witness=w&host=/run/postgresql,db.example", "single host"),
-        ("postgresql://a@localhost/db?witness=w&host=db.example", "single host"),
-        ("postgresql://a@localhost:5/db?witness=w&port=6", "single host"),
-        ("postgresql://a@localhost:db/db?witness=w", "single host"),
-        ("postgresql://a@[::1/db?witness=w", "no address"),
-        ("postgresql://a@localhost/db?witness=w&ledger=a&ledger=b", "twice"),
-        *((f"postgresql://a@localhost/db?witness=w&{name}=x", f"names {name};") for name in (
+        ("postgresql://a:secret@localhost/db?commits=w", "password"),
+        ("postgresql://a@localhost/db?commits=w&password=secret", "password"),
+        ("postgresql://a@localhost/db?commits=w&passfile=secret", "password"),
+        ("postgresql://a@localhost/db", "commits"),
+        ("postgresql://localhost/db?commits=w", "role"),
+        ("postgresql://a@localhost/db?commits=w&ledger=p;drop", "plain name"),
+        ("postgresql://a@localhost,db.example/db?commits=w", "single host"),
+        ("postgresql://a@/db?commits=w&host=/run/postgresql,db.example", "single host"),
+        ("postgresql://a@localhost/db?commits=w&host=db.example", "single host"),
+        ("postgresql://a@localhost:5/db?commits=w&port=6", "single host"),
+        ("postgresql://a@localhost:db/db?commits=w", "single host"),
+        ("postgresql://a@[::1/db?commits=w", "no address"),
+        ("postgresql://a@localhost/db?commits=w&ledger=a&ledger=b", "twice"),
+        *((f"postgresql://a@localhost/db?commits=w&{name}=x", f"names {name};") for name in (
             "sslmode", "sslrootcert", "sslcert", "sslkey", "service", "servicefile", "hostaddr", "user", "dbname",
             "require_auth", "gssencmode", "channel_binding", "options", "application_name", "connect_timeout",
             "target_session_attrs", "krbsrvname", "sslcrl", "SSLMODE",
         )),
     ],
 )  # fmt: skip
-def test_an_address_names_host_port_database_role_witness_and_ledger_and_nothing_else(address: str, words: str) -> None:
+def test_an_address_names_host_port_database_role_commit_log_and_ledger_and_nothing_else(
+    address: str, words: str
+) -> None:
     with pytest.raises(LedgerError, match=words) as caught:
         place_of(address)
     assert "secret" not in str(caught.value)
@@ -379,11 +381,11 @@ def test_what_an_address_names_is_read(address: str, endpoint: tuple[str, ...]) 
 
 
 def test_nobody_makes_a_ledger_by_the_way(server: Server, tmp_path: Path) -> None:
-    address = server.address("nowhere", tmp_path / "witness")
+    address = server.address("nowhere", tmp_path / "commits")
     with pytest.raises(LedgerError, match="ledger make"):
         Ledger.open(address)
     with pytest.raises(LedgerError, match="ledger make"):
         Ledger.create(address, policy())
-    server.made("nowhere", tmp_path / "witness", policy())
+    server.made("nowhere", tmp_path / "commits", policy())
     with pytest.raises(LedgerError, match="already exists"):
-        server.made("nowhere", tmp_path / "witness", policy())
+        server.made("nowhere", tmp_path / "commits", policy())

@@ -105,7 +105,7 @@ delta = 1e-5
 """
 PRICED = CONFIG.replace("theirs:Zoom", "dp-fts-de").replace("n_candidates = 2", "n_features = 8")
 LEDGER = '[ledger]\npopulation = "ward"\npath = "{path}"\n'
-DATABASE = "postgresql://reader@127.0.0.1:{port}/ward?witness={witness}"
+DATABASE = "postgresql://reader@127.0.0.1:{port}/ward?commits={commit_log}"
 SWEEP = 'name = "swept"\nconfig = "theirs.toml"\ndata = "public"\n[grid]\n"rounds" = [1, 2]\n'
 
 
@@ -194,11 +194,11 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     for config in (own, shared):
         shutil.copy(config, found.stranger / config.stem / "theirs.toml")
         (found.stranger / config.stem / "sweep.toml").write_text(SWEEP)
-    for name in ("own", "asked", "database", "links", "witness", "tail", "site", "training"):
+    for name in ("own", "asked", "database", "links", "commits", "tail", "site", "training"):
         shutil.copytree(found.stranger / "own", found.sent / name)
     for name in ("file", "relative"):
         shutil.copytree(found.stranger / "shared", found.sent / name)
-    planted(found.sent / "database", DATABASE.format(port=1, witness=found.here / "witness"))
+    planted(found.sent / "database", DATABASE.format(port=1, commit_log=found.here / "commits"))
     (found.here / "desk").mkdir()
     (found.here / "home").mkdir()
     planted(found.sent / "relative", os.path.relpath(found.stranger / "people.sqlite", found.here / "desk"))
@@ -218,7 +218,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     (found.here / "desk" / "theirs.py").write_text(SPRUNG)
     for folder, names in {
         "links": ("history.jsonl", "private/clipping.jsonl", "private/evaluations.npz"),
-        "witness": ("ledger.sqlite.witness",),
+        "commits": ("ledger.sqlite.commits",),
         "tail": ("ledger.sqlite-wal",),
         "site": ("facts.json", "evaluations.npz", "common.json", "config.json"),
         "training": ("search.json", "training.sqlite", "validation.sqlite", "config.json"),
@@ -265,7 +265,7 @@ def test_ones_own_run_opens_the_ledger_that_it_names_and_anybodys_the_one_inside
         (tmp_path / "run.toml").write_text(ours + LEDGER.format(path=place))
         assert privbo("run", str(tmp_path / "run.toml"), "--out", str(run)).returncode == 0
         assert privbo("ledger", "verify", str(run)).returncode == 0
-    for suffix in ("", ".witness"):
+    for suffix in ("", ".commits"):
         shutil.move(f"{tmp_path}/people.sqlite{suffix}", f"{tmp_path}/moved.sqlite{suffix}")
     moved = str(tmp_path / "moved.sqlite")
     assert privbo("ledger", "verify", str(own)).returncode == 3

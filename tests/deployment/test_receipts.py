@@ -28,7 +28,7 @@ from tests.deployment.grid import LoopGrid, unavailable
 from tests.deployment.reading import releases
 from tests.deployment.test_site import LEDGER, PLAN, VECTORS, Echo, question
 
-LEDGER_FILES = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite.witness")
+LEDGER_FILES = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite.commits")
 
 
 def test_every_round_leaves_a_countersigned_receipt_with_the_operator_and_the_site(tmp_path: Path) -> None:
@@ -168,12 +168,12 @@ def test_a_countersignature_is_for_one_head_and_nothing_else_is_one(tmp_path: Pa
 
 PARTS = {
     "ledger": ("server/run/ledger.sqlite", "server/run/ledger.sqlite-wal"),
-    "witness": ("server/run/ledger.sqlite.witness",),
+    "commits": ("server/run/ledger.sqlite.commits",),
     "history": ("server/run/history.jsonl",),
     "countersigned": ("server/run/private/countersigned.jsonl",),
     "sites": tuple(f"{site}/kept" for site in SITES),
 }
-SERVERS = ("witness", "history", "countersigned")
+SERVERS = ("commits", "history", "countersigned")
 
 
 def put_back(old: Path, root: Path, parts: tuple[str, ...]) -> None:

@@ -49,12 +49,12 @@ def command(*words: object) -> None:
 def test_runs_share_a_database_and_are_refused_together(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config, address = tmp_path / "run.toml", server.address("ward", tmp_path / "ward.witness")
+    config, address = tmp_path / "run.toml", server.address("ward", tmp_path / "ward.commits")
     config.write_text(RUN.format(path=address))
     with pytest.raises(LedgerError, match="ledger make"):
         command("run", config, "--out", tmp_path / "early")
     command("ledger", "make", config, "--owner", server.url("owner"), "--trust")
-    assert "ward.witness" in capsys.readouterr().out
+    assert "ward.commits" in capsys.readouterr().out
     for name in ("first", "second"):
         command("run", config, "--out", tmp_path / name)
     with pytest.raises(BudgetExceeded):
@@ -73,7 +73,7 @@ def test_runs_share_a_database_and_are_refused_together(
 def test_a_sweep_over_private_data_pays_into_a_database_and_not_into_a_file_of_a_cluster(
     server: Server, tmp_path: Path
 ) -> None:
-    address, config = server.address("sweep", tmp_path / "sweep.witness"), tmp_path / "one.toml"
+    address, config = server.address("sweep", tmp_path / "sweep.commits"), tmp_path / "one.toml"
     config.write_text(RUN.format(path=address).replace("epsilon = 2.5", "epsilon = 20.0").replace("ward 3", "ward"))
     command("ledger", "make", config, "--owner", server.url("owner"), "--trust", "--set", "ledger.rule=gaussian")
     path = tmp_path / "sweep.toml"

@@ -26,7 +26,7 @@ ALGORITHM = pb.DPFTSDE(n_features=8)
 ROUNDS = 4
 PARTS = {
     "ledger": ("ledger.sqlite", "ledger.sqlite-wal"),
-    "witness": ("ledger.sqlite.witness",),
+    "commits": ("ledger.sqlite.commits",),
     "history": ("history.jsonl",),
     "clients": ("private/clients-0.states",),
 }
@@ -199,7 +199,7 @@ def test_another_runs_ledger_put_in_place_binds_another_plan(twice: tuple[Path, 
     play(other, privacy=pb.Privacy(epsilon=0.25)).ledger.close()
     for name in ("history.jsonl", "private/clients-0.states"):  # all evidence of the run's own taken away
         (home / name).unlink()
-    copy(other, home, ("ledger", "witness"))
+    copy(other, home, ("ledger", "commits"))
     refused_everywhere(home, "binds no plan of|is a ledger of")
 
 
@@ -236,7 +236,7 @@ def test_a_history_that_says_other_things_of_a_release_is_refused(twice: tuple[P
 def test_a_run_that_was_cut_off_before_its_ledger_was_bound_begins_when_resumed(tmp_path: Path) -> None:
     home = tmp_path / "run"
     play(home).ledger.close()
-    for name in ("history.jsonl", "private/clients-0.states", *PARTS["ledger"], *PARTS["witness"]):
+    for name in ("history.jsonl", "private/clients-0.states", *PARTS["ledger"], *PARTS["commits"]):
         (home / name).unlink(missing_ok=True)
     with pytest.raises(LedgerError, match="no file"):
         pb.load(home)

@@ -56,7 +56,7 @@ def test_what_was_recovered_is_priced_by_an_odometer_and_said_in_every_view(
     twice: tuple[Path, Path],  # noqa: F811 (a fixture)
     tmp_path: Path,
 ) -> None:
-    home = rolled_back(twice, tmp_path / "run", ("ledger", "witness"))
+    home = rolled_back(twice, tmp_path / "run", ("ledger", "commits"))
     assert recover(RunDirectory(home)).releases == ROUNDS - 2
     play(home, resume=True).ledger.close()
     record = pb.load(home)
@@ -82,7 +82,7 @@ def test_a_recovery_names_its_price_and_charges_nobody_unasked(
     twice: tuple[Path, Path],  # noqa: F811 (a fixture)
     tmp_path: Path,
 ) -> None:
-    home = rolled_back(twice, tmp_path / "run", ("ledger", "witness"))
+    home = rolled_back(twice, tmp_path / "run", ("ledger", "commits"))
     refused = privbo("ledger", "recover", str(home))
     assert refused.returncode == 2
     assert "--yes" in refused.stderr
@@ -94,12 +94,12 @@ def test_a_recovery_names_its_price_and_charges_nobody_unasked(
 
 
 def test_a_second_loss_is_paid_for_again(twice: tuple[Path, Path], tmp_path: Path) -> None:  # noqa: F811 (a fixture)
-    home = rolled_back(twice, tmp_path / "run", ("ledger", "witness"))
+    home = rolled_back(twice, tmp_path / "run", ("ledger", "commits"))
     recover(RunDirectory(home))
     backup = tmp_path / "backup"
     copy(home, backup, tuple(PARTS))
     play(home, resume=True).ledger.close()
-    copy(backup, home, ("ledger", "witness"))
+    copy(backup, home, ("ledger", "commits"))
     with pytest.raises(pb.RunError, match="has seen row"):
         play(home, resume=True)
     recover(RunDirectory(home))
@@ -118,7 +118,7 @@ def test_a_ledger_that_lost_even_its_first_row_is_bound_again(
     shutil.copytree(twice[0], home)
     with pb.load(home).ledger as ledger:
         policy = ledger.policy
-    for name in (*PARTS["ledger"], *PARTS["witness"]):
+    for name in (*PARTS["ledger"], *PARTS["commits"]):
         (home / name).unlink(missing_ok=True)
     Ledger.create(home / "ledger.sqlite", policy).close()
     with pytest.raises(pb.RunError, match="binds no plan"):
@@ -140,7 +140,7 @@ def test_clients_of_every_algorithm_answer_a_recovered_run(case: Case, tmp_path:
             copy(home, tmp_path / "old", tuple(PARTS))
 
     pb.run(problem(), case.algorithm, on_round=backup, **settings).ledger.close()
-    copy(tmp_path / "old", home, ("ledger", "witness"))
+    copy(tmp_path / "old", home, ("ledger", "commits"))
     recover(RunDirectory(home))
     again = pb.run(problem(), case.algorithm, resume=True, **settings)
     assert all(np.isfinite(release.values).all() for release in again.releases)

@@ -18,7 +18,7 @@ from tests.whole_run.quoted import underquoted
 from tests.whole_run.test_whole_run import BY_CLIENT, FED, Worlds, configuration
 from tests.whole_run.worlds import EXPORT, HOME, SHORT, Outcome, Step, moved, play
 
-LEDGER = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite.witness")
+LEDGER = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite.commits")
 RESUMED: tuple[Step, ...] = (
     ("run", "--resume", HOME),
     ("ledger", "verify", HOME),
@@ -36,7 +36,7 @@ def copied(source: Path, target: Path) -> None:
 
 
 def went_back(case: Case, world: str, folder: Path, earlier: Outcome | None = None, steps: Sequence[Step] = ()) -> Any:
-    """Play a run, restore its ledger and witness as they were after the first release, and go on."""
+    """Play a run, restore its ledger and commit log as they were after the first release, and go on."""
     backup = folder / "private" / "backup"
 
     def keep(made: int) -> None:

@@ -1,7 +1,7 @@
-"""The witness of a ledger: one appended line per committed row, beside a file or with each user of a database.
+"""The commit log of a ledger: one appended line per committed row, beside a file or with each user of a database.
 
 SQLite drops the damaged end of a write-ahead log without a word, and people copy a
-database without its log. The witness notices both: a line that the chain no longer
+database without its log. The commit log notices both: a line that the chain no longer
 contains means that a tail was lost. It may lag behind the chain by a row (a crash between
 commit and append), never the other way round. It is only ever appended to: a line that says
 "recovered" names the row by which a loss was paid for, and makes good the lines before it.
@@ -24,7 +24,7 @@ _WORDS = ("charges", "releases", "recovered")
 
 
 @dataclass(frozen=True)
-class Witness:
+class CommitLog:
     """The file that remembers what was committed.
 
     Attributes:
@@ -36,12 +36,12 @@ class Witness:
     is_own: bool = False
 
     @staticmethod
-    def beside(ledger: Path) -> Witness:
-        """The witness of a ledger file."""
-        return Witness(ledger.with_name(ledger.name + ".witness"))
+    def of(ledger: Path) -> CommitLog:
+        """The commit log of a ledger file."""
+        return CommitLog(ledger.with_name(ledger.name + ".commits"))
 
     def exists(self) -> bool:
-        """Tell whether anything was ever witnessed."""
+        """Tell whether anything was ever logged."""
         return self.path.exists()
 
     def create(self) -> None:
@@ -56,26 +56,26 @@ class Witness:
         """Read all lines, or None without a file."""
         return self.path.read_bytes().decode("ascii", errors="replace") if self.exists() else None
 
-    def problem(self, witnessed: str | None, chains: Mapping[str, Sequence[str]]) -> str | None:
+    def problem(self, logged: str | None, chains: Mapping[str, Sequence[str]]) -> str | None:
         """Name what the chains (digests in order, by table) lack of what ``read`` gave, or None."""
-        if witnessed is None:
+        if logged is None:
             if any(chains.values()) and not self.is_own:
-                return f"its witness {self.path.name} is missing (a ledger is moved together with it)"
+                return f"its commit log {self.path.name} is missing (a ledger is moved together with it)"
             return None
         problem = None
-        for line in witnessed.split("\n"):
+        for line in logged.split("\n"):
             match = _LINE.fullmatch(line)
             if match is None:
                 if not _is_cut(line):
-                    problem = problem or f"its witness {self.path.name} holds a damaged line"
+                    problem = problem or f"its commit log {self.path.name} holds a damaged line"
                 continue
             found = _unlike(match, chains)
             problem = found if match[1] == "recovered" else problem or found
         return problem
 
-    def lost(self, witnessed: str | None, chains: Mapping[str, Sequence[str]]) -> list[tuple[str, int, str]]:
+    def lost(self, logged: str | None, chains: Mapping[str, Sequence[str]]) -> list[tuple[str, int, str]]:
         """Rows that were committed and are not in the chains: table, sequence and digest."""
-        matches = (_LINE.fullmatch(line) for line in (witnessed or "").split("\n"))
+        matches = (_LINE.fullmatch(line) for line in (logged or "").split("\n"))
         found = [match for match in matches if match is not None and _unlike(match, chains) is not None]
         return [(match[1], int(match[2]), match[3]) for match in found]
 
