@@ -124,8 +124,10 @@ def _figures(report: Report) -> dict[str, Figure]:
     quoted, points = report.smallest_epsilon, report.cumulative_epsilon
     if math.isfinite(quoted) and points:
         quoted_by = min(report.epsilon, key=lambda name: report.epsilon[name])
-        found["epsilon-by-release"] = _epsilon_by_release(points, report.delta, (quoted_by,))
-        found["epsilon-by-accountant"] = _epsilon_by_release(points, report.delta, tuple(points[0].epsilon))
+        known = tuple(points[0].epsilon)  # after a recovery an odometer's total is quoted, which no release has
+        quoted_here = tuple(name for name in known if name == quoted_by)
+        found["epsilon-by-release"] = _epsilon_by_release(points, report.delta, quoted_here)
+        found["epsilon-by-accountant"] = _epsilon_by_release(points, report.delta, known)
     if report.delta_epsilon_curve:
         found["delta-epsilon"] = _delta_epsilon(report.delta_epsilon_curve, quoted, report.delta)
         found["trade-off"] = _trade_off(report.attacker.caught)
