@@ -15,7 +15,7 @@ def box(round_: int = 0) -> CiphertextBox:
 WRITTEN = ciphertexts(call(), cards_of(circle()))
 
 
-def test_letters_arrive_as_they_were_written_in_the_order_of_clients() -> None:
+def test_ciphertexts_arrive_as_they_were_written_in_the_order_of_clients() -> None:
     found = box()
     for ciphertext in reversed(WRITTEN):
         found.receive(ciphertext.client, encode_ciphertext(0, ciphertext))
@@ -40,7 +40,7 @@ def test_letters_arrive_as_they_were_written_in_the_order_of_clients() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) and " " in value else "",  # ciphertexts are random
 )
-def test_what_is_no_letter_of_this_round_is_dropped_and_decides_nobodys_else(client, message, reason: str) -> None:
+def test_what_is_no_ciphertext_of_this_round_is_dropped_and_decides_no_other(client, message, reason: str) -> None:
     found = box()
     found.receive(0, encode_ciphertext(0, WRITTEN[0]))
     found.receive(client, message)

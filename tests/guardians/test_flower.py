@@ -103,7 +103,7 @@ def test_every_guardian_pays_and_signs_and_the_report_names_them(finished) -> No
     assert not list(federation.root.glob("guardian*/kept/*/rounds/*.npz"))
 
 
-def test_letters_of_a_round_have_one_size_whoever_takes_part(finished) -> None:
+def test_ciphertexts_of_a_round_have_one_size_whatever_clients_take_part(finished) -> None:
     _, sizes = finished
     assert sizes
     assert all(len(found) == 1 for found in sizes.values())

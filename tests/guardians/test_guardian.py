@@ -114,7 +114,7 @@ def test_a_client_that_is_missing_at_one_guardian_counts_as_zero_at_all() -> Non
     assert got.tolist() == total(again, fewer).tolist()
 
 
-def test_shares_of_two_letters_of_one_client_never_meet() -> None:
+def test_shares_of_two_ciphertexts_of_one_client_never_meet() -> None:
     guardians = circle(noise=lambda _: Silence())
     first, second = (ciphertexts(call(), cards_of(guardians)) for _ in range(2))
     mixed = [dataclasses.replace(a, sealed=(a.sealed[0], b.sealed[1])) for a, b in zip(first, second, strict=True)]
