@@ -22,7 +22,7 @@ from accountant.verify.auditor import FORMAT
 from privbo.protocol.files import private_folder, read_json, read_lines, write_json
 from privbo.protocol.plain import plain
 from privbo.reports.report import report
-from privbo.runs.evidence import Seen, plan_of, planned
+from privbo.runs.evidence import Evidence, plan_of, planned
 from privbo.runs.guarded import GUARDIANS, RECEIPTS
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import Record, load
@@ -90,7 +90,7 @@ def write_receipt(directory: Path, out: Path | None = None, *, ledger: str | Non
     return _signed(record, RECEIPT, content, out or record.home.path / "receipt.json")
 
 
-def read_receipts(paths: Sequence[Path], home: RunDirectory) -> list[Seen]:
+def read_receipts(paths: Sequence[Path], home: RunDirectory) -> list[Evidence]:
     """Read receipts of a run: the places of the ledger that each saw, once its signature is known to be good.
 
     Raises:
@@ -104,7 +104,7 @@ def read_receipts(paths: Sequence[Path], home: RunDirectory) -> list[Seen]:
         if content["run"] != run:
             raise DisagreementError(f"{path} is a receipt of {content['run']}, not of {run}; name one of this run")
         place, stored = (content["sequence"], content["head"]), content["stored"]
-        found.append(Seen(by=path.name, place=place, round=-1, stored=None if stored is None else tuple(stored)))
+        found.append(Evidence(by=path.name, place=place, round=-1, stored=None if stored is None else tuple(stored)))
     return found
 
 

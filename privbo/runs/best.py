@@ -222,7 +222,7 @@ class CommonServer:
                 "final='common': this algorithm names no public candidates; use shared-prior, dp-fts-de, fed-pne, "
                 "pf-pne or parallel, give its server a propose(count), or drop final"
             )
-        self._server, self._proposing = server, server
+        self.server, self._proposing = server, server
         self._n_clients, self._share = setting.n_clients, share
         self._stage: Literal["rounds", "vote", "announce", "over"] = "rounds"
         self._last: Broadcast | None = None
@@ -232,27 +232,23 @@ class CommonServer:
     @property
     def vote(self) -> Request:
         """The final release as it is planned, for as many candidates as there may be."""
-        others = sum(1.0 / request.noise_scale**2 for request in self._server.plan())
+        others = sum(1.0 / request.noise_scale**2 for request in self.server.plan())
         scale = math.sqrt((1.0 - self._share) / (self._share * others)) if others else 1.0
         return ballot_request(N_CANDIDATES, self._n_clients, scale)
 
-    def rounds(self) -> Iterator[Request]:
-        """Every request before the vote."""
-        return self._server.plan()
-
     def plan(self) -> Iterator[Request]:
         """Every request of the run, the vote last."""
-        yield from self.rounds()
+        yield from self.server.plan()
         yield self.vote
 
     def foregone(self) -> Iterator[Request]:
         """Requests that the algorithm gave up."""
-        return self._server.foregone() if isinstance(self._server, Foregoing) else iter(())
+        return self.server.foregone() if isinstance(self.server, Foregoing) else iter(())
 
     def ask(self) -> Ask | None:
         """The algorithm's rounds, then the vote, then what was chosen."""
         if self._stage == "rounds":
-            asked = self._server.ask()
+            asked = self.server.ask()
             if asked is not None:
                 self._last = asked.broadcast
                 return asked
@@ -276,12 +272,12 @@ class CommonServer:
             return self._ballots(broadcast)
         if LAST_ROUND in broadcast.arrays:
             return None
-        if not isinstance(self._server, Requesting):
+        if not isinstance(self.server, Requesting):
             raise ConfigurationError(
-                f"final='common' on other machines: {type(self._server).__name__} has no request_for(broadcast), so "
+                f"final='common' on other machines: {type(self.server).__name__} has no request_for(broadcast), so "
                 "parties can't tell what a round asks for; give it one"
             )
-        return self._server.request_for(broadcast)
+        return self.server.request_for(broadcast)
 
     def _ballots(self, broadcast: Broadcast) -> Request:
         count = len(broadcast.arrays[CANDIDATES])
@@ -293,7 +289,7 @@ class CommonServer:
         """Pass on the algorithm's releases; choose by the last one."""
         match self._stage:
             case "rounds":
-                self._server.tell(release)
+                self.server.tell(release)
             case "vote":
                 self._released, self._stage = release, "announce"
             case _:

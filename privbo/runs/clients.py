@@ -287,5 +287,5 @@ def require_answers(spec: Spec) -> None:
     except Exception as error:
         kind = type(spec.algorithm).__name__
         raise ConfigurationError(
-            f"a client of {kind} fails on made-up values ({named(error)}); mend it. Nothing was charged"
+            f"a client of {kind} fails on made-up values ({named(error)}); fix it. Nothing was charged"
         ) from error

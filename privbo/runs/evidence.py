@@ -30,7 +30,7 @@ from privbo.runs.states import States
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class Evidence:
     """A place in the ledger's chain that something beside the ledger has seen.
 
     Attributes:
@@ -54,16 +54,16 @@ class Seen:
     is_public: bool = False
 
 
-def gathered(home: RunDirectory, run: str) -> tuple[list[Seen], tuple[str, ...]]:
+def gathered(home: RunDirectory, run: str) -> tuple[list[Evidence], tuple[str, ...]]:
     """Everything beside the ledger that has seen it, and what is absent.
 
     Raises:
         RunError: If a file can't be read.
     """
-    found: list[Seen] = []
+    found: list[Evidence] = []
     absent = []
     sites = sorted(home.private.glob(f"sites/*/{run}/receipts.jsonl"))
-    readers: list[tuple[str, list[Path], Callable[[Path], Iterator[Seen]]]] = [
+    readers: list[tuple[str, list[Path], Callable[[Path], Iterator[Evidence]]]] = [
         ("history.jsonl", [home.history_path], _of_history),
         ("private/clients-0.states", [states.path for states in home.all_states()], _of_clients),
         ("private/countersigned.jsonl", [home.countersigned_path], lambda path: _of_receipts(path, home)),
@@ -81,10 +81,10 @@ def gathered(home: RunDirectory, run: str) -> tuple[list[Seen], tuple[str, ...]]
     return found, tuple(absent)
 
 
-def _of_history(path: Path) -> Iterator[Seen]:
+def _of_history(path: Path) -> Iterator[Evidence]:
     for row in read_lines(path):
         if "head" in row:
-            yield Seen(
+            yield Evidence(
                 by=f"{path.name}, round {row['round']},",
                 place=(int(row["sequence"]), str(row["head"])),
                 round=int(row["round"]),
@@ -95,16 +95,16 @@ def _of_history(path: Path) -> Iterator[Seen]:
             )
 
 
-def _of_clients(path: Path) -> Iterator[Seen]:
+def _of_clients(path: Path) -> Iterator[Evidence]:
     stamp = States(path=path).stamp()
     if stamp is not None:
-        yield Seen(by="the clients' state", place=(stamp.sequence, stamp.head), round=stamp.round)
+        yield Evidence(by="the clients' state", place=(stamp.sequence, stamp.head), round=stamp.round)
 
 
-def _of_receipts(path: Path, home: RunDirectory) -> Iterator[Seen]:
+def _of_receipts(path: Path, home: RunDirectory) -> Iterator[Evidence]:
     name = path.relative_to(home.path).as_posix()
     for row in read_lines(path):
-        yield Seen(by=f"{name}, round {row['round']},", place=(row["sequence"], row["head"]), round=row["round"])
+        yield Evidence(by=f"{name}, round {row['round']},", place=(row["sequence"], row["head"]), round=row["round"])
 
 
 REMEDY = "restore all of them from the same time, or pay for what is uncertain: privbo ledger recover"
@@ -211,7 +211,7 @@ def plan_of(manifest: Manifest, book: Book) -> Reservation:
 
 
 def examine(
-    manifest: Manifest, ledger: Ledger, home: RunDirectory | None, receipts: Sequence[Seen] = ()
+    manifest: Manifest, ledger: Ledger, home: RunDirectory | None, receipts: Sequence[Evidence] = ()
 ) -> LedgerCheck:
     """Hold a run's ledger, plan, history, clients and sites against each other; changes nothing.
 
@@ -222,7 +222,7 @@ def examine(
         receipts: Places that somebody else has kept.
     """
     state = ledger.verify()
-    problem, seen, absent = state.problem, list[Seen](), tuple[str, ...]()
+    problem, seen, absent = state.problem, list[Evidence](), tuple[str, ...]()
     try:
         if problem is None:
             seen, absent = ([], ("everything beside the ledger",)) if home is None else gathered(home, manifest.run_id)
@@ -246,7 +246,7 @@ def examine(
 
 
 def check_directory(
-    home: RunDirectory, receipts: Sequence[Seen] = (), *, ledger: Path | str | None = None
+    home: RunDirectory, receipts: Sequence[Evidence] = (), *, ledger: Path | str | None = None
 ) -> LedgerCheck:
     """Hold a run's directory against itself, and against receipts; what can't even be opened is not verified.
 
@@ -303,7 +303,7 @@ class Chains:
         self._stored = {row.release_id: row.body for row in rows}
         self._places = {(row.sequence, row.digest) for row in rows}
 
-    def contradiction(self, seen: Seen) -> str | None:
+    def contradiction(self, seen: Evidence) -> str | None:
         """Say what the ledger lacks of what evidence has seen; None where they agree, or a recovery paid for it."""
         sequence, digest = seen.place
         found = self.book.digest_at(sequence)

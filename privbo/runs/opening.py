@@ -66,7 +66,7 @@ def plan_run(spec: Spec) -> Plan:
     server = spec.played.server(spec.setting(public_seed=0))
     return price_plan(
         spec.privacy,
-        server.rounds() if isinstance(server, CommonServer) else server.plan(),
+        (server.server if isinstance(server, CommonServer) else server).plan(),
         n_clients=spec.problem.n_clients,
         foregone=server.foregone() if isinstance(server, Foregoing) else (),
         final=server.vote if isinstance(server, CommonServer) else None,

@@ -17,11 +17,10 @@ from pathlib import Path
 from accountant.errors import LedgerError
 from accountant.events import Event, Gaussian, RandomAllocationGaussian, parts
 from accountant.ledger import Ledger
-from accountant.ledger.book import Declaration, Reservation
-from accountant.ledger.chain import Position
+from accountant.ledger.book import Reservation
 from privbo.plans.cost import Agree, agree_to_all, spending
 from privbo.protocol.errors import RunError
-from privbo.runs.evidence import Chains, Seen, declaration, gathered, plan_of, recovery_text
+from privbo.runs.evidence import Chains, Evidence, declaration, gathered, plan_of, recovery_text
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
 from privbo.runs.opening import plan_run, require_own
 from privbo.runs.sources import ForeignAlgorithm
@@ -75,10 +74,12 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | s
             raise RunError(f"{home.path}: nothing is uncertain, so there is nothing to recover")
         _require_own(manifest, doubtful, witnessed)
         rounds = _uncertain(home, manifest.run_id, opened, doubtful)
-        events = _dearest(opened, manifest.run_id, max([len(rounds), *Counter(t for t, *_ in witnessed).values()]))
+        events = _most_expensive(
+            opened, manifest.run_id, max([len(rounds), *Counter(t for t, *_ in witnessed).values()])
+        )
         places = {seen.place for seen in doubtful}
         places |= {(sequence, digest) for table, sequence, digest in witnessed if table == "charges"}
-        declared = _declared(plan, events, tuple(sorted(places)))
+        declared = dataclasses.replace(plan.declared, kind="recovery", events=events, lost=tuple(sorted(places)))
         what = f"{declared.releases} uncertain releases"
         agree(spending(opened, manifest.plan.safe_delta, what, declared=[declared]))
         found = opened.recover(declared)
@@ -105,14 +106,14 @@ def _bound(manifest: Manifest, ledger: Ledger) -> Reservation:
     return plan_of(manifest, ledger.book())
 
 
-def _doubtful(home: RunDirectory, run: str, ledger: Ledger) -> list[Seen]:
+def _doubtful(home: RunDirectory, run: str, ledger: Ledger) -> list[Evidence]:
     """Everything beside the ledger that has seen what the ledger no longer holds."""
     seen, _ = gathered(home, run)
     chains = Chains(ledger, run)
     return [one for one in seen if chains.contradiction(one)]
 
 
-def _require_own(manifest: Manifest, doubtful: list[Seen], witnessed: list[tuple[str, int, str]]) -> None:
+def _require_own(manifest: Manifest, doubtful: list[Evidence], witnessed: list[tuple[str, int, str]]) -> None:
     """On a shared ledger a lost row may be another run's, of which nothing is known here."""
     known = {seen.place for seen in doubtful}
     others = [row for table, *row in witnessed if table == "charges" and tuple(row) not in known]
@@ -123,7 +124,7 @@ def _require_own(manifest: Manifest, doubtful: list[Seen], witnessed: list[tuple
         )
 
 
-def _uncertain(home: RunDirectory, run: str, ledger: Ledger, doubtful: list[Seen]) -> tuple[int, ...]:
+def _uncertain(home: RunDirectory, run: str, ledger: Ledger, doubtful: list[Evidence]) -> tuple[int, ...]:
     """Rounds up to the last one that anything has seen, without those that are stored or released nothing."""
     seen, _ = gathered(home, run)
     local = home.local_rounds() - {one.round for one in seen if one.released}
@@ -132,7 +133,7 @@ def _uncertain(home: RunDirectory, run: str, ledger: Ledger, doubtful: list[Seen
     return tuple(r for r in range(last + 1) if r not in local and f"{run}/{r}" not in stored)
 
 
-def _dearest(ledger: Ledger, run: str, count: int) -> tuple[tuple[Event, int], ...]:
+def _most_expensive(ledger: Ledger, run: str, count: int) -> tuple[tuple[Event, int], ...]:
     """Enough of every event that the lost releases can have had, whichever they were."""
     left = ledger.book().left(run)
     if left is None:
@@ -149,7 +150,3 @@ def _again(event: Event, count: int) -> tuple[Event, int]:
     if isinstance(event, RandomAllocationGaussian):
         return Gaussian(noise_multiplier=event.noise_multiplier), count
     return event, count
-
-
-def _declared(plan: Reservation, events: tuple[tuple[Event, int], ...], lost: tuple[Position, ...]) -> Declaration:
-    return dataclasses.replace(plan.declared, kind="recovery", events=events, lost=lost)

@@ -93,7 +93,7 @@ def load_function(reference: str, where: str) -> Callable[..., object]:
         raise ConfigurationError(f"{where}={reference!r}: {module} has no {name}") from None
     except Exception as error:
         raise ConfigurationError(
-            f"{where}={reference!r}: importing {module} failed ({type(error).__name__}: {error}); mend it"
+            f"{where}={reference!r}: importing {module} failed ({type(error).__name__}: {error}); fix it"
         ) from error
     if not callable(found):
         raise ConfigurationError(f"{where}={reference!r} is no function")

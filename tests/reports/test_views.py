@@ -30,7 +30,7 @@ from privbo.reports.bundle import write_bundle, write_receipt
 from privbo.reports.document import environment, percent_bound
 from privbo.reports.report import ledger_view, report
 from privbo.reports.report_page import document, statement
-from privbo.runs.evidence import Seen, examine
+from privbo.runs.evidence import Evidence, examine
 from tests.conformance.cases import problem
 from tests.reports.runs import EVIL, evil_run, small_run
 
@@ -128,10 +128,10 @@ def test_ledger_views(result: pb.Record) -> None:
     assert view.entries == report(result).entries
     assert "3 of 3 planned, verified" in shown(view)
     assert f"<th>{view.entries[2].release}</th>" in notebook(view)
-    kept = [Seen(by="a receipt", place=(entry.sequence, entry.digest), round=-1) for entry in view.entries]
+    kept = [Evidence(by="a receipt", place=(entry.sequence, entry.digest), round=-1) for entry in view.entries]
     good = examine(result.manifest, result.ledger, None, kept)
     assert (good.verified, good.receipts, good.entries) == (True, 3, 3)
-    bad = examine(result.manifest, result.ledger, None, [Seen(by="a receipt", place=(1, "0" * 64), round=-1)])
+    bad = examine(result.manifest, result.ledger, None, [Evidence(by="a receipt", place=(1, "0" * 64), round=-1)])
     assert not bad.verified
     assert "NOT VERIFIED" in shown(bad)
 
