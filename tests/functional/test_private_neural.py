@@ -63,19 +63,19 @@ def arm_of(run, name="linear", model=None, **settings):
 SEARCHES = {
     "f-lcb": lambda arms: f_lcb(arms, budget=6),
     "halving": lambda arms: successive_halving(arms, budget=6),
-    "hyperband": lambda arms: hyperband(arms, budget=6, seed=0, factor=2),
+    "hyperband": lambda arms: hyperband(arms, budget=8, seed=0, factor=2),
 }
 
 
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
 def test_every_pull_is_charged_on_both_ledgers(search) -> None:
-    run = run_of()
+    run = run_of(dataclasses.replace(PLAN, pulls=8))
     found = search([arm_of(run), arm_of(run, "constant", lambda: nn.Linear(4, 2), seed=1)])
     n_pulls = len(found.played)
     z_train, z_validate = run.plan.noise_multipliers
     step = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=z_train)
     assert run.training.event() == repeat(step, 5 * n_pulls)
-    assert len(run.training.entries()) == len(run.validation.entries()) == n_pulls <= 6
+    assert len(run.training.entries()) == len(run.validation.entries()) == n_pulls <= 8
     assert run.training.policy.unit is run.validation.policy.unit is Unit.RECORD
     assert not run.training.guarantees  # simulated noise says so
     price = run.epsilon()
