@@ -23,7 +23,7 @@ from pydantic import Field
 
 from privbo.algorithms.elimination.alone import PersonalElimination, alone
 from privbo.algorithms.elimination.confidence import Confidence
-from privbo.algorithms.elimination.personal_clients import Kept
+from privbo.algorithms.elimination.personal_clients import Survivors
 from privbo.algorithms.elimination.pf_pne import PFPNEServer
 from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, TreeCohort
 from privbo.algorithms.elimination.settings import CappedSettings
@@ -140,8 +140,8 @@ class FlexibleCohort(TreeCohort):
         """Eliminate by what was released, play the phase and answer with centred means, or play on in silence."""
         shared, n = "nodes" in broadcast.arrays, len(self._clients)
         if broadcast.round > self._last[0]:
-            if (kept := Kept.of(broadcast)) is not None:
-                self._eliminate(kept)
+            if (survivors := Survivors.of(broadcast)) is not None:
+                self._eliminate(survivors)
             if shared:
                 self._play(broadcast)
             else:
@@ -175,26 +175,28 @@ class FlexibleCohort(TreeCohort):
             self._active = self._active[:, np.searchsorted(self._nodes, above)]
         self._nodes, self._last[1] = nodes, depth
 
-    def _eliminate(self, kept: Kept) -> None:
+    def _eliminate(self, survivors: Survivors) -> None:
         """Give up nodes whose mixture is surely below the best one's; the averages of those not kept are surely so."""
-        if kept.depth != self._last[1]:  # its round was missed: nothing is known of a client's own part
-            self._descend(kept.depth, kept.nodes)
+        if survivors.depth != self._last[1]:  # its round was missed: nothing is known of a client's own part
+            self._descend(survivors.depth, survivors.nodes)
             return
         means, counts = self._own()
-        place = np.searchsorted(self._nodes, kept.nodes)
+        place = np.searchsorted(self._nodes, survivors.nodes)
         alpha, confidence = self._algorithm.own_share, self._confidence
         offered = np.where(np.isnan(means), 0.0, means)[:, place]
-        mixture = alpha * offered + (1.0 - alpha) * kept.means
-        radius = alpha * confidence.radius(counts[:, place]) + (1.0 - alpha) * kept.radii if alpha else kept.radii
+        mixture = alpha * offered + (1.0 - alpha) * survivors.means
+        radius = (
+            alpha * confidence.radius(counts[:, place]) + (1.0 - alpha) * survivors.radii if alpha else survivors.radii
+        )
         radius = np.broadcast_to(radius, mixture.shape)
         active = self._active[:, place]
         lower = np.where(active, mixture - radius, -np.inf).max(axis=1, keepdims=True)
-        stays = active & (mixture + radius + confidence.variation(kept.depth) >= lower)
+        stays = active & (mixture + radius + confidence.variation(survivors.depth) >= lower)
         known = active & (counts[:, place] > 0)
         best = np.where(known, mixture, -np.inf).argmax(axis=1)
         found = known.any(axis=1)
-        self._best[found] = np.stack([np.full(found.sum(), kept.depth), kept.nodes[best[found]]], axis=1)
-        self._nodes, self._active = kept.nodes, stays
+        self._best[found] = np.stack([np.full(found.sum(), survivors.depth), survivors.nodes[best[found]]], axis=1)
+        self._nodes, self._active = survivors.nodes, stays
 
     def _own(self) -> tuple[FloatArray, IntArray]:
         """Centred own means over the last phase's nodes by all pulls, and how many of these worked, ``(n, k)``."""

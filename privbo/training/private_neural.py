@@ -236,10 +236,10 @@ def _require_row_each(model: nn.Module, n_records: int) -> None:
     for name, parameter in model.named_parameters():
         rows = getattr(parameter, "grad_sample", None)
         if parameter.requires_grad and (not isinstance(rows, Tensor) or len(rows) != n_records):
-            found = f"{len(rows)} rows of gradients" if isinstance(rows, Tensor) else "no gradient per record"
+            gradients = f"{len(rows)} rows of gradients" if isinstance(rows, Tensor) else "no gradient per record"
             raise ConfigurationError(
-                f"{name.removeprefix(WRAPPED)} has {found} for {n_records} records; keep records the first dimension "
-                "of every layer's input, and use every trained parameter in every pass"
+                f"{name.removeprefix(WRAPPED)} has {gradients} for {n_records} records; keep records the first "
+                "dimension of every layer's input, and use every trained parameter in every pass"
             )
 
 
@@ -311,9 +311,9 @@ def _scores(name: str, model: nn.Module, data: Split) -> Tensor:
         with torch.no_grad():
             scores = model.to(x.device).eval()(x.new_zeros((2, *x.shape[1:])))
     except Exception as error:  # whatever a network of one's own raises
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigurationError(
-            f"network {name!r} can't take inputs of shape {tuple(x.shape[1:])} and type {x.dtype} ({told}); "
+            f"network {name!r} can't take inputs of shape {tuple(x.shape[1:])} and type {x.dtype} ({reason}); "
             "let its first layer fit the inputs"
         ) from error
     if not isinstance(scores, Tensor):

@@ -129,9 +129,9 @@ class CentralRun:
         released = door.open()
         if released is None:
             released = door.close(_encoded(self._best_of(run_one, self.plan.runs)))
-        found = _decoded(released)
+        selected = _decoded(released)
         self._publish(released)
-        return found
+        return selected
 
     def _publish(self, released: bytes) -> None:
         """A copy of what the ledgers stored; a file that says otherwise is evidence and stays."""
@@ -381,13 +381,13 @@ def _digest(values: torch.Tensor) -> str:
     return hashlib.sha256(_shape(values).encode() + raw.numpy().tobytes()).hexdigest()
 
 
-def _difference(kept: object, asked: object, at: str = "") -> str | None:
+def _difference(stored: object, asked: object, at: str = "") -> str | None:
     """Say where two descriptions first differ; None where they don't."""
-    if isinstance(kept, dict) and isinstance(asked, dict):
+    if isinstance(stored, dict) and isinstance(asked, dict):
         for name, value in cast("JsonObject", asked).items():
             inner = f"{at}.{name}" if at else name
-            if (told := _difference(kept.get(name), value, inner)) is not None:
-                return told
-        gone = [name for name in kept if name not in asked] if at else []
-        return f"{at}.{gone[0]} = {kept[gone[0]]!r}, now there is none" if gone else None
-    return None if kept == asked else f"{at} = {kept!r}, now it is {asked!r}"
+            if (difference := _difference(stored.get(name), value, inner)) is not None:
+                return difference
+        gone = [name for name in stored if name not in asked] if at else []
+        return f"{at}.{gone[0]} = {stored[gone[0]]!r}, now there is none" if gone else None
+    return None if stored == asked else f"{at} = {stored!r}, now it is {asked!r}"

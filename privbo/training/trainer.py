@@ -65,12 +65,12 @@ class Journal:
                     "again would be a second outcome for one charge)"
                 )
             return None
-        found = torch.load(path, weights_only=True)
-        if found["name"] != name:
+        stored = torch.load(path, weights_only=True)
+        if stored["name"] != name:
             raise RunError(
-                f"{path} holds arm {found['name']!r}, the search pulls {name!r}; resume it with its own arms"
+                f"{path} holds arm {stored['name']!r}, the search pulls {name!r}; resume it with its own arms"
             )
-        return cast("Pull", found["pull"])
+        return cast("Pull", stored["pull"])
 
     def save(self, position: int, name: str, pull: Pull) -> None:
         """Keep a finished pull, durable on return, before anything of it is judged."""
@@ -152,12 +152,12 @@ class OpacusTrainer:
             BudgetExceeded: If the ledger can't pay; nothing was trained.
         """
         self._position += 1
-        found = None if self._journal is None else self._journal.load(self._position, name)
-        if found is None:
+        stored = None if self._journal is None else self._journal.load(self._position, name)
+        if stored is None:
             # A crash in the middle of a pull lost everything the charge had paid for: nothing had left.
             self._open = self._block(self._position, steps)
             self._generator.manual_seed(_mixed(self._seed, self._position))
-        return found
+        return stored
 
     def finish(self, name: str, pull: Pull) -> None:
         """The pull's steps are made; keep the result before it is judged."""

@@ -71,7 +71,7 @@ def test_a_regret_bound_with_too_small_a_rate_is_caught() -> None:
     assert not f_lcb([honest], budget=50).violations
     with pytest.warns(RateViolated, match="rate violated: arm 0"):
         found = f_lcb([liar], budget=50)
-    assert found.violations[0].seen < found.violations[0].bound
+    assert found.violations[0].upper < found.violations[0].bound
 
 
 @pytest.mark.parametrize("draw", DETERMINISTIC, ids=lambda f: f.__name__)

@@ -10,7 +10,7 @@ import numpy as np
 
 from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.partition import Partition
-from privbo.algorithms.elimination.personal_clients import SEGMENTS, AloneTail, Kept, PersonalCohort, Stage2
+from privbo.algorithms.elimination.personal_clients import SEGMENTS, AloneTail, PersonalCohort, Stage2, Survivors
 from privbo.algorithms.elimination.settings import PhasedSettings, TreeSettings
 from privbo.protocol.messages import Ask, Broadcast, Evaluate, IntArray, Release, Request, Setting
 from privbo.protocol.settings import settings
@@ -68,12 +68,12 @@ class AloneServer:
     Args:
         depths: What all clients play alone round by round: a depth, or a share of the pulls.
         first_round: Number of the first silent round.
-        kept: What the server kept of the last shared phase, told in every round; None without one.
+        survivors: What the server kept of the last shared phase, told in every round; None without one.
     """
 
-    def __init__(self, depths: range, *, first_round: int = 0, kept: Kept | None = None) -> None:
+    def __init__(self, depths: range, *, first_round: int = 0, survivors: Survivors | None = None) -> None:
         self._depths, self._round = depths, first_round
-        self._kept = {} if kept is None else kept.arrays()
+        self._survivors = {} if survivors is None else survivors.arrays()
 
     def plan(self) -> Iterator[Request]:
         """Nothing is ever released."""
@@ -84,7 +84,7 @@ class AloneServer:
         if not self._depths:
             return None
         arrays = {"alone": np.array(self._depths[0]), "last": np.array(len(self._depths) == 1)}
-        return Ask(broadcast=Broadcast(round=self._round, arrays=arrays | self._kept), request=None)
+        return Ask(broadcast=Broadcast(round=self._round, arrays=arrays | self._survivors), request=None)
 
     def request_for(self, broadcast: Broadcast) -> Request | None:  # noqa: ARG002  # the protocol's
         """Nothing is ever asked for."""

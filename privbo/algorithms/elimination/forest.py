@@ -120,7 +120,7 @@ class Forest:
             setattr(self, name, np.pad(array, ((0, 0), (0, more)), constant_values=fill))
         self.points = np.pad(self.points, ((0, 0), (0, more), (0, 0)))
 
-    def seed(self, depth: int, nodes: IntArray, means: FloatArray, pulls: int, kept: IntArray) -> None:
+    def seed(self, depth: int, nodes: IntArray, means: FloatArray, pulls: int, survivors: IntArray) -> None:
         """Take over a shared phase, root first: own means ``(n, K)`` of ``pulls`` each, and the nodes the server kept.
 
         A client's NaN is no pull.
@@ -132,7 +132,7 @@ class Forest:
             known = ~np.isnan(means[:, j])
             self.visits[known, node] = pulls
             self.means[known, node] = means[known, j]
-            if int(index) in kept:
+            if int(index) in survivors:
                 self.open_[:, node] = True
                 if self.first[0, node] < 0:
                     self.split(rows, np.full(n, node))

@@ -84,7 +84,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class Survivors:
     """Nodes the server keeps of one depth, their average means and radii."""
 
     depth: int
@@ -95,23 +95,23 @@ class Kept:
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Named arrays for a broadcast."""
         return {
-            "kept_depth": np.array(self.depth),
-            "kept_nodes": self.nodes,
-            "kept_means": self.means,
-            "kept_radii": self.radii,
+            "survivor_depth": np.array(self.depth),
+            "survivor_nodes": self.nodes,
+            "survivor_means": self.means,
+            "survivor_radii": self.radii,
         }
 
     @staticmethod
-    def of(broadcast: Broadcast) -> Kept | None:
+    def of(broadcast: Broadcast) -> Survivors | None:
         """Read a broadcast; None if it says nothing of a phase."""
         arrays = broadcast.arrays
-        if "kept_nodes" not in arrays:
+        if "survivor_nodes" not in arrays:
             return None
-        return Kept(
-            depth=int(arrays["kept_depth"]),
-            nodes=np.asarray(arrays["kept_nodes"], dtype=np.int64),
-            means=np.asarray(arrays["kept_means"], dtype=np.float64),
-            radii=np.asarray(arrays["kept_radii"], dtype=np.float64),
+        return Survivors(
+            depth=int(arrays["survivor_depth"]),
+            nodes=np.asarray(arrays["survivor_nodes"], dtype=np.int64),
+            means=np.asarray(arrays["survivor_means"], dtype=np.float64),
+            radii=np.asarray(arrays["survivor_radii"], dtype=np.float64),
         )
 
 
@@ -144,7 +144,7 @@ class PersonalCohort(TreeCohort):
         self._table = PullTable.empty()
         self._left = np.full(n, self._confidence.horizon, dtype=np.int64)
         self._best = np.zeros((n, 2), dtype=np.int64)
-        self._kept: dict[int, Kept] = {}
+        self._survivors: dict[int, Survivors] = {}
         self._shared_rounds: dict[int, int] = {}
         self._alive: tuple[IntArray, ...] = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
         self._depth = -1
@@ -155,9 +155,9 @@ class PersonalCohort(TreeCohort):
         """Play the shared phase and answer with centred means, or play a depth alone and send nothing."""
         shared = "nodes" in broadcast.arrays
         if broadcast.round > self._answered:
-            kept = Kept.of(broadcast)
-            if kept is not None:
-                self._kept[kept.depth] = kept
+            survivors = Survivors.of(broadcast)
+            if survivors is not None:
+                self._survivors[survivors.depth] = survivors
             play = self._play_shared if shared else self._play_alone
             play(broadcast)
             self._answered = broadcast.round
@@ -199,7 +199,7 @@ class PersonalCohort(TreeCohort):
         """The depth behind the last one that was played alone; at the start the one behind the shared ones, or 0."""
         if self._depth >= 0:
             return self._depth + 1
-        return max(self._kept) + 1 if self._stage2 == "warm" and self._kept else 0
+        return max(self._survivors) + 1 if self._stage2 == "warm" and self._survivors else 0
 
     def _play_depth(self, depth: int, round_: int) -> None:
         pairs = self._enter(depth)
@@ -233,8 +233,8 @@ class PersonalCohort(TreeCohort):
         for depth in sorted(self._shared_rounds):
             own = self._own(depth)
             # Of whoever missed the next round every node stays open: what the server kept was said there.
-            kept = self._kept[depth].nodes if depth in self._kept else own.nodes
-            forest.seed(depth, own.nodes, own.means, own.pulls, kept)
+            survivors = self._survivors[depth].nodes if depth in self._survivors else own.nodes
+            forest.seed(depth, own.nodes, own.means, own.pulls, survivors)
         forest.refresh()
         return forest
 
@@ -252,27 +252,27 @@ class PersonalCohort(TreeCohort):
         if depth in self._shared_rounds and len(pairs):
             own = self._own(depth)
             place = np.minimum(np.searchsorted(own.nodes, nodes), len(own.nodes) - 1)
-            found = own.nodes[place] == nodes
-            pairs.means[found] = own.means[owners[found], place[found]]
-            pairs.counts[found] = np.where(np.isnan(pairs.means[found]), 0, own.pulls)
+            shared = own.nodes[place] == nodes
+            pairs.means[shared] = own.means[owners[shared], place[shared]]
+            pairs.counts[shared] = np.where(np.isnan(pairs.means[shared]), 0, own.pulls)
             pairs.radii = self._confidence.radius(pairs.counts)
-        if depth in self._kept and len(pairs):
-            self._protect(pairs, self._kept[depth])
+        if depth in self._survivors and len(pairs):
+            self._protect(pairs, self._survivors[depth])
         return pairs
 
-    def _protect(self, pairs: Pairs, kept: Kept) -> None:
+    def _protect(self, pairs: Pairs, survivors: Survivors) -> None:
         """Nodes the server keeps enter with the average's mean and radius and are not pulled."""
-        if not len(kept.nodes):
+        if not len(survivors.nodes):
             return
-        place = np.minimum(np.searchsorted(kept.nodes, pairs.nodes), len(kept.nodes) - 1)
-        pairs.protected = kept.nodes[place] == pairs.nodes
+        place = np.minimum(np.searchsorted(survivors.nodes, pairs.nodes), len(survivors.nodes) - 1)
+        pairs.protected = survivors.nodes[place] == pairs.nodes
         here = pairs.protected
         level = np.full(len(self._clients), self._sharing.allowed.middle)
-        if self._sharing.centre == "client" and kept.depth in self._shared_rounds:
-            own = self._own(kept.depth).means.mean(axis=1)  # a client adds what it subtracted; else the middle
+        if self._sharing.centre == "client" and survivors.depth in self._shared_rounds:
+            own = self._own(survivors.depth).means.mean(axis=1)  # a client adds what it subtracted; else the middle
             level = np.where(np.isnan(own), level, own)
-        pairs.means[here] = kept.means[place[here]] + level[pairs.owners[here]]
-        pairs.radii[here] = kept.radii[place[here]]
+        pairs.means[here] = survivors.means[place[here]] + level[pairs.owners[here]]
+        pairs.radii[here] = survivors.radii[place[here]]
 
     def _children(self, depth: int) -> tuple[IntArray, IntArray]:
         """(client, node) pairs of a depth, sorted by client, of clients with pulls left."""
@@ -280,7 +280,7 @@ class PersonalCohort(TreeCohort):
         if self._depth < 0:
             nodes = np.zeros(1, dtype=np.int64)
             if self._stage2 == "warm" and depth > 0:
-                nodes = self._partition.children(self._kept[depth - 1].nodes)
+                nodes = self._partition.children(self._survivors[depth - 1].nodes)
             return np.repeat(able, len(nodes)), np.tile(nodes, len(able))
         owners, nodes = self._alive
         return np.repeat(owners, self._partition.n_children), self._partition.children(nodes)
@@ -290,8 +290,8 @@ class PersonalCohort(TreeCohort):
         due = np.where(pairs.protected, 0, np.maximum(target - pairs.counts, 0))
         if in_phase:  # one node left: nothing to decide at this depth
             due[np.bincount(pairs.owners, minlength=len(self._left))[pairs.owners] == 1] = 0
-        wanted = np.bincount(pairs.owners, weights=due, minlength=len(self._left)).astype(np.int64)
-        short = wanted > self._left
+        needed = np.bincount(pairs.owners, weights=due, minlength=len(self._left)).astype(np.int64)
+        short = needed > self._left
         if short.any() and self._commit:
             self._remember(pairs, depth)
             self._spend(np.flatnonzero(short), round_)
@@ -345,7 +345,9 @@ class PersonalCohort(TreeCohort):
 
     def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """Everything (private)."""
-        kept = {f"{depth}_{name}": a for depth, each in self._kept.items() for name, a in each.arrays().items()}
+        survivors = {
+            f"{depth}_{name}": a for depth, each in self._survivors.items() for name, a in each.arrays().items()
+        }
         forest = {} if self._forest is None else self._forest.arrays()
         state = {
             "left": self._left,
@@ -353,9 +355,9 @@ class PersonalCohort(TreeCohort):
             "alive": np.stack(self._alive),
             "state": np.array([self._depth, self._answered]),
             "shared_rounds": np.array(sorted(self._shared_rounds.items()), dtype=np.int64).reshape(-1, 2),
-            "kept_depths": np.array(list(self._kept), dtype=np.int64),
+            "survivor_depths": np.array(list(self._survivors), dtype=np.int64),
         }
-        return self._table.arrays() | forest | kept | state
+        return self._table.arrays() | forest | survivors | state
 
     def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
         """Take the state of ``snapshot``."""
@@ -366,9 +368,11 @@ class PersonalCohort(TreeCohort):
         self._left, self._best, self._alive = taken["left"], taken["best"], tuple(taken["alive"])
         self._depth, self._answered = taken["state"].tolist()
         self._shared_rounds = dict(taken["shared_rounds"].tolist())
-        self._kept = {
-            depth: Kept(depth=depth, **{name: taken[f"{depth}_kept_{name}"] for name in ("nodes", "means", "radii")})
-            for depth in taken["kept_depths"].tolist()
+        self._survivors = {
+            depth: Survivors(
+                depth=depth, **{name: taken[f"{depth}_survivor_{name}"] for name in ("nodes", "means", "radii")}
+            )
+            for depth in taken["survivor_depths"].tolist()
         }
 
     def history(self) -> ClientHistory:

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.algorithms.elimination.alone import AloneServer, PersonalElimination, alone, silent_rounds
-from privbo.algorithms.elimination.personal_clients import AloneTail, Kept, PersonalCohort, Stage2
+from privbo.algorithms.elimination.personal_clients import AloneTail, PersonalCohort, Stage2, Survivors
 from privbo.algorithms.elimination.phases import Phase, PhaseServer
 from privbo.algorithms.elimination.settings import CappedSettings
 from privbo.protocol.errors import ConfigurationError
@@ -131,7 +131,7 @@ class PFPNE(CappedSettings):
 class PFPNEServer(PhaseServer[PFPNE]):
     """The public side of PF-PNE: shared phases, then a clock of silent rounds."""
 
-    _kept: Kept | None = None
+    _survivors: Survivors | None = None
     _silent: AloneServer | None = None
 
     def ask(self) -> Ask | None:
@@ -142,8 +142,8 @@ class PFPNEServer(PhaseServer[PFPNE]):
         if phase is None:
             return None
         arrays = {"depth": np.array(phase.depth), "nodes": phase.nodes, "pulls": np.array(phase.equal_pulls)}
-        kept = {} if self._kept is None else self._kept.arrays()
-        broadcast = Broadcast(round=self._round, arrays=arrays | kept)
+        survivors = {} if self._survivors is None else self._survivors.arrays()
+        broadcast = Broadcast(round=self._round, arrays=arrays | survivors)
         return Ask(broadcast=broadcast, request=self.request_for(broadcast))
 
     def request_for(self, broadcast: Broadcast) -> Request | None:
@@ -165,12 +165,12 @@ class PFPNEServer(PhaseServer[PFPNE]):
     def _stays(self, phase: Phase, means: FloatArray, noise: float) -> npt.NDArray[np.bool_]:
         stays = super()._stays(phase, means, noise)
         radii = np.full(int(stays.sum()), self._radius(phase) + noise)
-        self._kept = Kept(depth=phase.depth, nodes=phase.nodes[stays], means=means[stays], radii=radii)
+        self._survivors = Survivors(depth=phase.depth, nodes=phase.nodes[stays], means=means[stays], radii=radii)
         return stays
 
     def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> None:  # noqa: ARG002  # the hook gives more
         """Start the clock of the silent rounds."""
-        self._silent = AloneServer(self._silent_rounds(depth + 1), first_round=self._round, kept=self._kept)
+        self._silent = AloneServer(self._silent_rounds(depth + 1), first_round=self._round, survivors=self._survivors)
 
     def _silent_rounds(self, depth: int) -> range:
         """Depths of the silent rounds, the shared ones having ended above ``depth``."""

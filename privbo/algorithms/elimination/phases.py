@@ -94,12 +94,12 @@ class Phase:
         Raises:
             ConfigurationError: If they differ: then how far one reward moves an answer depends on the node.
         """
-        found = {int(pulls) for pulls in self.pulls}
-        if len(found) != 1 or len(self.pulls) != len(self.nodes) or min(found) < 1:
+        distinct = {int(pulls) for pulls in self.pulls}
+        if len(distinct) != 1 or len(self.pulls) != len(self.nodes) or min(distinct) < 1:
             raise ConfigurationError(
-                f"{len(self.nodes)} nodes with pulls {sorted(found)[:5]}; an answered phase has one number for all"
+                f"{len(self.nodes)} nodes with pulls {sorted(distinct)[:5]}; an answered phase has one number for all"
             )
-        return found.pop()
+        return distinct.pop()
 
 
 def count_fitting(lengths: Iterable[int], horizon: int, most: int) -> int:

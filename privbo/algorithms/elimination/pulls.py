@@ -63,13 +63,13 @@ def recommend(
         points: Points, of which some may be the same, ``(p, d)``.
         otherwise: Points of clients none of whose pulls worked, ``(n, d)``.
     """
-    found = otherwise.copy()
+    chosen = otherwise.copy()
     rows = np.flatnonzero(worked > 0)
     if not len(rows):
-        return found
+        return chosen
     points, same = np.unique(points, axis=0, return_inverse=True)
     owners, places, worked = owners[rows], same.reshape(-1)[places[rows]], worked[rows]
-    pairs, turn = _numbered(owners * len(points) + places, len(found) * len(points))
+    pairs, turn = _numbered(owners * len(points) + places, len(chosen) * len(points))
     counts = np.bincount(turn, weights=worked).astype(np.float64)
     totals = np.bincount(turn, weights=worked * means[rows]).astype(np.float64)
     lower = totals / counts - radius(counts)
@@ -79,15 +79,15 @@ def recommend(
     starts = np.flatnonzero(np.append(True, np.diff(clients) > 0))
     top = np.repeat(np.maximum.reduceat(lower, starts), np.diff(np.append(starts, len(pairs))))
     best = np.maximum.reduceat(np.where(lower == top, last, -1), starts)
-    found[clients[starts]] = points[places[best]]
-    return found
+    chosen[clients[starts]] = points[places[best]]
+    return chosen
 
 
 def _numbered(numbers: IntArray, size: int) -> tuple[IntArray, IntArray]:
     """``np.unique`` with its inverse of numbers below ``size``; without a sort where most of these occur."""
     if size > 4 * len(numbers):
-        found, inverse = np.unique(numbers, return_inverse=True)
-        return found, inverse
+        distinct, inverse = np.unique(numbers, return_inverse=True)
+        return distinct, inverse
     there = np.zeros(size, dtype=bool)
     there[numbers] = True
     return np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]

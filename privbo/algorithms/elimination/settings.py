@@ -92,8 +92,8 @@ class Sharing:
             f"clipping at {self.clip} sqrt(K) biases mean rewards": clips,
             f"radii widened by {self.widen:g} half-widths do not cover the noise": self.widen < 1,
         }
-        found = [fault for fault, is_there in faults.items() if is_there]
-        return f"Heuristic form: {'; '.join(found)}. {loss}" if found else None
+        reasons = [fault for fault, is_there in faults.items() if is_there]
+        return f"Heuristic form: {'; '.join(reasons)}. {loss}" if reasons else None
 
     def clipping_norm(self, n_nodes: int) -> float:
         """S for a phase of K nodes."""

@@ -63,15 +63,15 @@ class Violation:
 
     Attributes:
         arm: Index of the arm.
-        pulls: Pulls of the arm when it was seen.
+        pulls: Pulls of the arm by then.
         bound: The highest lower bound until then.
-        seen: The value plus its width, which lies below.
+        upper: The value plus its width, which lies below.
     """
 
     arm: int
     pulls: int
     bound: float
-    seen: float
+    upper: float
 
 
 class Bounds:
@@ -136,7 +136,7 @@ class Bounds:
         if upper >= bound - 1e-12 * max(1.0, abs(bound)):
             return
         pulls = int(self.pulls[arm])
-        self.violations.append(Violation(arm=arm, pulls=pulls, bound=bound, seen=upper))
+        self.violations.append(Violation(arm=arm, pulls=pulls, bound=bound, upper=upper))
         if self._warn and arm not in self._warned:
             self._warned.add(arm)
             warnings.warn(
