@@ -62,18 +62,9 @@ def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
         AccountingError: ``delta`` is not in (0, 1).
         EventError: A part is no Gaussian mechanism at rate 1, or unsound under ``adjacency``.
     """
-    trivial = trivial_epsilon(event, delta, adjacency)
-    if trivial is not None:
+    if (trivial := trivial_epsilon(event, delta, adjacency)) is not None:
         return trivial
     return epsilon_of(_required(event), delta)
-
-
-def epsilon_at_rate_one(event: Event, delta: float, *, adjacency: Adjacency) -> float:
-    """Epsilon of ``event`` as if everybody took part in every release; infinite where a part is no Gaussian release."""
-    trivial = trivial_epsilon(event, delta, adjacency)
-    if trivial is not None:
-        return trivial
-    return epsilon_of(mu_squared_at_rate_one(event), delta)
 
 
 def epsilon_of(mu_squared: float, delta: float) -> float:
@@ -83,8 +74,7 @@ def epsilon_of(mu_squared: float, delta: float) -> float:
 
 def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
     """Exact delta at ``epsilon``, the inverse of ``epsilon``."""
-    trivial = trivial_delta(event, epsilon, adjacency)
-    if trivial is not None:
+    if (trivial := trivial_delta(event, epsilon, adjacency)) is not None:
         return trivial
     mu = math.sqrt(_required(event))
     return min(1.0, math.exp(log_delta_from_mu(mu, epsilon)) * (_SAFE + relative_error(mu, epsilon)))

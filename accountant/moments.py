@@ -47,16 +47,14 @@ def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
         AccountingError: ``delta`` is not in (0, 1).
         EventError: ``event`` is unknown or unsound under ``adjacency``.
     """
-    trivial = trivial_epsilon(event, delta, adjacency)
-    if trivial is not None:
+    if (trivial := trivial_epsilon(event, delta, adjacency)) is not None:
         return trivial
     return max(0.0, float(np.min((log_moments(event, adjacency=adjacency) - math.log(delta)) / _LAMBDAS)))
 
 
 def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
     """Delta at ``epsilon``, the inverse of ``epsilon``; at most 1."""
-    trivial = trivial_delta(event, epsilon, adjacency)
-    if trivial is not None:
+    if (trivial := trivial_delta(event, epsilon, adjacency)) is not None:
         return trivial
     exponent = float(np.min(log_moments(event, adjacency=adjacency) - _LAMBDAS * epsilon))
     return math.exp(min(0.0, exponent))

@@ -86,8 +86,7 @@ def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
         AccountingError: ``delta`` is not in (0, 1).
         EventError: ``event`` is unknown or unsound under ``adjacency``.
     """
-    trivial = trivial_epsilon(event, delta, adjacency)
-    if trivial is not None:
+    if (trivial := trivial_epsilon(event, delta, adjacency)) is not None:
         return trivial
     if delta >= _total_variation(event, adjacency):
         return 0.0
@@ -96,8 +95,7 @@ def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
 
 def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
     """Delta at ``epsilon``, minimised over real orders; the inverse of ``epsilon``."""
-    trivial = trivial_delta(event, epsilon, adjacency)
-    if trivial is not None:
+    if (trivial := trivial_delta(event, epsilon, adjacency)) is not None:
         return trivial
     least = _best(lambda orders: log_delta_at_orders(curve(event, orders, adjacency=adjacency), orders, epsilon))
     return min(math.exp(least), _total_variation(event, adjacency))

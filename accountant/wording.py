@@ -104,14 +104,3 @@ def event_text(event: Event) -> str:
         'Poisson-sampled Gaussian, rate 0.25, multiplier 1'
     """
     return event.text
-
-
-def sampler_text(event: Event) -> str:
-    """Say in one line how participants are drawn.
-
-    Example:
-        >>> from accountant import RandomAllocationGaussian
-        >>> sampler_text(RandomAllocationGaussian(n_rounds=20, participations=5, noise_multiplier=1.0))
-        'random allocation: every client in exactly 5 of 20 releases, at secret times'
-    """
-    return event.sampler

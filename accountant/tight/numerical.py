@@ -99,11 +99,8 @@ def quick_epsilon(
     Where it says ``near`` which epsilon it is searched for, it is an estimate elsewhere, and the first direction stands
     for both, which is nearly always the dearer one. It is quicker and looser by ``loosened``.
     """
-    trivial = trivial_epsilon(event, delta, adjacency)
-    if trivial is not None:
-        return trivial
-    if gaussian_dp.is_exact(event):
-        return gaussian_dp.epsilon(event, delta, adjacency=adjacency)
+    if (known := _closed_form(event, delta, adjacency)) is not None:
+        return known
     upper = 0.0
     try:
         for pairs in _directions(event, adjacency)[: None if near is None else 1]:
@@ -116,16 +113,20 @@ def quick_epsilon(
 
 def rough_epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
     """Epsilon at ``delta`` by Chernoff's bound of one direction's coarse quadrature; says where a search begins."""
-    trivial = trivial_epsilon(event, delta, adjacency)
-    if trivial is not None:
-        return trivial
-    if gaussian_dp.is_exact(event):
-        return gaussian_dp.epsilon(event, delta, adjacency=adjacency)
+    if (known := _closed_form(event, delta, adjacency)) is not None:
+        return known
     try:
         pairs, *_ = _directions(event, adjacency)
         return rough_upper_epsilon(pairs, delta)
     except OutOfRangeError:
         return renyi.epsilon(event, delta, adjacency=adjacency)
+
+
+def _closed_form(event: Event, delta: float, adjacency: Adjacency) -> float | None:
+    """Epsilon where no lattice is needed."""
+    trivial = trivial_epsilon(event, delta, adjacency)
+    exact = trivial is None and gaussian_dp.is_exact(event)
+    return gaussian_dp.epsilon(event, delta, adjacency=adjacency) if exact else trivial
 
 
 def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
@@ -160,8 +161,7 @@ def epsilon_interval(event: Event, delta: float, *, adjacency: Adjacency) -> Int
 
 
 def _epsilon_interval(event: Event, delta: float, adjacency: Adjacency) -> Interval:
-    trivial = trivial_epsilon(event, delta, adjacency)
-    if trivial is not None:
+    if (trivial := trivial_epsilon(event, delta, adjacency)) is not None:
         return Interval(lower=trivial, upper=trivial, method="closed-form")
     if gaussian_dp.is_exact(event):
         exact = gaussian_dp.epsilon(event, delta, adjacency=adjacency)
@@ -203,8 +203,7 @@ def _as_read(event: Event) -> read.Composed:
 
 
 def _delta_interval(event: Event, epsilon: float, adjacency: Adjacency) -> Interval:
-    trivial = trivial_delta(event, epsilon, adjacency)
-    if trivial is not None:
+    if (trivial := trivial_delta(event, epsilon, adjacency)) is not None:
         return Interval(lower=trivial, upper=trivial, method="closed-form")
     if gaussian_dp.is_exact(event):
         exact = gaussian_dp.delta(event, epsilon, adjacency=adjacency)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from accountant.ledger.address import place_of, stands
-from accountant.wording import multipliers_text, sampler_text
+from accountant.wording import multipliers_text
 from privbo.cli.options import say
 from privbo.cli.terminal import Shown, render
 from privbo.comparisons.verdict import SCORES, Verdict
@@ -93,7 +93,7 @@ def _plan(found: PricedPlan) -> Iterator[Shown]:
         f"{multipliers_text(plan.event)}, {plan.adjacency.value} adjacency, noise {plan.noise_source}; "
         "no data was touched"
     )
-    if (drawn := sampler_text(plan.event)) and not drawn.startswith("none"):
+    if (drawn := plan.event.sampler) and not drawn.startswith("none"):
         yield f"participants: {drawn}{'; one price for all of them, however early it ends' * plan.is_allocated}"
     for kind in found.signal_to_noise[:_KINDS]:
         yield kind.text

@@ -19,7 +19,7 @@ from accountant.events import Adjacency, Event, Gaussian, Unit, most_expensive, 
 from accountant.ledger import Budget
 from accountant.ledger.pricing import Total, total
 from accountant.tight import numerical
-from accountant.wording import accountant_text, event_text, multipliers_text, sampler_text, upper_text
+from accountant.wording import accountant_text, event_text, multipliers_text, upper_text
 from privbo.plans import cost
 from privbo.plans.trust import Exposure, exposures, trust_text
 from privbo.protocol.errors import ConfigurationError
@@ -369,7 +369,7 @@ def report(record: Record) -> Report:
         n_clients=plan.n_clients,
         unit=policy.unit,
         adjacency=adjacency,
-        samplers=tuple(sorted({sampler_text(part) for part, _ in parts(event)})),
+        samplers=tuple(sorted({part.sampler for part, _ in parts(event)})),
         noise_multiplier=plan.noise_multiplier,
         sample_rate=spec.privacy.sample_rate,
         noise_source=plan.noise_source,
