@@ -6,7 +6,7 @@ releases only the central-limit approximation exists. It is not offered: it can 
 truth (q=.01, z=1.1, 10,000 releases, delta=1e-5: 5.065 where the truth is 5.19).
 
 Example:
-    >>> from accountant import gaussian_dp, repeat
+    >>> from accountant import Gaussian, gaussian_dp, repeat
     >>> rounds = repeat(Gaussian(noise_multiplier=4.0), 4)
     >>> round(gaussian_dp.epsilon(rounds, 1e-5, adjacency=Adjacency.ZERO_OUT), 3)
     1.993

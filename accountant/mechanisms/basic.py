@@ -212,6 +212,7 @@ class Composed:
             release of nothing.
 
     Example:
+        >>> from accountant import Gaussian, repeat
         >>> Composed() == repeat(Gaussian(noise_multiplier=1.0), 0)
         True
     """
@@ -277,6 +278,7 @@ def compose(events: Iterable[Event | tuple[Event, int]]) -> Composed:
         EventError: An event is unknown, or a count below 1.
 
     Example:
+        >>> from accountant import Gaussian
         >>> noisy = Gaussian(noise_multiplier=4.0)
         >>> compose([noisy, (noisy, 2)])
         Composed(parts=((Gaussian(noise_multiplier=4.0), 3),))

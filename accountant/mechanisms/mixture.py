@@ -57,7 +57,7 @@ class MixtureOfGaussians(Basic):
         chances: p_j, positive, one for every length; they sum to 1.
 
     Example:
-        >>> from accountant import Adjacency, numerical, repeat
+        >>> from accountant import Adjacency, PoissonSampledGaussian, numerical, repeat
         >>> two = MixtureOfGaussians(noise_multiplier=2.0, sensitivities=(0.0, 1.0), chances=(0.75, 0.25))
         >>> one = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
         >>> prices = [numerical.epsilon(repeat(event, 40), 1e-5, adjacency=Adjacency.ZERO_OUT) for event in (two, one)]
