@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from experiments.figure import png_of
-from privbo.comparisons.setting import standard_error
+from privbo.comparisons.verdict import standard_error
 from privbo.protocol.files import read_json, write_atomically
 
 if TYPE_CHECKING:

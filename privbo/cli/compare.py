@@ -23,8 +23,8 @@ from privbo.cli.terminal import Shown, render, verbatim
 from privbo.comparisons.cells import CellResult, OnCell, OnReuse, Reuse
 from privbo.comparisons.comparison import SEEDED, Comparison, recommend, require_choice
 from privbo.comparisons.runs import compare
-from privbo.comparisons.setting import Data
 from privbo.comparisons.sweep import Sweep, SweepResult, read_sweep, run_sweep
+from privbo.comparisons.verdict import Data
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat, private_folder, write_json
 from privbo.protocol.settings import JsonObject

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from privbo.comparisons.setting import Kind, Setting
+from privbo.comparisons.verdict import Kind, Setting, cost_of
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json, write_json
 from privbo.protocol.plain import fields_of, plain
@@ -72,12 +72,7 @@ def setting_of(
     return Setting(
         label=label,
         kind=kind,
-        epsilon=first.epsilon,
-        delta=first.delta,
-        strict_epsilon=first.strict_epsilon,
-        strict_delta=first.strict_delta,
-        noise_multipliers=first.noise_multipliers,
-        releases=first.releases,
+        **cost_of(first),
         overrides=overrides or {},
         seeds=tuple(results),
         curves=np.array([r.curves[curve] for r in results.values()]) if curve in first.curves else None,

@@ -15,17 +15,19 @@ from typing import cast
 
 from accountant.ledger.pricing import Total
 from accountant.wording import upper_text
-from privbo.comparisons.setting import (
+from privbo.comparisons.verdict import (
     Data,
     Difference,
     Kind,
     Measure,
     Setting,
+    Verdict,
+    cost_of,
     curve_of,
     difference,
     standard_error,
+    verdicts,
 )
-from privbo.comparisons.verdict import Verdict, verdicts
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.plain import fields_of, in_two_lines, plain
 from privbo.protocol.settings import JsonObject
@@ -212,12 +214,7 @@ def _row(setting: Setting, measure: Measure) -> Row:
     return Row(
         setting=setting.label,
         kind=setting.kind,
-        epsilon=setting.epsilon,
-        delta=setting.delta,
-        strict_epsilon=setting.strict_epsilon,
-        strict_delta=setting.strict_delta,
-        noise_multipliers=setting.noise_multipliers,
-        releases=setting.releases,
+        **cost_of(setting),
         seeds=len(setting.seeds),
         utility=None if values is None else float(values.mean()),
         standard_error=None if values is None else standard_error(values),

@@ -11,10 +11,8 @@ import numpy as np
 
 from privbo.comparisons.cells import digest, setting_of
 from privbo.comparisons.comparison import Comparison
-from privbo.comparisons.run_cell import summary
-from privbo.comparisons.setting import Data, Kind, Setting
-from privbo.comparisons.sweep import composed
-from privbo.comparisons.verdict import SCORES
+from privbo.comparisons.sweep import composed, summary
+from privbo.comparisons.verdict import SCORES, Data, Kind, Setting
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import flat, read_json
 from privbo.protocol.settings import JsonObject

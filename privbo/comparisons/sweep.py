@@ -3,24 +3,32 @@
 Unless the data is private, cells run in memory with seeded noise. On private data cells are
 plain runs on one population's ledger, all of them priced and reserved before the first one is
 played. A finished cell that was paid for is never run again because code changed: it is shown as
-older, with the version that made it, until ``fresh`` charges people once more.
+older, with the version that made it, until ``fresh`` charges people once more. What a crash leaves
+is resumed as any run is; a cell whose directory is gone is another run, and paid for again.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
+
+import numpy as np
+from pydantic import JsonValue
 
 from accountant.ledger import Ledger
 from accountant.ledger.address import is_postgres
 from accountant.ledger.book import Book
 from accountant.ledger.pricing import total
+from accountant.wording import noise_multipliers
 from privbo.comparisons import cells as work
 from privbo.comparisons.cells import (
     Cell,
+    CellResult,
     Kept,
     OnCell,
     OnReuse,
@@ -32,26 +40,223 @@ from privbo.comparisons.cells import (
     summarised,
 )
 from privbo.comparisons.comparison import Comparison
-from privbo.comparisons.run_cell import (
-    NAMING,
-    PrivateRun,
-    Task,
-    code_of,
-    quoted_at,
-    reserve,
-    run_uncharged,
-    settings_name,
-    spec_of,
-)
-from privbo.comparisons.setting import Setting, curve_of
 from privbo.comparisons.sweep_file import Panel, Planned, Sweep, read_sweep
-from privbo.plans.cost import Agree, agree_to_all
+from privbo.comparisons.verdict import Kind, Setting, curve_of
+from privbo.plans.cost import Agree, agree_to_all, finite, spending
+from privbo.plans.plan import Plan
+from privbo.plans.privacy import NoPrivacy, default_delta
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import private_folder
+from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.protocol.settings import JsonObject
-from privbo.runs.code import CodeKey
+from privbo.runs.code import CodeKey, forget
+from privbo.runs.evidence import declared_by
+from privbo.runs.loop import run_spec
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.opening import considered_shared, judged, open_run, plan_run
+from privbo.runs.record import Record
+from privbo.runs.sources import load_function
 from privbo.runs.spec import Spec, with_overrides
+
+NAMING = "5_"  # how a cell's name begins; cells that were named in another way are not recognised
+
+
+def spec_of(content: Mapping[str, object], kind: Kind, ledger: SharedLedger | None) -> Spec:
+    """Make the run that a setting stands for, as a control where it is one.
+
+    Noise is secret, and ``ledger`` charged, where a private setting has a population's ledger; else noise is seeded.
+
+    Raises:
+        ConfigurationError: Naming the key, the value and what is allowed.
+    """
+    asked = Spec.from_dict(content, trusted=True).loaded()
+    secure = ledger is not None and kind == "private"
+    if secure and asked.privacy.noise_source != "secure":
+        raise ConfigurationError(f"{asked.name}: cells on private data need privacy with secure noise")
+    privacy = asked.privacy if secure else asked.privacy.simulated()
+    spec = replace(
+        asked,
+        algorithm=asked.algorithm.local() if kind == "local" else asked.algorithm,
+        final=None if kind == "local" else asked.final,
+        privacy=NoPrivacy() if kind in ("local", "non-private") else privacy,
+        control="zeroed" if kind == "zeroed" else None,
+        ledger=ledger if secure else None,
+    )
+    spec.privacy.resolved_delta(spec.problem.n_clients)
+    return spec
+
+
+def settings_name(departures: JsonObject, judge: str | None) -> str:
+    """Name a cell by everything that was asked for, as ``Spec.departures`` gives it.
+
+    A default is not named, so a setting that is added later leaves the name of what was paid for. Whose
+    ledger pays, and on how many threads, does not change a number; the data's fingerprint is of the
+    code's key, where a change of it is a reason to run a cell again.
+    """
+    means = ("controls", "threads", "executor", "jobs", "ledger")
+    asked = {key: value for key, value in departures.items() if key not in means}
+    return NAMING + digest([asked | {"problem": _table(asked["problem"]) | {"fingerprint": None}}, judge])
+
+
+def _table(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def code_of(spec: Spec, judge: str | None) -> CodeKey:
+    """Digest the code behind a setting: its problem's function, an algorithm of the user's own, the judge."""
+    found = spec.code(*_judges(judge))
+    if found.edited:  # a notebook's process, which would go on with what it has loaded
+        forget(found.modules)
+        found = spec.code(*_judges(judge))
+    return found
+
+
+def _judges(judge: str | None) -> tuple[object, ...]:
+    return () if judge is None else (load_function(judge, "judge"),)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what settings warn of: the sweep has said it once, in the process of who asked."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+@_quiet()
+def run_uncharged(table: JsonObject, judge: str | None, output: Path | None) -> CellResult:
+    """Simulate a run in memory: seeded noise or nothing shared, no guarantee, nobody charged and no policy asked.
+
+    Args:
+        table: Of the run's ``Spec``; a worker process imports the code that it names.
+        judge: ``module:function`` of the losses, or None.
+        output: PRIVATE: where what clients' code prints goes, over private data.
+    """
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    spec = replace(Spec.from_dict(table, trusted=True).loaded(), policy=None)
+    record = run_spec(spec, None, output=output)
+    return summary(record, _curves(record, judge))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateRun:
+    """PRIVATE: a cell's run over private data, with secure noise, on the population's ledger.
+
+    Attributes:
+        table: Of its ``Spec``.
+        home: Its directory.
+    """
+
+    table: JsonObject
+    home: Path
+
+    def spec(self) -> Spec:
+        """Load the run's settings."""
+        return Spec.from_dict(self.table, trusted=True).loaded()
+
+    @_quiet()
+    def __call__(self) -> CellResult:
+        """Play a run that was made, from where a crash left it.
+
+        Raises:
+            ConfigurationError: If it was not made, or not on this machine.
+        """
+        run = RunDirectory(self.home)
+        if not run.config_path.exists():
+            raise ConfigurationError(
+                f"{self.home} is not on this machine: a cell over private data is a run, whose directory stands where "
+                "the sweep was asked for; name a folder with --out that all workers share"
+            )
+        record = run_spec(self.spec(), self.home, resume=True, output=run.output_path)
+        with record.ledger:
+            return summary(record, {"score": record.best_so_far()})
+
+
+def reserve(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> None:
+    """Make the private runs among cells, whose plans the ledger then holds, once the price of all was agreed to.
+
+    Raises:
+        BudgetExceeded: If the ledger can't pay for all of them; nothing was charged.
+        PolicyError: If all of them together pass their policy; nothing was charged.
+    """
+    runs = [(cell, cell.work, cell.work.spec()) for cell in cells if isinstance(cell.work, PrivateRun)]
+    if not runs:
+        return
+    plans: dict[str, Plan] = {}  # a setting's cells differ in seeds alone, which no plan depends on
+    for cell, _, spec in runs:
+        if cell.label not in plans:
+            plans[cell.label] = plan_run(spec)
+    first = plans[runs[0][0].label]
+    with considered_shared(shared, first) as ledger:
+        book = ledger.book()
+        owed = [(cell, run, spec) for cell, run, spec in runs if not _is_reserved(run.home, book)]
+        if not owed:
+            return
+        so_far = [*book.paid, *book.paid_again]
+        for cell, _, spec in owed:
+            event = plans[cell.label].event
+            if (decision := judged(spec, event, so_far)) is not None:
+                decision.require("this policy")
+            so_far.append(event)
+        what = f"{len(owed)} cell{'s' if len(owed) > 1 else ''} over private data"
+        declared = [
+            declared_by(plans[cell.label], run=f"{spec.name}-{cell.name}", settings=spec.digest())
+            for cell, _, spec in owed
+        ]
+        price = spending(ledger, quoted_at(shared, first.safe_delta), what, declared=declared)
+    agree(price)
+    for cell, run, spec in owed:
+        home = RunDirectory(run.home)
+        open_run(spec, plans[cell.label], home, resume=home.config_path.exists()).record.ledger.close()
+
+
+def _is_reserved(home: Path, book: Book) -> bool:
+    """Whether a cell's run was made before and its plan stands on the ledger."""
+    run = RunDirectory(home)
+    return run.config_path.exists() and book.plan_of(run.manifest().run_id) is not None
+
+
+def quoted_at(shared: SharedLedger, safe: float) -> float:
+    """Give the delta at which totals of a population's ledger are quoted: the safe one, and at most its own bound's."""
+    return min(safe, shared.delta or safe)
+
+
+def _curves(record: Record, judge: str | None) -> dict[str, FloatArray]:
+    """Mean over clients of score, loss and, where best values are stated, simple regret, ``(n_rounds + 1,)``."""
+    problem, score = record.spec.problem, record.best_so_far()
+    found = {"score": score, "loss": 1.0 - score}
+    best = problem.best_values() if callable(problem.best_values) else problem.best_values
+    if best is not None:
+        found["regret"] = float(np.mean(best)) - score
+    if judge is not None:
+        losses = cast("Callable[..., FloatArray]", load_function(judge, "judge"))
+        arguments = {} if problem.source is None else problem.source.arguments
+        found["loss"] = _smallest_so_far(losses(record.clients, **arguments), record.clients)
+    return found
+
+
+def _smallest_so_far(losses: FloatArray, history: ClientHistory) -> FloatArray:
+    """Mean over clients of the smallest loss so far, after initialisation and every round."""
+    running = np.fmin.accumulate(losses, axis=1)
+    last = np.searchsorted(history.rounds, np.unique(history.rounds), side="right") - 1
+    return np.asarray(np.nanmean(running[:, last], axis=0))
+
+
+def summary(record: Record, curves: dict[str, FloatArray]) -> CellResult:
+    """Sum up a run: its curves, and what it cost."""
+    plan, at = record.plan, default_delta(record.plan.n_clients)
+    return CellResult(
+        curves={name: tuple(curve.tolist()) for name, curve in curves.items()},
+        epsilon=finite(record.epsilon()) if plan.releases else 0.0,
+        delta=record.delta,
+        strict_epsilon=finite(record.epsilon(at)) if plan.releases else 0.0,
+        strict_delta=at,
+        noise_multipliers=noise_multipliers(plan.event),
+        releases=plan.releases,
+    )
+
 
 __all__ = ["Sweep", "SweepResult", "composed", "read_sweep", "run_sweep"]
 
@@ -72,7 +277,7 @@ class SweepResult:
 
     def exportable(self) -> SweepResult:
         """Leave out what may not be published."""
-        return dataclasses.replace(self, comparisons=tuple(c.exportable() for c in self.comparisons))
+        return replace(self, comparisons=tuple(c.exportable() for c in self.comparisons))
 
     def to_dict(self) -> JsonObject:
         """Give everything as JSON: the comparison, or one per panel."""
@@ -92,7 +297,6 @@ def run_sweep(
     scheduler: str | None = None,
     fresh: bool = False,
     finished: bool = False,
-    cells: Path | None = None,
     on_cell: OnCell | None = None,
     on_reuse: OnReuse | None = None,
     agree: Agree = agree_to_all,
@@ -106,7 +310,6 @@ def run_sweep(
         scheduler: Address of a Dask scheduler to use instead.
         fresh: Run every cell; over private data this charges the population once more.
         finished: Run nothing; compare what is there, made by older code too, which is named.
-        cells: Folder of the cells, where sweeps share them; ``OUT/cells`` by default.
         on_cell: Called with every finished cell and its result.
         on_reuse: Told before the first cell runs which are reused, which are run, and why.
         agree: Over private data, called with the price of all cells that are to be paid for before any of them
@@ -115,7 +318,7 @@ def run_sweep(
     Raises:
         ConfigurationError: If a setting is impossible; no cell was run and nobody was asked to pay.
     """
-    folder = (cells or (private_folder(out) if sweep.config.data == "private" else out) / "cells").absolute()
+    folder = ((private_folder(out) if sweep.config.data == "private" else out) / "cells").absolute()
     if sweep.config.data == "private":
         _refuse_other_names(folder)
         _refuse_file_on_cluster(sweep, scheduler)
@@ -190,19 +393,19 @@ def _cell(
 ) -> Cell:
     """A setting's work at a seed; a run on the population's ledger is charged once, whatever code makes it."""
     seeds = dict.fromkeys((*sweep.config.seed_keys, "seed"), seed)
-    task = Task(table=with_overrides(spec.to_dict(), seeds), judge=panel.judge)
+    table = with_overrides(spec.to_dict(), seeds)
     cell = Cell(
         label=setting.label,
         seed=seed,
         settings=settings_name(with_overrides(spec.departures(), seeds), panel.judge),
         code=code,
         folder=folder,
-        work=partial(run_uncharged, task, None if sweep.ledger is None else folder / "output.txt"),
+        work=partial(run_uncharged, table, panel.judge, None if sweep.ledger is None else folder / "output.txt"),
     )
     if spec.ledger is None:
         return cell
-    cell = dataclasses.replace(cell, charges=True, attempt=next_attempt(folder, cell.settings) if fresh else 0)
-    return dataclasses.replace(cell, work=PrivateRun(table=task.table, home=folder / cell.name))
+    cell = replace(cell, charges=True, attempt=next_attempt(folder, cell.settings) if fresh else 0)
+    return replace(cell, work=PrivateRun(table=table, home=folder / cell.name))
 
 
 def _compared(sweep: Sweep, panel: Panel, results: Mapping[str, Sequence[Kept | None]]) -> Comparison:
@@ -249,4 +452,4 @@ def _collected(sweep: Sweep, planned: Planned, seeds: tuple[int, ...], kept: Seq
 
 def composed(comparison: Comparison, book: Book, shared: SharedLedger) -> Comparison:
     """Add the price of everything the comparison's population has paid so far."""
-    return dataclasses.replace(comparison, total=total(book, quoted_at(shared, comparison.settings[0].safe_delta)))
+    return replace(comparison, total=total(book, quoted_at(shared, comparison.settings[0].safe_delta)))

@@ -36,11 +36,11 @@ from typing import Annotated, Literal, cast
 from pydantic import Field
 
 from accountant.ledger.address import is_postgres
-from privbo.comparisons.setting import Data, Kind, Measure
+from privbo.comparisons.verdict import Data, Kind, Measure
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat
-from privbo.protocol.settings import NAME, Count, JsonObject, Sequence, read_settings, settings
+from privbo.protocol.settings import NAME, JsonObject, Sequence, read_settings, settings
 from privbo.runs.spec import read_toml, with_overrides
 
 Control = Literal["local", "non-private", "zeroed"]
@@ -80,7 +80,6 @@ class PanelConfig:
         seeds: Number or list of seeds.
         first_seed: Seeds start here where their number is given.
         judge: As the study's.
-        small: As the study's.
     """
 
     name: str
@@ -90,7 +89,6 @@ class PanelConfig:
     seeds: int | Sequence[int] | None = None
     first_seed: int | None = None
     judge: str | None = None
-    small: JsonObject = Field(default_factory=dict)
 
 
 @settings(table="sweep")
@@ -118,8 +116,6 @@ class SweepConfig:
         grid: Dotted keys and lists of their values; settings are all combinations.
         arms: Settings by name.
         panels: Several problems instead of one.
-        small: Overrides of the small version of an experiment of ours; ``privbo compare`` plays none.
-        small_seeds: Its number of seeds.
         ledger: The population's ledger; private data only.
 
     Raises:
@@ -141,8 +137,6 @@ class SweepConfig:
     grid: JsonObject = Field(default_factory=dict)
     arms: Sequence[ArmConfig] = ()
     panels: Sequence[PanelConfig] = ()
-    small: JsonObject = Field(default_factory=dict)
-    small_seeds: Count = 2
     ledger: SharedLedger | None = None
 
 
@@ -186,23 +180,19 @@ class Sweep:
     ledger: SharedLedger | None
 
 
-def read_sweep(path: Path, *, small: bool = False, seeds: int | None = None) -> Sweep:
+def read_sweep(path: Path) -> Sweep:
     """Read a sweep file and plan its settings; no data is touched.
 
     Args:
         path: The file.
-        small: Plan its small version.
-        seeds: Number of seeds, instead of what the file says.
 
     Raises:
         ConfigurationError: If it can't be read, or asks for what it may not.
     """
     config = read_settings(SweepConfig, read_toml(path), "sweep")
-    if seeds is not None or small:
-        config = replace(config, seeds=seeds or config.small_seeds)
     _check(config)
     asked = config.panels or (PanelConfig(name=config.name),)
-    panels = tuple(_panel(config, one, path, small=small, fixed=seeds is not None or small) for one in asked)
+    panels = tuple(_panel(config, one, path) for one in asked)
     labels = {setting.label for panel in panels for setting in panel.settings}
     for label in itertools.chain.from_iterable(config.contrasts):
         if label not in labels:
@@ -240,11 +230,10 @@ def _check(config: SweepConfig) -> None:
         )
 
 
-def _panel(config: SweepConfig, panel: PanelConfig, path: Path, *, small: bool, fixed: bool) -> Panel:
+def _panel(config: SweepConfig, panel: PanelConfig, path: Path) -> Panel:
     base = _base(config, panel, path)
-    small_keys = {**flat(config.small), **flat(panel.small)} if small else {}
-    extra = {**flat(panel.overrides), **small_keys}
-    wanted = panel.seeds if panel.seeds is not None and not fixed else config.seeds
+    extra = flat(panel.overrides)
+    wanted = config.seeds if panel.seeds is None else panel.seeds
     first = config.first_seed if panel.first_seed is None else panel.first_seed
     grid = _grid(config)
     planned = []

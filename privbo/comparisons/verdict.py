@@ -12,13 +12,155 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from privbo.comparisons.setting import Measure, Setting, curve_of, standard_error
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
+from privbo.protocol.settings import JsonObject
+
+Kind = Literal["private", "local", "non-private", "zeroed"]
+Data = Literal["public", "simulated", "proxy", "private"]
+Measure = Literal[
+    "mean over rounds", "final", "cumulative regret", "last regret", "cumulative loss", "last loss"
+]  # fmt: skip
+
+
+def curve_of(measure: Measure) -> str:
+    """Name the curve that a measure reads: ``"score"``, ``"regret"`` or ``"loss"``."""
+    return measure.rpartition(" ")[2] if measure.endswith((" regret", " loss")) else "score"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One setting over its seeds.
+
+    Attributes:
+        label: Shown in tables.
+        kind: A private setting, or one of the controls.
+        epsilon: Smallest valid epsilon of one run; None where it is infinite, 0 where
+            nothing is released.
+        delta: Of that epsilon.
+        strict_epsilon: The same at ``strict_delta``.
+        strict_delta: min(1e-5, 1/(10 N)), whatever delta was asked for.
+        noise_multipliers: Of the planned releases, each once; empty without noise.
+        releases: Planned releases.
+        overrides: What distinguishes it.
+        seeds: Seeds, ``(n_seeds,)``.
+        curves: Mean over clients of what the comparison measures (best score so far, regret or
+            loss) after initialisation and every round, ``(n_seeds, n_rounds + 1)``; None where
+            it may not be shown. PRIVATE if the clients' data are.
+        older: Versions and days of the cells that other code made; empty where all are today's code's.
+    """
+
+    label: str
+    kind: Kind
+    epsilon: float | None
+    delta: float
+    strict_epsilon: float | None
+    strict_delta: float
+    noise_multipliers: tuple[float, ...]
+    releases: int
+    overrides: JsonObject
+    seeds: tuple[int, ...]
+    curves: FloatArray | None
+    older: tuple[str, ...] = ()
+
+    @property
+    def safe_delta(self) -> float:
+        """The delta that totals of its population are quoted at: its own, and at most ``strict_delta``."""
+        return min(self.delta, self.strict_delta)
+
+    def utilities(self, measure: Measure) -> FloatArray:
+        """Give one number per seed, ``(n_seeds,)``.
+
+        Raises:
+            ConfigurationError: If they were left out.
+        """
+        if self.curves is None:
+            raise ConfigurationError(f"{self.label!r}: utilities over private data were left out; nobody paid for them")
+        rounds = self.curves[:, 1:] if self.curves.shape[1] > 1 else self.curves  # of a run that ends where it begins
+        if measure == "mean over rounds":
+            return np.asarray(rounds.mean(axis=1))
+        return np.asarray(rounds.sum(axis=1) if measure.startswith("cumulative") else self.curves[:, -1])
+
+
+def cost_of(found: object) -> dict[str, Any]:
+    """Give the fields that say what one run costs, of a setting, a row or a cell's result."""
+    names = ("epsilon", "delta", "strict_epsilon", "strict_delta", "noise_multipliers", "releases")
+    return {name: getattr(found, name) for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Two settings on the same seeds.
+
+    Attributes:
+        first: Label of the one.
+        second: Label of the other.
+        mean: Mean of (first - second).
+        standard_error: Of that mean; None for a single seed.
+        p_value: Two-sided, of the paired t-test; None for a single seed.
+        n_seeds: Seeds both have.
+    """
+
+    first: str
+    second: str
+    mean: float
+    standard_error: float | None
+    p_value: float | None
+    n_seeds: int
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether chance alone shows so large a difference in fewer than 5 % of all cases."""
+        return self.p_value is not None and self.p_value < 0.05
+
+
+def standard_error(values: FloatArray) -> float | None:
+    """Standard error of the mean; None for a single value."""
+    return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
+
+
+def difference(first: Setting, second: Setting, measure: Measure) -> Difference:
+    """Paired difference on the seeds both settings have.
+
+    Raises:
+        ConfigurationError: If they share none.
+    """
+    ours, theirs = _on_seeds(first, second, measure)
+    if not len(ours):
+        raise ConfigurationError(f"{first.label!r} and {second.label!r} share no seed; pair them on the same seeds")
+    gaps = ours - theirs
+    error = standard_error(gaps)
+    return Difference(
+        first=first.label,
+        second=second.label,
+        mean=float(gaps.mean()),
+        standard_error=error,
+        p_value=_p_value(float(gaps.mean()), error, len(gaps)),
+        n_seeds=len(gaps),
+    )
+
+
+def _on_seeds(first: Setting, second: Setting, measure: Measure) -> tuple[FloatArray, FloatArray]:
+    """Two settings' numbers on the seeds that both have."""
+    ours = dict(zip(first.seeds, first.utilities(measure).tolist(), strict=True))
+    theirs = dict(zip(second.seeds, second.utilities(measure).tolist(), strict=True))
+    common = sorted(ours.keys() & theirs.keys())
+    return np.array([ours[seed] for seed in common]), np.array([theirs[seed] for seed in common])
+
+
+def _p_value(mean: float, error: float | None, count: int) -> float | None:
+    if error is None:
+        return None
+    if error == 0:
+        return 1.0 if mean == 0 else 0.0
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(count - 1, -abs(mean) / error))
+
 
 Answer = Literal["helped", "hurt", "made no difference beyond noise", "is not known to help"]
 LEVEL = 0.05
@@ -172,7 +314,7 @@ def verdicts(settings: Sequence[Setting], measure: Measure) -> tuple[Verdict, ..
     pairs = [(s, _rival(s, settings, measure)) for s in settings if s.kind == "private" and s.curves is not None]
     return _adjusted(
         [
-            _on_seeds(setting, alone, measure)
+            _sharing_helped(setting, alone, measure)
             for setting, alone in pairs
             if alone is not None and set(setting.seeds) & set(alone.seeds)
         ]
@@ -186,13 +328,9 @@ def _rival(setting: Setting, settings: Sequence[Setting], measure: Measure) -> S
     return best_alone(alike, measure) or best_alone(settings, measure)
 
 
-def _on_seeds(setting: Setting, alone: Setting, measure: Measure) -> Verdict:
-    ours = dict(zip(setting.seeds, setting.utilities(measure).tolist(), strict=True))
-    theirs = dict(zip(alone.seeds, alone.utilities(measure).tolist(), strict=True))
-    common = sorted(ours.keys() & theirs.keys())
+def _sharing_helped(setting: Setting, alone: Setting, measure: Measure) -> Verdict:
     return verdict_of_pairs(
-        np.array([ours[seed] for seed in common]),
-        np.array([theirs[seed] for seed in common]),
+        *_on_seeds(setting, alone, measure),
         over="seeds",
         measure=_MEASURED.get(measure, measure),
         names=(setting.label, alone.label),

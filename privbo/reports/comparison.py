@@ -11,8 +11,7 @@ import numpy as np
 
 from accountant.wording import multipliers_text, upper_text
 from privbo.comparisons.comparison import Comparison, Row
-from privbo.comparisons.setting import Kind, Measure, Setting, curve_of, standard_error
-from privbo.comparisons.verdict import Verdict, best_alone
+from privbo.comparisons.verdict import Kind, Measure, Setting, Verdict, best_alone, curve_of, standard_error
 from privbo.protocol.files import write_atomically
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.table import Table

@@ -18,7 +18,7 @@ from accountant.wording import upper_text
 from privbo.audits.empirical import Audit, audit_run
 from privbo.cli.watch import live_server
 from privbo.comparisons.comparison import Comparison, recommend
-from privbo.comparisons.setting import Setting
+from privbo.comparisons.verdict import Setting
 from privbo.door.payload import encode_release
 from privbo.protocol.messages import Release
 from privbo.reports.audit import write_audit

@@ -28,10 +28,9 @@ from privbo.cli.compare import CellTable
 from privbo.cli.terminal import show
 from privbo.comparisons.cells import Cell, CellResult
 from privbo.comparisons.comparison import Comparison, recommend
-from privbo.comparisons.run_cell import PrivateRun
 from privbo.comparisons.runs import compare
-from privbo.comparisons.setting import Setting, difference
-from privbo.comparisons.sweep import read_sweep, run_sweep
+from privbo.comparisons.sweep import PrivateRun, read_sweep, run_sweep
+from privbo.comparisons.verdict import Setting, difference
 from privbo.plans.cost import Spending
 from privbo.reports.comparison import figures, markdown, numbers, table
 from tests.reports.runs import small_run
