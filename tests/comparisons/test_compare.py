@@ -374,18 +374,7 @@ def states(progress: Progress) -> list[str]:
 def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> None:
     path, out = tmp_path / "sweep.toml", tmp_path / "out"
     path.write_text(PUBLIC.replace("seeds = 2", "seeds = 6\ncontrols = []"))
-    command = [
-        sys.executable,
-        "-m",
-        "privbo.cli.main",
-        "compare",
-        str(path),
-        "--out",
-        str(out),
-        "--jobs",
-        "1",
-        "--json",
-    ]
+    command = [sys.executable, "-m", "privbo.cli.main", "compare", str(path), "--out", str(out), "--jobs", "1"]
     settings = {"cwd": ROOT, "env": os.environ | {"OMP_NUM_THREADS": "1"}, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True, **settings)
     deadline = time.monotonic() + 90

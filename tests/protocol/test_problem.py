@@ -11,8 +11,7 @@ import pytest
 
 import privbo as pb
 from privbo.protocol.processes import watched_interrupts
-
-SPACE = {"x": pb.Real(0.0, 1.0)}
+from tests.builders import problem
 
 
 def test_failures_become_nan_and_are_told_once_per_client(caplog: pytest.LogCaptureFixture) -> None:
@@ -21,13 +20,14 @@ def test_failures_become_nan_and_are_told_once_per_client(caplog: pytest.LogCapt
             raise RuntimeError("broken pipe")
         return float("inf") if client == 1 else params["x"]
 
-    evaluate = pb.Problem(space=SPACE, objective=objective, n_clients=3).evaluator()
+    moved: list[int] = []
+    evaluate = problem(3, objective=objective).evaluator(lambda: moved.append(1))
     with caplog.at_level(logging.WARNING, logger="privbo.private"):
         for _ in range(3):
             values = evaluate(np.arange(3), np.full((3, 1), 0.25))
     assert np.isnan(values[:2]).all()
     assert values[2] == 0.25
-    assert len(caplog.records) == 2
+    assert (len(caplog.records), len(moved)) == (2, 9)
     assert evaluate.errors[0] == "RuntimeError: broken pipe"
 
 
@@ -53,13 +53,10 @@ def test_whatever_an_objective_raises_is_its_clients_failure(error: BaseExceptio
     def many(clients: np.ndarray, units: np.ndarray) -> np.ndarray:
         return np.array([raises(int(client)) for client in clients])
 
-    one = pb.Problem(space=SPACE, objective=lambda client, params: raises(client), n_clients=5)
-    batch = pb.Problem(space=SPACE, batch_objective=many, n_clients=5)
-    for problem in (one, batch):
+    for settings in ({"objective": lambda client, params: raises(client)}, {"batch_objective": many}):
         kept: list[tuple[int, str]] = []
-        values = problem.evaluator(on_failure=lambda *told, kept=kept: kept.append(told))(
-            np.arange(5), np.zeros((5, 1))
-        )
+        evaluate = problem(5, **settings).evaluator(on_failure=lambda *told, kept=kept: kept.append(told))
+        values = evaluate(np.arange(5), np.zeros((5, 1)))
         np.testing.assert_array_equal(values, [0.0, np.nan, 2.0, 3.0, 4.0])
         assert [client for client, _ in kept] == [1]
         assert kept[0][1].startswith(type(error).__name__)
@@ -75,11 +72,10 @@ def test_only_an_interrupt_that_the_operator_sent_ends_the_run(kind: str, reques
             os.kill(os.getpid(), signal.SIGINT)
         raise KeyboardInterrupt
 
-    problem = pb.Problem(space=SPACE, n_clients=3, **{kind: interrupted})
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may ignore it
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with watched_interrupts() as stopped:
-        evaluate = problem.evaluator(stopped=stopped)
+        evaluate = problem(3, **{kind: interrupted}).evaluator(stopped=stopped)
         assert np.isnan(evaluate(np.arange(3), np.zeros((3, 1)))).all()
         assert set(evaluate.errors.values()) == {"KeyboardInterrupt: "}
         sends = True
@@ -92,7 +88,7 @@ def test_what_a_callback_raises_ends_the_run_and_is_no_clients_failure() -> None
     def stop() -> None:
         raise RuntimeError("the operator has seen enough")
 
-    evaluate = pb.Problem(space=SPACE, objective=lambda c, p: 0.0, n_clients=3).evaluator(stop)
+    evaluate = problem(3).evaluator(stop)
     with pytest.raises(RuntimeError, match="seen enough") as raised:
         evaluate(np.arange(3), np.zeros((3, 1)))
     assert evaluate.ends(ValueError("made of it on the way")) is raised.value
@@ -138,8 +134,7 @@ def test_whoever_overruns_its_time_fails_alone_and_is_told_so_on_its_own_side(
         return np.array([one(int(client)) for client in clients])
 
     settings = {"batch_objective": many} if batched else {"objective": lambda client, params: one(client)}
-    problem = pb.Problem(space=SPACE, n_clients=3, **settings)
-    evaluate = problem.evaluator(client_seconds=1.5)
+    evaluate = problem(3, **settings).evaluator(client_seconds=1.5)
     started = time.monotonic()
     for _ in range(2):  # the second time its time is used up, and nothing is started any more
         np.testing.assert_array_equal(evaluate(np.arange(3), np.zeros((3, 1))), [0.0, np.nan, 2.0])
@@ -158,8 +153,7 @@ def test_values_and_errors_of_a_limited_call_are_those_of_a_plain_one() -> None:
             raise SystemExit("enough")
         return values.get(client, "text")
 
-    problem = pb.Problem(space=SPACE, objective=moody, n_clients=5)
-    plain, limited = problem.evaluator(), problem.evaluator(client_seconds=20.0)
+    plain, limited = (problem(5, objective=moody).evaluator(client_seconds=limit) for limit in (None, 20.0))
     everyone = np.arange(5), np.zeros((5, 1))
     np.testing.assert_array_equal(plain(*everyone), limited(*everyone))
     assert plain.errors == limited.errors
@@ -168,28 +162,21 @@ def test_values_and_errors_of_a_limited_call_are_those_of_a_plain_one() -> None:
 
 @pytest.mark.parametrize("bad", [1.7e308, -1.7e308, 1.01e100, np.inf, np.nan])
 def test_values_no_sum_could_hold_count_as_failures(bad: float) -> None:
-    one = pb.Problem(space=SPACE, objective=lambda c, p: bad if c == 1 else 1e100, n_clients=3)
-    batch = pb.Problem(space=SPACE, batch_objective=lambda c, u: np.where(c == 1, bad, 1e100), n_clients=3)
-    for problem in (one, batch):
-        evaluate = problem.evaluator()
+    one = {"objective": lambda c, p: bad if c == 1 else 1e100}
+    batch = {"batch_objective": lambda c, u: np.where(c == 1, bad, 1e100)}
+    for settings in (one, batch):
+        evaluate = problem(3, **settings).evaluator()
         np.testing.assert_array_equal(evaluate(np.arange(3), np.zeros((3, 1))), [1e100, np.nan, 1e100])
         assert set(evaluate.errors) == {1}
 
 
 def test_a_wrong_shape_is_a_failure_of_those_it_speaks_of() -> None:
-    evaluate = pb.Problem(space=SPACE, batch_objective=lambda c, u: np.zeros((len(c), 1)), n_clients=3).evaluator()
+    evaluate = problem(3, batch_objective=lambda c, u: np.zeros((len(c), 1))).evaluator()
     assert np.isnan(evaluate(np.arange(3), np.zeros((3, 1)))).all()
     assert "shape (1, 1)" in evaluate.errors[0]
-    evaluate = pb.Problem(space=SPACE, batch_objective=lambda c, u: 1.0 / (c - 1.0), n_clients=3).evaluator()
+    evaluate = problem(3, batch_objective=lambda c, u: 1.0 / (c - 1.0)).evaluator()
     with np.errstate(divide="ignore"):
         assert np.isnan(evaluate(np.arange(3), np.zeros((3, 1)))[1])
-
-
-def test_every_evaluation_moves_the_progress() -> None:
-    moved = []
-    problem = pb.Problem(space=SPACE, objective=lambda c, p: 0.0, n_clients=3)
-    problem.evaluator(lambda: moved.append(1))(np.arange(3), np.zeros((3, 1)))
-    assert len(moved) == 3
 
 
 @pytest.mark.parametrize(
@@ -198,10 +185,10 @@ def test_every_evaluation_moves_the_progress() -> None:
         ({"n_clients": 0}, "n_clients"),
         ({"n_clients": 1.5}, "n_clients"),
         ({"objective": None}, "exactly one"),
-        ({"batch_objective": lambda c, u: u}, "exactly one"),
+        ({"objective": abs, "batch_objective": lambda c, u: u}, "exactly one"),
         ({"space": {}}, "empty"),
     ],
 )
 def test_impossible_problems(settings, words) -> None:
     with pytest.raises(pb.ConfigurationError, match=words):
-        pb.Problem(**{"space": SPACE, "objective": lambda c, p: 0.0, "n_clients": 3} | settings)
+        problem(**settings)

@@ -1,6 +1,7 @@
-"""Worker processes: forks of a server that hold one object each."""
+"""Worker processes, forks of a server that hold one object each; calls in a process of their own."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import privbo as pb
-from privbo.protocol.processes import VARIABLES, WorkerProcess, process_pool
+from privbo.protocol.processes import VARIABLES, NoAnswerError, WorkerProcess, process_pool, within
 
 SCRIPT = """
 import privbo as pb
@@ -268,3 +270,21 @@ def test_a_pool_that_is_left_kills_what_is_under_way(tmp_path):
 def test_a_pool_whose_worker_dies_says_so():
     with process_pool(1) as submit, pytest.raises(pb.RunError, match="ended with code 7"):
         submit(os._exit, 7).result()
+
+
+DRAWS = {
+    "numpy": lambda: float(np.random.normal()),  # noqa: NPY002 (an objective may use it)
+    "python": random.random,
+    "torch": lambda: float(torch.rand(1)),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_calls_that_draw_from_a_global_generator_do_not_all_draw_the_same(draw):
+    draw()  # so that the generator stands before the fork
+    assert len({draw(), *(within(60.0, draw) for _ in range(3))}) == 4
+
+
+def test_a_call_that_raises_says_so():
+    with pytest.raises(NoAnswerError, match="ZeroDivisionError: "):
+        within(60.0, lambda: 1 / 0)

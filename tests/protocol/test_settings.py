@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -87,14 +86,7 @@ def test_classic_mistakes_in_python_name_value_bound_and_remedy(make: Callable[[
 
 
 @pytest.mark.parametrize(("text", "words"), CLASSIC_IN_TOML.values(), ids=CLASSIC_IN_TOML)
-def test_classic_mistakes_in_toml_name_value_bound_and_remedy(text: str, words: str) -> None:
-    with pytest.raises(pb.ConfigurationError) as refused:
-        Spec.from_dict(tomllib.loads(text), trusted=True).loaded()
-    assert str(refused.value) == words
-
-
-@pytest.mark.parametrize(("text", "words"), CLASSIC_IN_TOML.values(), ids=CLASSIC_IN_TOML)
-def test_classic_mistakes_end_the_command_with_2(
+def test_classic_mistakes_in_toml_end_the_command_with_2_and_the_same_words(
     text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "run.toml").write_text(text)

@@ -90,7 +90,6 @@ def test_choices_are_told_apart_by_type() -> None:
     ("make", "words"),
     [
         (lambda: Real(1, 1), "below"),
-        (lambda: Real(2, 1), "below"),
         (lambda: Real(0, 1, log=True), "low > 0"),
         (lambda: Real(float("nan"), 1), "finite"),
         (lambda: Int(0.5, 2), "valid integer"),
@@ -103,6 +102,13 @@ def test_choices_are_told_apart_by_type() -> None:
         (lambda: Space({"x": Real(0, 1)}).encode({"x": float("nan")}), "finite"),
         (lambda: Space({"n": Int(0, 3)}).encode({"n": 1.5}), "not an integer"),
         (lambda: Space({"k": Categorical(("a", "b"))}).encode({"k": "c"}), "none of"),
+        (lambda: Real(0.0, 1.0, step=0.3), r"write high=0\.9"),
+        (lambda: Int(1, 64, step=16), "write high=49"),
+        (lambda: Real(0.1, 1.0, log=True, step=0.1), "go not together"),
+        (lambda: Real(0.0, 1.0, step=0.0), "above 0"),
+        (lambda: Int(0, 8, step=0), "step"),
+        (lambda: Real(0.0, 1.0, step=0.25).encode(0.3), "no whole number of steps"),
+        (lambda: Int(0, 8, step=4).encode(3), "no whole number of steps"),
     ],
 )
 def test_impossible_spaces_are_refused(make, words) -> None:
@@ -111,22 +117,7 @@ def test_impossible_spaces_are_refused(make, words) -> None:
 
 
 def test_steps() -> None:
-    assert [Real(0.0, 0.3, step=0.1).decode(u) for u in (0.1, 0.4, 0.6, 0.9)] == [
-        0.0,
-        0.1,
-        0.2,
-        0.3,
-    ]  # not 0.30000000000000004
+    tenths = [Real(0.0, 0.3, step=0.1).decode(u) for u in (0.1, 0.4, 0.6, 0.9)]
+    assert tenths == [0.0, 0.1, 0.2, 0.3]  # not 0.30000000000000004
     assert Space({"a": Int(16, 64, step=16), "b": Real(0, 1, step=0.5)}).grid().shape == (12, 2)
     assert Real(0.0, 0.3, step=0.1).encode(0.3) == 0.875
-    for wrong, words in (
-        (lambda: Real(0.0, 1.0, step=0.3), r"write high=0\.9"),
-        (lambda: Int(1, 64, step=16), "write high=49"),
-        (lambda: Real(0.1, 1.0, log=True, step=0.1), "go not together"),
-        (lambda: Real(0.0, 1.0, step=0.0), "above 0"),
-        (lambda: Int(0, 8, step=0), "step"),
-        (lambda: Real(0.0, 1.0, step=0.25).encode(0.3), "no whole number of steps"),
-        (lambda: Int(0, 8, step=4).encode(3), "no whole number of steps"),
-    ):
-        with pytest.raises(ConfigurationError, match=words):
-            wrong()
