@@ -22,7 +22,7 @@ lanes.
 
 Numba was chosen over a wheel with C: nothing has to be compiled where privbo is installed, and there is one wheel for
 all machines. It costs less than a second per process, at the first model, and ten seconds at the first one on a
-machine; what is compiled then is kept beside this file or in the user's cache.
+machine; what is compiled then is stored next to this file or in the user's cache.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def _compiled(signature: object) -> Callable[[F], F]:
 
     def compile_(function: F) -> F:
         try:
-            made = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+            compiled = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
         except RuntimeError as error:
             if "no locator available" not in str(error):
                 raise
-            made = numba.njit(signature, nogil=True, error_model="numpy")(function)
-        return cast("F", made)
+            compiled = numba.njit(signature, nogil=True, error_model="numpy")(function)
+        return cast("F", compiled)
 
     return compile_
 
@@ -70,7 +70,7 @@ def _compiled_inside(function: F) -> F:
 
 
 @_compiled_inside
-def _exponentials(exponents: FloatArray, found: FloatArray, scratch: FloatArray, count: int) -> None:
+def _exponentials(exponents: FloatArray, powers: FloatArray, scratch: FloatArray, count: int) -> None:
     """exp(x) = 2^k exp(x - k ln 2) of the first numbers, all at most 0; right to an ulp."""
     bits = scratch.view(np.int64)
     for p in range(count):
@@ -84,12 +84,12 @@ def _exponentials(exponents: FloatArray, found: FloatArray, scratch: FloatArray,
         series = (series * x + _TAYLOR[7]) * x + _TAYLOR[6]
         series = (series * x + _TAYLOR[5]) * x + _TAYLOR[4]
         series = (series * x + _TAYLOR[3]) * x + _TAYLOR[2]
-        found[p] = (series * x + 1.0) * x + 1.0
+        powers[p] = (series * x + 1.0) * x + 1.0
         scratch[p] = rounded
     for p in range(count):
         bits[p] = (bits[p] + _BIAS) << _MANTISSA
     for p in range(count):
-        found[p] *= scratch[p]
+        powers[p] *= scratch[p]
 
 
 @_compiled_inside
@@ -251,7 +251,7 @@ def _gradient(
     """The negative log evidence's gradient in logarithms (by the noise itself); zero where K has no factor.
 
     ``squares`` holds the pairs' squared distances per coordinate, row by row of the strict lower triangle; ``given`` is
-    the part of K beside the kernel, ``uncertain`` is U, for which the gradient's last entry stands: sum_ij G_ij U_ij.
+    the part of K without the kernel, ``uncertain`` is U, for which the gradient's last entry stands: sum_ij G_ij U_ij.
     """
     width, count = len(squares), t * (t - 1) // 2
     scaled, correlation, falling, scratch = pairs[0], pairs[1], pairs[2], pairs[3]
@@ -393,8 +393,8 @@ def _move(parameters: FloatArray, moves: FloatArray, priors: FloatArray, between
 
 
 @_compiled(
-    void(int64, _CUBE, _TABLE, _MASK, _TABLE, _CUBE, boolean, _LINE, boolean, _LINE, float64, float64, _TABLE, boolean,
-         int64, _LINE, _TABLE, _LINE)
+    void(int64, _CUBE, _TABLE, _MASK, _TABLE, _CUBE, _LINE, _LINE, float64, float64, _TABLE, boolean, int64, _LINE,
+         _TABLE, _LINE)
 )  # fmt: skip
 def climb(
     kernel: int,
@@ -403,9 +403,7 @@ def climb(
     mask: npt.NDArray[np.bool_],
     expected: FloatArray,
     uncertain: FloatArray,
-    shares: bool,
     slope_prior: FloatArray,
-    knows: bool,
     known: FloatArray,
     jitter: float,
     constant: float,
@@ -423,12 +421,10 @@ def climb(
         points: As the kernel sees them, ``(n, t, e)``.
         values: Standardised, ``(n, t)``.
         mask: True where there is a value, ``(n, t)``.
-        expected: The shared function at the points, ``(n, t)``; unused where nothing is shared.
+        expected: The shared function at the points, ``(n, t)``; of no client where nothing is shared.
         uncertain: Covariance of what is uncertain in it, ``(n, t, t)``; unused where nothing is shared.
-        shares: Whether the mean is a multiple of the expected.
         slope_prior: Mean and standard deviation of the multiple, ``(2,)``.
-        knows: Whether the observation variances are known.
-        known: The observation variances, ``(n,)``; unused where they are fitted.
+        known: The observation variances, ``(n,)``; empty where they are fitted.
         jitter: Added to every observation variance.
         constant: Variance of a constant.
         priors: Rows low, high, logarithm of the median and spread of length scales, kernel variance and observation
@@ -449,6 +445,7 @@ def climb(
     strips = np.zeros((3 * _PIVOTS, max(longest, _PIVOTS)))
     value, chain, away, inverse_squares = np.empty(last), np.empty(last), np.empty(last), np.empty(width)
     downhill, moves, averages = np.zeros(last + 1), np.empty(last + 1), np.empty((2, last + 1))
+    shares, knows = len(expected) > 0, len(known) > 0
     for client in range(len(points)):
         t = _measure(points[client], mask[client], which, squares)
         averages[:] = 0.0

@@ -33,9 +33,9 @@ def first_points(setting: Setting, clients: IntArray, count: int) -> FloatArray:
     if space.constraints:
         some = np.flatnonzero(~space.allows(points).all(axis=1))
         _replace(points, some, space, client_streams(setting.public_seed, clients[some], 0, Stream.REPLACEMENT))
-    if not _is_coarse(space):
-        return points
-    some = np.flatnonzero(_repeats(points))
+    if any(parameter.n_values == np.inf for parameter in space.parameters.values()):
+        return points  # only of finitely many values can points coincide
+    some = np.flatnonzero(_repeat(points))
     for row, generator in zip(some, client_streams(setting.public_seed, clients[some], 0, Stream.INITIAL), strict=True):
         _spread(points[row], space, generator)
     return points
@@ -98,12 +98,12 @@ def first_in_regions(
     return np.take_along_axis(drawn, order[..., None], axis=1), np.flatnonzero(stays.sum(axis=1) < count)
 
 
-def _repeats(points: FloatArray) -> npt.NDArray[np.bool_]:
+def _repeat(points: FloatArray) -> npt.NDArray[np.bool_]:
     """Whether two of a client's points ``(n, count, n_dims)`` are the same, ``(n,)``."""
-    found = np.zeros(len(points), dtype=bool)
+    repeats = np.zeros(len(points), dtype=bool)
     for index in range(1, points.shape[1]):
-        found |= (points[:, :index] == points[:, [index]]).all(axis=2).any(axis=1)
-    return found
+        repeats |= (points[:, :index] == points[:, [index]]).all(axis=2).any(axis=1)
+    return repeats
 
 
 def _replace(points: FloatArray, some: IntArray, space: Space, generators: Iterator[np.random.Generator]) -> None:
@@ -113,11 +113,6 @@ def _replace(points: FloatArray, some: IntArray, space: Space, generators: Itera
         for index in np.flatnonzero(~space.allows(row)):
             drawn = space.snap(generator.random((_DRAWS, space.n_dims)))
             row[index] = drawn[space.allows(drawn)][0]
-
-
-def _is_coarse(space: Space) -> bool:
-    """Whether every parameter has a finite number of values, so that points can coincide."""
-    return all(parameter.n_values < np.inf for parameter in space.parameters.values())
 
 
 def _spread(row: FloatArray, space: Space, generator: np.random.Generator) -> None:

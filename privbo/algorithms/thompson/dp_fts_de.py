@@ -8,7 +8,7 @@ Dai, Low and Jaillet 2021, Algorithm 1 (the server) and its setting; the server 
     round T      clients act on release T - 1; nothing would be broadcast, so nothing is asked
 
 That makes T releases, each of which is used (the authors' loop makes T + 1). A release
-that nobody can use, because every client acts on its own posterior in the next round,
+that no client can use, because every client acts on its own posterior in the next round,
 is not made either. TS, FTS, FTS-DE and DP-FTS are settings: nothing shared, one region,
 no privacy (a choice of the run, not of the algorithm), one region with privacy.
 """
@@ -32,7 +32,7 @@ class DPFTSDE(ThompsonSettings):
     | In a round | what leaves a client | guarantee |
     |---|---|---|
     | with a release | one clipped vector; only noisy weighted sums become public | (epsilon, delta) of the run's plan |
-    | in which everybody acts alone, and of ``local()`` | nothing | nothing is released or charged |
+    | in which every client acts alone, and of ``local()`` | nothing | nothing is released or charged |
     | of any kind | no point, no value, no own model | they stay in memory and in ``private/`` |
 
     Attributes:

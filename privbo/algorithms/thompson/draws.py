@@ -55,7 +55,7 @@ class Paths:
     def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
         """Values ``(n, c)`` at points ``(n, c, n_embedded)`` or ``(1, c, n_embedded)``, without the given functions."""
         if is_compiled(embedded.device):
-            from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who draws nothing
+            from privbo.algorithms.thompson import compiled  # loads Numba, which servers do without
 
             waves = torch.zeros(len(self.phases), embedded.shape[1], dtype=torch.float64, device=embedded.device)
             numbers = (self.frequencies, self.amplitudes, self.phases, self.lengthscale, embedded, waves)
@@ -192,8 +192,8 @@ def common_factor(
     """
     scaled = torch.tensor(np.frombuffer(points).reshape(-1, n_embedded), device=device) / lengthscale
     variances, directions = torch.linalg.eigh(outputscale * kernel_values(kernel, scaled, scaled))
-    kept = variances > _NEGLIGIBLE * variances[-1]
-    return torch.as_tensor(directions[:, kept] * variances[kept].sqrt())
+    large = variances > _NEGLIGIBLE * variances[-1]
+    return torch.as_tensor(directions[:, large] * variances[large].sqrt())
 
 
 def own_factors(points: torch.Tensor, hyperparameters: Hyperparameters, kernel: Kernel) -> torch.Tensor:

@@ -190,8 +190,8 @@ def narrowed(observations: Observations, units: FloatArray, own: OwnModel) -> tu
     if own.max_points is None or units.shape[1] <= own.max_points:
         return observations, units
     values = np.where(observations.mask.cpu().numpy(), observations.values.cpu().numpy(), -np.inf)
-    kept = kept_points(units, values, own.max_points, own.kept)
-    index = torch.as_tensor(kept, device=observations.values.device)
+    chosen = kept_points(units, values, own.max_points, own.kept)
+    index = torch.as_tensor(chosen, device=observations.values.device)
     wide = index[..., None].expand(-1, -1, observations.embedded.shape[-1])
     narrow = dataclasses.replace(
         observations,
@@ -199,7 +199,7 @@ def narrowed(observations: Observations, units: FloatArray, own: OwnModel) -> tu
         values=observations.values.gather(1, index),
         mask=observations.mask.gather(1, index),
     )
-    return narrow, np.take_along_axis(units, kept[..., None], axis=1)
+    return narrow, np.take_along_axis(units, chosen[..., None], axis=1)
 
 
 def kept_points(units: FloatArray, values: FloatArray, count: int, parts: Collection[Part]) -> IntArray:
@@ -221,8 +221,8 @@ def kept_points(units: FloatArray, values: FloatArray, count: int, parts: Collec
             np.put_along_axis(chosen, top, values=True, axis=1)
     distances = np.full((n, t), np.inf)
     first = np.argsort(~chosen, axis=1, kind="stable")
-    made = chosen.sum(axis=1)
-    for column in range(made.max(initial=0) if (made < count).any() else 0):
+    counts = chosen.sum(axis=1)
+    for column in range(counts.max(initial=0) if (counts < count).any() else 0):
         has = chosen[rows, first[:, column]]
         _nearer(distances, has, units, first[:, column])
     while (short := chosen.sum(axis=1) < count).any():
@@ -236,7 +236,7 @@ def kept_points(units: FloatArray, values: FloatArray, count: int, parts: Collec
 def _nearer(distances: FloatArray, some: npt.NDArray[np.bool_], units: FloatArray, place: IntArray) -> None:
     """Lower some clients' squared distances to their chosen points by one more of these."""
     points = units[some, place[some]]
-    found = np.zeros((len(points), units.shape[1]))
+    squares = np.zeros((len(points), units.shape[1]))
     for dim in range(units.shape[2]):  # one coordinate after another: no sum depends on how many clients there are
-        found += (units[some, :, dim] - points[:, None, dim]) ** 2
-    distances[some] = np.minimum(distances[some], found)
+        squares += (units[some, :, dim] - points[:, None, dim]) ** 2
+    distances[some] = np.minimum(distances[some], squares)

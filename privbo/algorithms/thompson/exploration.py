@@ -235,12 +235,12 @@ class Regions:
         corner = np.unravel_index(region, self.splits)
         low = np.array([edges[i] for edges, i in zip(self.edges, corner, strict=True)])
         high = np.array([edges[i + 1] for edges, i in zip(self.edges, corner, strict=True)])
-        found = np.empty((0, space.n_dims))
-        while len(found) < count:
+        points = np.empty((0, space.n_dims))
+        while len(points) < count:
             # Rounding to canonical values can leave the box, so points are drawn until enough stay.
             drawn = space.snap(low + generator.random((4 * count, space.n_dims)) * (high - low))
-            found = np.concatenate([found, drawn[(self.index(drawn) == region) & space.allows(drawn)]])
-        return found[:count]
+            points = np.concatenate([points, drawn[(self.index(drawn) == region) & space.allows(drawn)]])
+        return points[:count]
 
 
 def _beginning(parameter: Parameter, value: Value) -> float:

@@ -90,7 +90,7 @@ def fit(
     values = torch.cat([first.lengthscale[:, :width], first.outputscale[:, None], first.noise[:, None]], dim=1)
     parameters = torch.logit((values - low) / (high - low)) if logits else values.log()
     if is_compiled(slope.device):
-        from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who fits nothing
+        from privbo.algorithms.thompson import compiled  # loads Numba, which servers do without
 
         compiled.climb(
             SMOOTHNESS[own.kernel],
@@ -99,9 +99,7 @@ def fit(
             np.ascontiguousarray(observations.mask.numpy()),
             np.empty((0, 0)) if shared is None else as_array(shared.mean),
             compiled.NOTHING if shared is None else as_array(shared.covariance),
-            shared is not None,
             np.array([SLOPE_MEAN, SLOPE_STDDEV]),
-            known is not None,
             np.empty(0) if known is None else as_array(known),
             0.0 if logits else JITTER,
             0.0 if logits else CONSTANT,

@@ -230,7 +230,7 @@ class LocalModel:
         return posterior
 
     def _improvement(self, known: Known) -> Functions:
-        """Log expected improvement over the best value a client has reached, noise set aside."""
+        """Log expected improvement over the best value that a client has reached, without noise."""
         posterior, mask = self._posterior(known), known.observations.mask
         best = posterior(known.units)[0].masked_fill(~mask, -torch.inf).amax(dim=1, keepdim=True)
         best = torch.where(best.isfinite(), best, 0.0)  # nothing known: improve upon the prior mean
@@ -333,8 +333,8 @@ class LocalModel:
             some = torch.as_tensor(np.flatnonzero(chosen), device=self._device)
             if len(some):
                 theirs = None if shared is None else shared.rows(some)
-                found = fitted(models.rows(index[some]), observations.rows(some), steps=steps, shared=theirs)
-                for name, values in vars(found).items():
+                refitted = fitted(models.rows(index[some]), observations.rows(some), steps=steps, shared=theirs)
+                for name, values in vars(refitted).items():
                     getattr(self.models, name)[index[some]] = values
         self._fitted[rows[fresh | stale]] = round_
         return self.models.rows(index)

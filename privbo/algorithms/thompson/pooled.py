@@ -115,8 +115,8 @@ def blur(
     units = setting.space.snap(generator.random((_DESIGNS, n_points, setting.space.n_dims)))
     waves = features(_embedded(setting.space, units, torch.device("cpu"))).numpy()
     gram = waves @ waves.swapaxes(1, 2) + noise * np.eye(n_points)
-    found = (waves.swapaxes(1, 2) @ np.linalg.solve(gram, waves - waves.mean(axis=1, keepdims=True))).mean(axis=0)
-    found = 0.5 * (found + found.T)
+    matrix = (waves.swapaxes(1, 2) @ np.linalg.solve(gram, waves - waves.mean(axis=1, keepdims=True))).mean(axis=0)
+    matrix = 0.5 * (matrix + matrix.T)
     weights = generator.standard_normal((_DESIGNS, waves.shape[2])) / math.sqrt(
         _over_the_space(features, setting)[1].trace()
     )
@@ -124,9 +124,9 @@ def blur(
     answers = np.einsum("ntm,nt->nm", waves, np.linalg.solve(gram, values[..., None])[..., 0])
     norms = np.linalg.norm(answers, axis=1, keepdims=True)
     answers = answers * np.minimum(1.0, clipping_norm / np.maximum(norms, _TINY))
-    expected = weights @ found
+    expected = weights @ matrix
     shrinkage = float((answers * expected).sum() / max(np.square(expected).sum(), _TINY))
-    return Blur(matrix=np.asarray(shrinkage * found), norm=math.sqrt(float(np.square(answers).sum(axis=1).mean())))
+    return Blur(matrix=np.asarray(shrinkage * matrix), norm=math.sqrt(float(np.square(answers).sum(axis=1).mean())))
 
 
 class Blurs:
@@ -140,7 +140,7 @@ class Blurs:
 
     def __init__(self, algorithm: SharedPriorSettings, setting: Setting, features: InducingFeatures) -> None:
         self._algorithm, self._setting, self._features = algorithm, setting, features
-        self._made: dict[int, Blur] = {}
+        self._blurs: dict[int, Blur] = {}
 
     def before(self, round_: int) -> Blur:
         """Give the blur of what was released before a round: that of every release, by its weight in the pool.
@@ -152,8 +152,8 @@ class Blurs:
         inside = {at: share for at, share in algorithm.releases(self._setting).items() if at < round_}
         if not inside:
             raise ConfigurationError(f"round {round_}: nothing was released yet, but the broadcast holds a pool")
-        for at in inside.keys() - self._made.keys():
-            self._made[at] = blur(
+        for at in inside.keys() - self._blurs.keys():
+            self._blurs[at] = blur(
                 self._features,
                 self._setting,
                 algorithm.n_init + at,
@@ -161,9 +161,9 @@ class Blurs:
                 clipping_norm=math.inf if self._setting.is_exact else algorithm.clipping_norm,
             )
         weights = np.array([algorithm.pool_weight(at, share) for at, share in inside.items()])
-        weights, made = weights / weights.sum(), [self._made[at] for at in inside]
-        matrix = np.tensordot(weights, [each.matrix for each in made], axes=1)
-        return Blur(matrix=np.asarray(matrix), norm=float(weights @ [each.norm for each in made]))
+        weights, blurs = weights / weights.sum(), [self._blurs[at] for at in inside]
+        matrix = np.tensordot(weights, [each.matrix for each in blurs], axes=1)
+        return Blur(matrix=np.asarray(matrix), norm=float(weights @ [each.norm for each in blurs]))
 
 
 def sharpen(
@@ -220,8 +220,8 @@ def pool(
     functions, centre = features.weighted(weights_of_all), torch.as_tensor(middle, device=device) @ weights_of_all
 
     def function(units: FloatArray) -> Terms:
-        found = functions(_embedded(setting.space, units, device)) - centre
-        return found[..., 0], found[..., 1:]
+        values = functions(_embedded(setting.space, units, device)) - centre
+        return values[..., 0], values[..., 1:]
 
     rest = max(_LEAST_REST, 1.0 - share)
     return Pooled(function=function, width=features.n_features, rest=rest)

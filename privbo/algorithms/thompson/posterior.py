@@ -152,7 +152,7 @@ class Posterior:
             together: Covariance of the shared function's uncertainty at known points and these, ``(n, t, c)``.
         """
         if is_compiled(embedded.device):
-            from privbo.algorithms.thompson import compiled  # loads Numba, which nobody needs who models nothing
+            from privbo.algorithms.thompson import compiled  # loads Numba, which servers do without
 
             mean, explained = np.zeros((2, len(self.known), embedded.shape[1]))
             compiled.expect(

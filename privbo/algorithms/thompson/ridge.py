@@ -83,8 +83,8 @@ def cholesky(matrices: torch.Tensor) -> torch.Tensor:
         return factors
     identity = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
     # Taken out before the factorisation, or a derivative would still see what failed.
-    kept: torch.Tensor = torch.linalg.cholesky_ex(torch.where(failed[..., None, None], identity, matrices))[0]
-    return kept
+    replaced: torch.Tensor = torch.linalg.cholesky_ex(torch.where(failed[..., None, None], identity, matrices))[0]
+    return replaced
 
 
 def row_times(rows: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
@@ -113,7 +113,7 @@ def _gram(rows: torch.Tensor, noise: float | torch.Tensor) -> torch.Tensor:
 
 
 def _column(noise: float | torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The noise as ``(1,)`` or ``(n, 1)``, to stand beside a row per client."""
+    """The noise as ``(1,)`` or ``(n, 1)``, one number for a client's row."""
     return torch.as_tensor(noise, dtype=like.dtype, device=like.device)[..., None]
 
 

@@ -95,7 +95,7 @@ class Scout:
 
 
 class ScoutServer:
-    """One question, to everybody."""
+    """One question, to every client."""
 
     def __init__(self, algorithm: Scout, setting: Setting) -> None:
         points = first_points(setting, np.array([0]), algorithm.evaluations)[0]
@@ -126,7 +126,7 @@ class ScoutServer:
 
 
 def likeness(release: Release, *, n_clients: int) -> Likeness:
-    """Estimate the mean correlation of two clients from the release of everybody's answers; public arithmetic.
+    """Estimate the mean correlation of two clients from the release of all clients' answers; public arithmetic.
 
     The sum s of N vectors of norm 1 and of noise of standard deviation sigma in M coordinates has
     E |s|^2 = N + N (N - 1) r + M sigma^2, where r is the mean inner product of two of them; its variance is

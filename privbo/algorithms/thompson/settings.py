@@ -38,7 +38,7 @@ class ModellingSettings:
     evaluations: int | None
 
     def within(self, setting: Setting) -> Setting:
-        """Give a run's facts with as many rounds as ``evaluations`` hold beside the initial points, one point a round.
+        """Give a run's facts with as many rounds as ``evaluations`` hold after the initial points, one point a round.
 
         Raises:
             ConfigurationError: If they do not hold one round.
@@ -95,7 +95,7 @@ class ThompsonSettings(ModellingSettings):
         return regularisation(rounds) if self.noise == "theory" else self.noise
 
     def federates(self, iteration: int) -> bool:
-        """Whether any client may leave its own posterior aside in an iteration; iterations count from 1."""
+        """Whether any client may act on what is shared in an iteration; iterations count from 1."""
         return self.exploration.own_probability(iteration) < 1.0
 
     def asks(self, round_: int, rounds: int) -> bool:
@@ -185,7 +185,7 @@ class SharedPriorSettings(ModellingSettings):
         """Give q = (largest norm of a mean of the clients' vectors / expected norm of one release's noise)^2.
 
         The release is a run's only one, so this is the most that sharing can stand above its noise. Infinite
-        without noise, and where nobody said what the noise is.
+        without noise, and where the noise is not stated.
         """
         if setting.single_release_noise is None:
             return math.inf
