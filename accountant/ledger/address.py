@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from accountant.errors import LedgerError
-from accountant.ledger.commit_log import CommitLog
+from accountant.ledger.durable import CommitLog
 
 _SCHEMES = ("postgresql://", "postgres://")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")

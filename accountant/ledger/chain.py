@@ -16,6 +16,7 @@ from typing import TypeAlias
 from accountant.errors import LedgerError
 
 SCHEMA_VERSION = 1
+BUSY_SECONDS = 60.0  # how long a writer waits for its turn
 RESERVATION = "reservation"  # kind of a row that is no charge
 Position: TypeAlias = tuple[int, str]  # sequence and digest of a row
 

@@ -19,8 +19,7 @@ from typing import Any
 
 from accountant.errors import LedgerError
 from accountant.ledger.address import Endpoint, PostgresAddress, endpoint_of, is_here
-from accountant.ledger.chain import SCHEMA_VERSION, Identity
-from accountant.ledger.sqlite import BUSY_SECONDS
+from accountant.ledger.chain import BUSY_SECONDS, SCHEMA_VERSION, Identity
 
 try:
     import psycopg

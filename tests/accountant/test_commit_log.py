@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from accountant.ledger.commit_log import CommitLog
+from accountant.ledger.durable import CommitLog
 
 DIGESTS = ["a" * 64, "0123456789abcdef" * 4, "b" * 64]
 

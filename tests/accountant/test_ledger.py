@@ -20,7 +20,7 @@ from accountant.events import (
     compose,
 )
 from accountant.ledger import Budget, Ledger
-from accountant.ledger.commit_log import CommitLog
+from accountant.ledger.durable import CommitLog
 from tests.accountant.builders import altered, poisson, policy
 
 SAMPLED = EVENT = poisson(0.25, 2.0)

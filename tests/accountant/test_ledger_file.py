@@ -15,10 +15,8 @@ from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Gaussian, to_dict
 from accountant.ledger import Budget, Ledger
 from accountant.ledger.chain import Identity, row_digest, sha256_of
-from accountant.ledger.commit_log import CommitLog
-from accountant.ledger.durable import sync_folder
-from accountant.ledger.sqlite import failing_closed, read_identity, require_own_header, set_durable
-from accountant.ledger.store import Store
+from accountant.ledger.durable import CommitLog, sync_folder
+from accountant.ledger.store import Store, failing_closed, read_identity, require_own_header, set_durable
 from accountant.wording import upper_text
 from tests.accountant.builders import altered, poisson, policy
 
