@@ -1,24 +1,27 @@
-"""Guardians as real SuperNodes on loopback: three sites, two guardians, DP-FTS-DE and Fed-PNE to the end."""
+"""Guardians as real SuperNodes on loopback, to the end of a run: killed on the way, or while people evaluate."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+import privbo as pb
 from accountant.ledger import Ledger
 from accountant.verify.auditor import verify_bundle
 from privbo.protocol.errors import RunError
 from privbo.reports.bundle import write_bundle
 from privbo.runs.record import load
 from tests.deployment.processes import deployed, start_parties
-from tests.guardians.test_flower import NAMES, guarded, guardian_ledger
+from tests.guardians.test_flower import NAMES, SECURE, guarded, guardian_ledger
+from tests.runs.test_asked import people_at
 
-pytestmark = pytest.mark.deployment
+pytestmark = [pytest.mark.deployment, pytest.mark.slow]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["dp-fts-de", "fed-pne"])
 def test_a_federation_with_guardians_plays_to_its_end(algorithm: str, tmp_path: Path) -> None:
     federation = guarded(tmp_path, algorithm, seed=None, start_timeout=120.0)
@@ -34,28 +37,18 @@ def test_a_federation_with_guardians_plays_to_its_end(algorithm: str, tmp_path: 
             assert [entry.event for entry in book.entries()] == paid
 
 
-@pytest.mark.slow
 def test_killed_guardians_start_again_and_no_round_gets_two_noises(tmp_path: Path) -> None:
     """A guardian's SuperNode is killed (SIGKILL) while the run waits for it; its ledger and bytes go on."""
-    import threading
-    import time
-
     federation = guarded(tmp_path, seed=None, start_timeout=120.0, round_timeout=40.0)
     with deployed(federation) as deployment:
         start_parties(deployment, federation)
-
-        def start(name: str) -> None:
-            deployment.start_supernode(name, tmp_path / name / "guardian.toml")
-
-        for name in NAMES:
-            start(name)
 
         def kill_one(name: str) -> None:
             deadline = time.monotonic() + 200
             while not list((tmp_path / name / "kept").glob("*/rounds/000000.json")) and time.monotonic() < deadline:
                 time.sleep(0.05)
             deployment.kill(name)
-            start(name)
+            deployment.start_supernode(name, tmp_path / name / "guardian.toml")
 
         threading.Thread(target=kill_one, args=(NAMES[1],), daemon=True).start()
         for _ in range(6):
@@ -69,3 +62,27 @@ def test_killed_guardians_start_again_and_no_round_gets_two_noises(tmp_path: Pat
             assert len(stored) == len(book.entries()) == len(record.ledger.entries())
     with Ledger.open(federation.run.ledger_path) as book:
         assert len(book.release_rows()) == len(book.entries())
+
+
+def test_people_at_sites_of_real_processes_finish_a_run_that_guardians_sum(tmp_path: Path) -> None:
+    federation = guarded(
+        tmp_path,
+        {"type": "f-lcb"},
+        factory="tests.runs.test_asked:sites_asked_problem",
+        privacy=SECURE,
+        seed=None,
+        start_timeout=120.0,
+        round_timeout=120.0,
+    )
+    with deployed(federation) as deployment:
+        start_parties(deployment, federation)
+        with people_at(federation):
+            deployment.play(federation.home, timeout=500)
+    record = load(federation.run.path)
+    assert len(record.ledger.entries()) == record.plan.releases > 0
+    for name in federation.sites:
+        site = pb.Site(tmp_path / name / "kept")
+        assert site.over
+        assert site.ask() == ()
+        assert {trial.state for trial in site.trials()} == {"told"}
+        assert len(site.trials()) >= record.plan.releases * len(site.clients)
