@@ -8,7 +8,7 @@ from pathlib import Path
 
 from privbo.cli.run import PricedPlan, price_run, require_no_ledger
 from privbo.cli.terminal import Shown, render
-from privbo.flower.party import AppFiles, Party, judged, read_party, run_of
+from privbo.flower.party import AppFiles, Party, PartyRun, judged, read_party, run_of
 from privbo.flower.registry import RUN_FILE
 from privbo.plans.trust import trust_text
 from privbo.protocol.errors import ConfigurationError, PolicyError
@@ -64,6 +64,15 @@ def _approval(found: Approval) -> Iterator[Shown]:
     yield found.verdict
 
 
+def verdict_of(run: PartyRun, who: str) -> tuple[str, bool]:
+    """State what a party decides of a run that has not begun, by its own policy and ledger, and whether it refuses it."""
+    try:
+        decision = judged(run)
+    except PolicyError as error:
+        return str(error), True
+    return decision.verdict(who), not decision.allowed
+
+
 def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Approval, Party, AppFiles]:
     """Price the run of an app's files as a party would serve it; writes nothing.
 
@@ -92,11 +101,7 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Approval, P
         raise ConfigurationError(
             f"{path}: name={party.name!r} is no {party.role} of federation.toml, which has {', '.join(known) or 'none'}"
         )
-    try:
-        decision = judged(run)
-        verdict, refused = decision.verdict(f"this {party.role}"), not decision.allowed
-    except PolicyError as error:
-        verdict, refused = str(error), True
+    verdict, refused = verdict_of(run, f"this {party.role}")
     found = Approval(
         party=party.name,
         role=party.role,

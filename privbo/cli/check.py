@@ -11,7 +11,7 @@ import numpy as np
 
 from privbo.cli.run import PricedPlan, price_run
 from privbo.cli.terminal import Shown, render
-from privbo.protocol.errors import ConfigurationError, PolicyError
+from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import IntArray
 from privbo.protocol.plain import plain
 from privbo.protocol.processes import limited_threads, watched_interrupts
@@ -129,15 +129,12 @@ def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site
 
 
 def _verdict_of(site: Path, app: Path) -> tuple[str, bool]:
-    """What a site's own approvals, policy and ledger say of a run that has not begun."""
-    from privbo.flower.party import AppFiles, judged, read_site, run_of
+    """What a site decides of a run that has not begun, and whether it refuses it."""
+    from privbo.cli.approve import verdict_of
+    from privbo.flower.party import AppFiles, read_site, run_of
 
     files, own = AppFiles.read(app), read_site(site)
-    try:
-        decision = judged(run_of(files, own))
-    except PolicyError as error:
-        return str(error), True
-    verdict, refused = decision.verdict("this site"), not decision.allowed
+    verdict, refused = verdict_of(run_of(files, own), "this site")
     if refused or files.digests in own.approved:
         return verdict, refused
     return f"{verdict}; these files are not approved yet: privbo flower approve {site} {app}", False

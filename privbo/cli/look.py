@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
+from privbo.audits.clipping import NOTE
 from privbo.cli.terminal import Shown, render
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import require_no_link
 from privbo.protocol.messages import FloatArray
-from privbo.protocol.plain import plain
+from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.settings import JsonObject
+from privbo.protocol.table import Table
 from privbo.reports.bundle import known_public_key, public_key
 from privbo.reports.comparison import verdict_lines
 from privbo.reports.diagnostics import Diagnostics, diagnostics
@@ -22,39 +25,58 @@ from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import load
 from privbo.runs.spec import read_spec
 
+Milestones: TypeAlias = Mapping[str, Mapping[str, float]]  # mean best score by moment, by arm
+
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenReport:
-    """A report, what was asked for with it, and where it was written.
+    """A report of a run, of one that has just finished too, with what was asked for and where it was written.
 
     Attributes:
         report: The report.
-        diagnostics: PRIVATE diagnostics, where they were asked for.
+        directory: Of a run that has just finished; None of one that is read again.
         page: The page; None where none was written.
         statement: One sheet for a board; None where none was asked for.
+        diagnostics: PRIVATE diagnostics, where they were asked for.
+        milestones: PRIVATE: of a run that has just finished, mean best score over clients at a few points of it, by
+            arm, where they were asked for.
     """
 
     report: Report
-    diagnostics: Diagnostics | None = None
+    directory: Path | None = None
     page: Path | None = None
     statement: Path | None = None
+    diagnostics: Diagnostics | None = None
+    milestones: Milestones | None = None
 
     def to_dict(self) -> JsonObject:
-        """Give the report as JSON-able data with what was asked for."""
-        found = self.report.to_dict()
-        if self.diagnostics is not None:
+        """Give the report as JSON-able data with its places and, where they were asked for, diagnostics."""
+        places = {"directory": self.directory, "report": self.page, "statement": self.statement}
+        found = self.report.to_dict() | {name: str(path) for name, path in places.items() if path is not None}
+        if self.diagnostics is not None and self.milestones is not None:
+            found["private_diagnostics"] = {
+                "note": NOTE,
+                "milestones": plain(self.milestones),
+                "verdicts": [fields_of(v) | {"answer": v.answer} for v in self.diagnostics.verdicts],
+            }
+        elif self.diagnostics is not None:
             found["private_diagnostics"] = plain(self.diagnostics)
-        for name, path in (("report", self.page), ("statement", self.statement)):
-            if path is not None:
-                found[name] = str(path)
         return found
 
 
 @render.register
 def _written(found: WrittenReport) -> Iterator[Shown]:
     yield from render(found.report)
+    if found.milestones is not None:
+        yield Table(
+            title=f"{NOTE[0].upper()}{NOTE[1:]}",
+            headings=("mean best score over clients", *next(iter(found.milestones.values()))),
+            rows=[(label, *row.values()) for label, row in found.milestones.items()],
+        )
     if found.diagnostics is not None:
         yield from verdict_lines(found.diagnostics.verdicts)
+    elif found.directory is not None:
+        yield "clients' scores are private: --show-private shows them, and privbo report --private later"
     yield f"report: {found.page}"
     if found.statement is not None:
         yield f"statement, with blanks for purpose and signature: {found.statement}"

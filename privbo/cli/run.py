@@ -16,9 +16,10 @@ import numpy as np
 
 from accountant.ledger.address import place_of, stands
 from accountant.wording import multipliers_text
+from privbo.cli.look import WrittenReport
 from privbo.cli.options import say
 from privbo.cli.terminal import Shown, render
-from privbo.comparisons.verdict import SCORES, Verdict
+from privbo.comparisons.verdict import SCORES
 from privbo.plans.cost import PriceColumn, finite, price
 from privbo.plans.plan import Plan, SignalToNoise, signal_to_noise
 from privbo.plans.policy import Decision
@@ -29,11 +30,9 @@ from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.processes import limited_threads
 from privbo.protocol.settings import JsonObject
-from privbo.protocol.table import Table
 from privbo.reports.bundle import known_public_key
-from privbo.reports.comparison import verdict_lines
 from privbo.reports.diagnostics import LABELS, best_per_client, diagnostics, mean_per_client
-from privbo.reports.report import Report, price_table, report
+from privbo.reports.report import price_table, report
 from privbo.reports.report_page import document
 from privbo.runs.best import read_history
 from privbo.runs.loop import run_spec
@@ -43,7 +42,6 @@ from privbo.runs.record import Record, mean_best_so_far
 from privbo.runs.spec import Control, Spec, read_spec
 
 _KINDS = 4  # of releases that a plan's lines tell apart
-Milestones = Mapping[str, Mapping[str, float]]  # mean best score by moment, by arm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,54 +103,6 @@ def _plan(found: PricedPlan) -> Iterator[Shown]:
         yield f"vote at the end, in the price above: {vote}"
     if found.decision is not None:
         yield found.decision.verdict("this policy")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinishedRun:
-    """A finished run: its report, and its clients' scores versus the controls'.
-
-    Attributes:
-        report: The report.
-        directory: The run's directory.
-        page: The report's page.
-        milestones: PRIVATE: mean best score over clients at a few points of the run, by arm; None unless
-            it was asked for.
-        verdicts: PRIVATE: the run's clients versus each control, over rounds and at the end; None unless
-            asked for, empty without controls.
-    """
-
-    report: Report
-    directory: Path
-    page: Path
-    milestones: Milestones | None
-    verdicts: tuple[Verdict, ...] | None = None
-
-    def to_dict(self) -> JsonObject:
-        """Give the report as JSON-able data with directory and page, and milestones where they were asked for."""
-        found = self.report.to_dict() | {"directory": str(self.directory), "report": str(self.page)}
-        if self.milestones is not None:
-            note = "private diagnostics, not covered by epsilon"
-            found["private_diagnostics"] = {
-                "note": note,
-                "milestones": plain(self.milestones),
-                "verdicts": [fields_of(v) | {"answer": v.answer} for v in self.verdicts or ()],
-            }
-        return found
-
-
-@render.register
-def _finished(found: FinishedRun) -> Iterator[Shown]:
-    yield from render(found.report)
-    if found.milestones is not None:
-        yield Table(
-            title="Private diagnostics, not covered by epsilon",
-            headings=("mean best score over clients", *next(iter(found.milestones.values()))),
-            rows=[(label, *row.values()) for label, row in found.milestones.items()],
-        )
-        yield from verdict_lines(found.verdicts or ())
-    else:
-        yield "clients' scores are private: --show-private shows them, and privbo report --private later"
-    yield f"report: {found.page}"
 
 
 def read_run(
@@ -242,11 +192,11 @@ def price_run(spec: Spec) -> PricedPlan:
 
 def carry_out(
     spec: Spec, home: Path, *, resume: bool, progress: bool = True, show_private: bool = False
-) -> FinishedRun:
+) -> WrittenReport:
     """Run a run and its controls, write the report, and return what the terminal shows."""
     with limited_threads(spec.threads), _interruptible() as stop:
         found = _carry_out(spec, home, resume=resume, progress=progress, check=stop)
-    return found if show_private else dataclasses.replace(found, milestones=None, verdicts=None)
+    return found if show_private else dataclasses.replace(found, milestones=None, diagnostics=None)
 
 
 @contextmanager
@@ -274,7 +224,7 @@ def _interruptible() -> Iterator[Callable[..., None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: Callable[..., None]) -> FinishedRun:
+def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: Callable[..., None]) -> WrittenReport:
     if spec.problem.is_asked:
         if spec.controls:
             raise ConfigurationError(f"controls={list(spec.controls)!r} would ask for every trial again; drop them")
@@ -296,13 +246,9 @@ def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: C
         found = report(record)
     page = document(found, key=known_public_key(record.home)).write(record.home.report_path)
     record.home.settle(record.manifest.created)
-    return FinishedRun(
-        report=found,
-        directory=home,
-        page=page,
-        milestones={LABELS[name]: _milestones(curve) for name, curve in curves.items()},
-        verdicts=diagnostics(record.home).verdicts,
-    )
+    milestones = {LABELS[name]: _milestones(curve) for name, curve in curves.items()}
+    scores = diagnostics(record.home)
+    return WrittenReport(report=found, directory=home, page=page, milestones=milestones, diagnostics=scores)
 
 
 def _played(control: Control, home: RunDirectory, play: Callable[..., Record]) -> ClientHistory:

@@ -76,9 +76,9 @@ def test_public_pages_hold_nothing_of_the_private_side(tmp_path: Path) -> None:
     assert pages[0] == pages[1]
     assert not [word for word in PRIVATE_WORDS if word in pages[0] and word not in ("curve", "signal", "bias")]
     private = Watch(directories=[home], private=True).page()
-    assert "Who is present" in private
+    assert "Clients present (private)" in private
     assert "drawn" in private
-    assert "Who is present" not in pages[0]
+    assert "Clients present (private)" not in pages[0]
 
 
 def test_a_site_shows_its_own_trials_where_private_is_asked_for(tmp_path: Path) -> None:

@@ -176,19 +176,20 @@ TABLE = {
 def test_a_run_says_whether_sharing_helped_where_it_is_asked_for(tmp_path: Path) -> None:
     spec = Spec.from_dict(TABLE, trusted=True).loaded()
     quiet = carry_out(spec, tmp_path / "quiet", resume=False, progress=False)
-    assert quiet.verdicts is None
+    assert quiet.diagnostics is None
     assert "verdict" not in json.dumps(quiet.to_dict())
     asked = carry_out(spec, tmp_path / "asked", resume=False, progress=False, show_private=True)
-    assert [v.alone for v in asked.verdicts] == 2 * ["local only, nothing shared", "clients' sum set to zero"]
-    assert [v.measure for v in asked.verdicts] == 2 * [OVER_ROUNDS] + 2 * [AT_THE_END]
-    assert {v.pairs for v in asked.verdicts} == {6}
-    assert asked.to_dict()["private_diagnostics"]["verdicts"][0]["answer"] == asked.verdicts[0].answer
-    assert diagnostics(RunDirectory(tmp_path / "asked")).verdicts == asked.verdicts
+    verdicts = asked.diagnostics.verdicts
+    assert [v.alone for v in verdicts] == 2 * ["local only, nothing shared", "noise-only control"]
+    assert [v.measure for v in verdicts] == 2 * [OVER_ROUNDS] + 2 * [AT_THE_END]
+    assert {v.pairs for v in verdicts} == {6}
+    assert asked.to_dict()["private_diagnostics"]["verdicts"][0]["answer"] == verdicts[0].answer
+    assert diagnostics(RunDirectory(tmp_path / "asked")).verdicts == verdicts
     ours = pb.load(tmp_path / "asked").clients.values.max(axis=1)
     kept = json.loads((tmp_path / "asked" / "private" / "diagnostics.json").read_text())
-    assert asked.verdicts[2].gain == pytest.approx(float((ours - np.array(kept["best_per_client"]["local"])).mean()))
+    assert verdicts[2].gain == pytest.approx(float((ours - np.array(kept["best_per_client"]["local"])).mean()))
     shared, alone = (np.array(kept["mean_best_so_far"][arm][1:]) for arm in ("private", "local"))
-    assert asked.verdicts[0].gain == pytest.approx(float((shared - alone).mean()))  # nobody failed
+    assert verdicts[0].gain == pytest.approx(float((shared - alone).mean()))  # nobody failed
     side_by_side = compare([tmp_path / "asked"], data="simulated")
     assert [s.kind for s in side_by_side.settings] == ["private", "local"]
     assert recommend(side_by_side, 3.0).label == "local only"  # one seed says nothing about noise
