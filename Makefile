@@ -69,7 +69,6 @@ history: $(VENV)/.installed-test
 docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -W --keep-going -j 2 -q -d build/doctrees docs build/site
 	$(BIN)/python -m tests.docs.offline build/site
-	$(BIN)/python -m tests.docs.reach build/site
 
 coverage: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m "not slow and not deployment" --cov --cov-report=

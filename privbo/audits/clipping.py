@@ -83,13 +83,13 @@ class Advice:
     def text(self, clipping_norm: float) -> str:
         """Say the advice in a sentence or two."""
         what = {
-            "direction": "the release's agreement with the sum as meant (cosine)",
+            "direction": "the release's cosine similarity to the unclipped sum",
             "magnitude": "the release's error as a share of the sum",
         }[self.use]
         low, high = (factor * clipping_norm for factor in self.equal)
         if self.answer == "nothing to gain":
             span = f"; any S from {low:.3g} to {high:.3g} would have given the same" if high > low else ""
-            return f"nothing to gain from another S than {clipping_norm:.3g}: {what} was {self.now:.2g}{span}"
+            return f"no other clipping norm than {clipping_norm:.3g} would help: {what} was {self.now:.2g}{span}"
         error = "one round says nothing about noise" if self.standard_error is None else f"± {self.standard_error:.1g}"
         change = f"{'raised' if self.use == 'direction' else 'lowered'} {what} by {self.effect:.2g} ({error})"
         edge = "; that is the edge of what was tried, the best may lie beyond" if self.at_edge else ""
@@ -140,10 +140,10 @@ def _equal(factors: Sequence[float], gains: np.ndarray, here: int) -> tuple[floa
 
 
 def agreement(*, signal: float, kept: float, bias: float, noise: float) -> float:
-    """Give the expected cosine between a sum as meant and what is released of it.
+    """Give the expected cosine between the unclipped sum and its release.
 
     Args:
-        signal: Norm of the sum as meant.
+        signal: Norm of the unclipped sum.
         kept: Norm of the clipped sum.
         bias: Norm of their difference.
         noise: Norm that the noise has on average.
@@ -179,7 +179,7 @@ class ClippedRound:
         bias_by_region: ``bias`` of every block.
         noise_by_region: ``noise`` of one block.
         error_at: sqrt(bias^2 + noise^2) as it would have been with the bound multiplied by each factor.
-        agreement_at: Expected cosine between the release and the sum as meant, for the same factors.
+        agreement_at: Expected cosine between the release and the unclipped sum, for the same factors.
     """
 
     round: int

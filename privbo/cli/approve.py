@@ -65,7 +65,7 @@ def _approval(found: Approval) -> Iterator[Shown]:
 
 
 def verdict_of(run: PartyRun, who: str) -> tuple[str, bool]:
-    """State what a party decides of a run that has not begun, by its own policy and ledger, and whether it refuses it."""
+    """State what a party decides of a run, by its own policy and ledger, and whether it refuses it."""
     try:
         decision = judged(run)
     except PolicyError as error:

@@ -33,7 +33,7 @@ from privbo.protocol.plain import fields_of, in_two_lines, plain
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.table import Table
 
-SEEDED = "seeded: it takes the place of secret noise over data that is not private, and protects nobody"
+SEEDED = "simulation: seeded noise, no guarantee"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,7 +111,7 @@ def statement(report: Report, *, key: str | None = None) -> Document:
         >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: params["x"], n_clients=3)
         >>> privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
         >>> record = pb.run(problem, pb.FederatedFLCB(), privacy=privacy, rounds=2, seed=0)
-        >>> "protects nobody" in statement(pb.report(record)).render()
+        >>> "no guarantee" in statement(pb.report(record)).render()
         True
     """
     worst = worst_guess(report.smallest_epsilon, report.delta)
@@ -143,7 +143,7 @@ def _epsilon_by_release(points: Sequence[CumulativePrice], delta: float, account
     lines = [
         Series(label=name, x=[p.releases for p in points], y=[p.epsilon[name] for p in points], colour=index)
         for index, name in enumerate(accountants)
-        if min(p.epsilon[name] for p in points) < math.inf
+        if min(p.epsilon.get(name, math.inf) for p in points) < math.inf  # an odometer has no point by release
     ]
     return Figure(
         series=lines,

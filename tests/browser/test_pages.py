@@ -12,15 +12,11 @@ import pytest
 from selenium.webdriver.support.wait import WebDriverWait
 
 import privbo as pb
-from accountant.events import Adjacency, PoissonSampledGaussian, Unit
-from accountant.ledger import Ledger, LedgerPolicy
 from accountant.wording import upper_text
 from privbo.audits.empirical import Audit, audit_run
 from privbo.cli.watch import live_server
 from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.verdict import Setting
-from privbo.door.payload import encode_release
-from privbo.protocol.messages import Release
 from privbo.reports.audit import write_audit
 from privbo.reports.comparison import write_comparison
 from privbo.reports.document import Document, environment
@@ -217,21 +213,3 @@ def test_on_paper(browser: Browser, finished: pb.Record) -> None:
     assert browser.run("return getComputedStyle(document.querySelector('.plot svg text')).fill") == "rgb(0, 0, 0)"
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     assert browser.pdf().count(b"/Type /Page\n") >= 2
-
-
-def test_five_hundred_rounds_stay_under_three_hundred_kilobytes(browser: Browser, tmp_path: Path) -> None:
-    record = small_run(tmp_path / "run")
-    spec = dataclasses.replace(record.spec, rounds=500)
-    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="many", n_clients=7)
-    ledger, run = Ledger.create(None, policy), record.run_id
-    event = PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=40.0)
-    for index in range(500):
-        receipt = ledger.charge(f"{run}/{index}", event, run=run, noise_source="secure", plan_position=index)
-        values = np.full((2, 8), float(index))
-        made = Release(round=index, values=values, noise_stddev=1.0, sequence=receipt.sequence, head=receipt.head)
-        ledger.store_release(receipt.release_id, encode_release(made))
-    many = dataclasses.replace(record, manifest=dataclasses.replace(record.manifest, spec=spec), ledger=ledger)
-    page = document(report(many)).write(tmp_path / "many.html")
-    assert page.stat().st_size < 300_000
-    check(browser, page, ("epsilon-by-release", "release-norms"))
-    assert browser.run("return document.querySelectorAll('.long tr').length") >= 400  # both ends of them

@@ -121,7 +121,7 @@ def test_runs_of_one_ledger_stand_side_by_side_with_their_total(tmp_path: Path) 
         small_run(home, ledger=people, privacy=pb.Privacy(noise_multiplier=3.0), name=home.name)
     page = Watch(directories=homes).page()
     assert page.count("<progress") == 2
-    assert "Everything that this ledger knows was paid on population <b>ward</b>, 6 releases of 2 runs" in page
+    assert "Everything that this ledger records for population <b>ward</b>, 6 releases of 2 runs" in page
 
 
 @contextmanager

@@ -13,15 +13,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import accountant
+import accountant.ledger
+import privbo
+import privbo.flower
+import privbo.testing
 from tests.browser.chromium import Browser, chromium
-from tests.docs.reach import PACKAGES
 
 ACCESS = Path(__file__).parents[1] / "browser" / "access.js"
 KINDS = ("color-contrast", "image-alt", "page-has-heading-one", "heading-order", "html-has-lang", "document-title")
 # Texts of pictures that say nothing: a file's name is none.
 NAMELESS = "return [...document.images].map(i => i.alt).filter(a => /^$|[.](png|svg)$/.test(a))"
 LOOKS = ({"width": 1280}, {"width": 1280, "dark": True}, {"width": 390}, {"width": 390, "dark": True})
-SEARCHES = ("SharedPrior", "noise_multiplier", "mlflow", "dask", "sample rate")
+# Settings and tools that readers search for, each with an answer, which may be that it is not supported.
+SEARCHES = ("noise_multiplier", "sample rate", "optuna", "mlflow", "tensorboard", "wandb", "dask", "opacus", "flower")
+PACKAGES = (privbo, accountant, accountant.ledger, privbo.testing, privbo.flower)
 # Names of which no result among the first ten leads to the entry itself; Sphinx gives the best one last.
 LOST = """const found = name => Search["_performSearch"](...Search["_parseQuery"](name)).slice(-10);
   return arguments[0].filter(name => !found(name).some(result => (result[2] || "").endsWith("." + name)));"""

@@ -42,17 +42,8 @@ INSTEAD = {
 # Pages that quote papers, or our own text before it was mended.
 QUOTING = {"docs/maintaining/style.md"}
 _LIST = [(re.compile(rf"(?<![\w/.-])(?:{bad})(?![\w-])", re.IGNORECASE), good) for bad, good in INSTEAD.items()]
-_SKIPPED = (
-    "|",
-    "#",
-    "<",
-    ">",
-    "![",
-    "(",
-    ":",
-    "$$",
-    "%",
-)  # not prose: tables, headings, comments, pictures, directives
+# Not prose: tables, headings, comments, pictures, directives.
+_SKIPPED = ("|", "#", "<", ">", "![", "(", ":", "$$", "%")
 _END = re.compile(r"[.!?:]['\")*_\]]*$|\)[*_]*$|[,;]$|\bQED$")
 
 

@@ -1,10 +1,8 @@
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.docs.offline import PAGE, PICTURE, faults, weights
-from tests.docs.reach import PACKAGES, WORDS, index_of, lost
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,19 +39,6 @@ def test_a_page_that_is_too_heavy_is_told(tmp_path: Path) -> None:
     (tmp_path / "b.png").write_bytes(b" " * (PICTURE + 1))
     told = weights(tmp_path)
     assert [line.split(":")[0] for line in told] == [str(tmp_path / "b.png"), str(page)]
-
-
-def test_a_name_that_the_search_would_not_find_is_told(tmp_path: Path) -> None:
-    entries = {package.__name__: [[0, 0, 0, "-", name] for name in package.__all__] for package in PACKAGES}
-    index = {"objects": entries, "terms": dict.fromkeys(WORDS, 0), "titleterms": {}}
-    assert lost(index) == []
-    for package, name in (("privbo", "SharedPrior"), ("privbo", "run"), ("accountant", "epsilon")):
-        entries[package].remove([0, 0, 0, "-", name])
-    entries["accountant.front"] = [[0, 0, 0, "-", "epsilon"]]  # the same function by its own name
-    entries["privbo.cli.main"] = [[0, 0, 0, "-", "run"]]  # another one of the same name
-    del index["terms"]["dask"]
-    (tmp_path / "searchindex.js").write_text(f"Search.setIndex({json.dumps(index)})")
-    assert lost(index_of(tmp_path)) == ["dask", "privbo.SharedPrior", "privbo.run"]
 
 
 def test_no_picture_of_the_pages_is_heavy() -> None:

@@ -53,7 +53,7 @@ def test_a_run_is_audited_and_the_page_stays_private(tmp_path: Path) -> None:
     assert audit.advice.factor in audit.by_factor()
     assert len(audit_figures(audit)["bias-and-noise"].series) == 3
     assert len(audit_figures(audit)["norms"].series) == 5  # a fan of three, the median and the bound
-    assert audit.verdict.startswith(("Nothing to gain", "S = "))
+    assert audit.verdict.startswith(("No other clipping norm", "S = "))
     with pytest.raises(pb.RunError, match="in memory"):
         pb.audit(dataclasses.replace(result, directory=None))
 

@@ -127,6 +127,14 @@ def test_distributions_there_and_back() -> None:
     assert space_of(distributions_of(SPACE)) == SPACE
 
 
+@pytest.fixture
+def optuna():
+    """Optuna, which prints nothing."""
+    found = pytest.importorskip("optuna")
+    found.logging.set_verbosity(found.logging.CRITICAL)
+    return found
+
+
 SETTINGS: dict = {"privacy": pb.Privacy(noise_multiplier=1.0, noise="simulation"), "rounds": 4, "seed": 5}
 ALGORITHM = pb.SharedPrior(n_features=12, least_signal=0.0)
 
@@ -150,11 +158,9 @@ def suggested(trial) -> dict:
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_studies_whose_points_come_from_a_federation_make_the_run_of_a_called_objective(
-    direction: str, tmp_path: Path
+    direction: str, optuna, tmp_path: Path
 ) -> None:
     """A study per client, in a thread each; they stop when the run is over."""
-    optuna = pytest.importorskip("optuna")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     sign = 1.0 if direction == "maximize" else -1.0
     expected = pb.run(problem(score), ALGORITHM, **SETTINGS)
     run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS)
@@ -178,10 +184,8 @@ def test_studies_whose_points_come_from_a_federation_make_the_run_of_a_called_ob
     assert "params_kind" in back.trials_dataframe().columns
 
 
-def test_workers_of_one_study_never_have_the_same_trial(tmp_path: Path) -> None:
+def test_workers_of_one_study_never_have_the_same_trial(optuna, tmp_path: Path) -> None:
     """Four threads per study, of which most wait: a client asks for its first points at once, then one by one."""
-    optuna = pytest.importorskip("optuna")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     expected = pb.run(problem(score), ALGORITHM, **SETTINGS)
     run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS)
     made: list[tuple[int, tuple[object, ...]]] = []
@@ -203,9 +207,7 @@ def test_workers_of_one_study_never_have_the_same_trial(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_pruned_trials_count_with_their_last_value_and_failed_ones_are_told_as_failures(tmp_path: Path) -> None:
-    optuna = pytest.importorskip("optuna")
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+def test_pruned_trials_count_with_their_last_value_and_failed_ones_are_told_as_failures(optuna, tmp_path: Path) -> None:
     run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 2})
 
     pruned: list[float] = []
@@ -241,9 +243,7 @@ def test_pruned_trials_count_with_their_last_value_and_failed_ones_are_told_as_f
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_a_study_with_other_bounds_than_the_runs_is_refused_at_its_first_trial(tmp_path: Path) -> None:
-    optuna = pytest.importorskip("optuna")
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+def test_a_study_with_other_bounds_than_the_runs_is_refused_at_its_first_trial(optuna, tmp_path: Path) -> None:
     wide = pb.Problem(space={"x": pb.Real(0, 1)}, objective="ask", n_clients=1)
     run = pb.start(wide, ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 2})
     study = optuna.create_study(sampler=pb.optuna.FederatedSampler(run.site), direction="minimize")
@@ -254,9 +254,7 @@ def test_a_study_with_other_bounds_than_the_runs_is_refused_at_its_first_trial(t
     assert len(again.trials) == len(run.result().clients.values[0])
 
 
-def test_a_study_that_was_killed_leaves_its_trial_to_the_next_one(tmp_path: Path) -> None:
-    optuna = pytest.importorskip("optuna")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+def test_a_study_that_was_killed_leaves_its_trial_to_the_next_one(optuna, tmp_path: Path) -> None:
     run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 1})
     run.site.ask()
     begun = []
@@ -271,9 +269,7 @@ def test_a_study_that_was_killed_leaves_its_trial_to_the_next_one(tmp_path: Path
     run.result()
 
 
-def test_what_a_study_can_not_be_is_refused(tmp_path: Path) -> None:
-    optuna = pytest.importorskip("optuna")
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+def test_what_a_study_can_not_be_is_refused(optuna, tmp_path: Path) -> None:
     run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 1})
     with pytest.raises(pb.ConfigurationError, match="name it"):
         pb.optuna.FederatedSampler(run.site)

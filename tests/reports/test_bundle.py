@@ -99,35 +99,6 @@ def code_of(path: Path) -> int:
     return auditor.main([str(path)])
 
 
-def row_swap(content: dict) -> None:
-    rows = content["ledger"]["charges"]
-    rows[1], rows[2] = rows[2], rows[1]
-
-
-FORGERIES = {
-    "a smaller epsilon": lambda c: c["quoted"].update(epsilon=0.1),
-    "a smaller total of the ledger": lambda c: c["quoted"].update(total=0.1),
-    "a plan that was changed": lambda c: c["plan"]["plan"].update(delta=1e-3),
-    "settings that were changed": lambda c: c["settings"]["privacy"].update(epsilon=1.0),
-    "a setting more": lambda c: c["settings"].update(noise="certified"),
-    "a word more": lambda c: c.update(approved="by the board"),
-    "an older format": lambda c: c.update(format=1),
-    "a charge less": lambda c: c["ledger"]["charges"].pop(1),
-    "charges in another order": row_swap,
-    "another policy": lambda c: c["ledger"].update(policy=c["ledger"]["policy"].replace("zero-out", "replace-one")),
-    "another ledger's name": lambda c: c["ledger"].update(ledger_id="0" * 32),
-    "a release that nobody charged": lambda c: c["ledger"]["charges"].pop(),
-}
-
-
-@pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_forged_bundle_does_not_verify_whoever_signed_it(forgery: str, made: Path, tmp_path: Path) -> None:
-    content = json.loads(write_bundle(made, tmp_path / "bundle.json").path.read_text())["content"]
-    assert verify_bundle(resigned(content, tmp_path / "same.json")).verified
-    FORGERIES[forgery](content)
-    assert code_of(resigned(content, tmp_path / "forged.json")) == 3
-
-
 def test_a_bundle_that_was_touched_is_not_as_it_was_signed(made: Path, tmp_path: Path) -> None:
     path = write_bundle(made, tmp_path / "bundle.json").path
     path.write_text(path.read_text().replace('"run": "', '"run": "x'))
@@ -168,16 +139,12 @@ def signed_anew(rows: list[dict], at: int, **changes: object) -> None:
 
 
 UNSIGNED = {
-    "a guardian that did not sign a release": lambda c: c["guardians"]["signed"].pop(1),
-    "an answer that was changed": lambda c: c["guardians"]["signed"][0].update(sequence=9),
     "two sums of one round": lambda c: signed_anew(c["guardians"]["signed"], 0, sum="0" * 64),
     "another key than the card's": lambda c: signed_anew(c["guardians"]["signed"], -1, round=99, sequence=99),
     "a ledger that went back": lambda c: signed_anew(c["guardians"]["signed"], -1, round=99, sequence=1),
     "a stranger": lambda c: signed_anew(c["guardians"]["signed"], 0, guardian="guardian9"),
     "another run's": lambda c: signed_anew(c["guardians"]["signed"], 0, run="other"),
-    "one guardian less": lambda c: c["guardians"]["cards"].pop("guardian2"),
     "one guardian twice": lambda c: c["guardians"]["cards"].update(guardian2=c["guardians"]["cards"]["guardian1"]),
-    "nothing of guardians": lambda c: c.pop("guardians"),
     "guardians that the settings do not name": lambda c: c["settings"]["privacy"].update(trust="server"),
 }
 
@@ -363,24 +330,3 @@ def test_a_secret_is_made_once_and_never_half(tmp_path: Path) -> None:
     assert found == {(tmp_path / "key").read_bytes()}
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
-
-
-def test_the_auditors_path_on_the_command_line(made: Path, tmp_path: Path) -> None:
-    def privbo(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "privbo.cli", *arguments], check=False, capture_output=True, text=True, cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=120,
-        )  # fmt: skip
-
-    for arguments in (
-        ("ledger", "receipt", str(made), "--out", "receipt.json"),
-        ("ledger", "verify", str(made), "--receipt", "receipt.json"),
-        ("bundle", str(made), "--out", "bundle.json"),
-        ("verify-bundle", "bundle.json"),
-    ):
-        done = privbo(*arguments)
-        assert done.returncode == 0, done.stderr
-    assert "What was promised" in done.stdout
-    (tmp_path / "bundle.json").write_text("{}")
-    assert privbo("verify-bundle", "bundle.json").returncode == 3
-    assert "4 if nothing disagrees" in " ".join(privbo("verify-bundle", "--help").stdout.split())

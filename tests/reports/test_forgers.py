@@ -133,6 +133,7 @@ def others(value: Any) -> list[object]:
 
 
 def forgeries(content: dict) -> Iterator[tuple[Path_, dict]]:
+    yield (), content | {"approved": "by the board"}
     for path in paths(content):
         if path:
             yield path, removed(content, path)
