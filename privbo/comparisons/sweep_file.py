@@ -44,7 +44,7 @@ from privbo.protocol.settings import NAME, JsonObject, Sequence, read_settings, 
 from privbo.runs.spec import read_toml, with_overrides
 
 Control = Literal["local", "non-private", "zeroed"]
-_NAMES: dict[Control, str] = {"local": "local only", "non-private": "non-private", "zeroed": "clients' sum zeroed"}
+_NAMES: dict[Control, str] = {"local": "local only", "non-private": "non-private", "zeroed": "noise-only control"}
 
 
 @settings(table="arms")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -140,20 +140,6 @@ def older_lines(comparison: Comparison) -> Sequence[str]:
     return [f"{s.label}: made by older code ({'; '.join(s.older)})" for s in comparison.settings if s.older]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Panel:
-    """One comparison for the template; ``small`` names its small figures with their settings."""
-
-    comparison: Comparison
-    suffix: str
-    curve: str
-    older: Sequence[str]
-    table: Table
-    differences: Table
-    verdicts: Table
-    small: Mapping[str, str]
-
-
 def document(*comparisons: Comparison, name: str = "") -> Document:
     """Lay out one comparison, or several as panels of one page."""
     shapes: dict[str, Figure] = {}
@@ -170,29 +156,30 @@ def document(*comparisons: Comparison, name: str = "") -> Document:
     )
 
 
-def _panel(comparison: Comparison, suffix: str) -> _Panel:
-    return _Panel(
-        comparison=comparison,
-        suffix=suffix,
-        curve=_CURVES[curve_of(comparison.measure)],
-        older=older_lines(comparison),
-        table=table(comparison),
-        differences=Table(
-            headings=("setting", "minus", "mean difference", "standard error", "p (paired t)", "seeds"),
-            rows=[
-                (d.first, d.second, d.mean, d.standard_error, d.p_value, d.n_seeds) for d in comparison.differences()
-            ],
-        ),
-        verdicts=Table(
-            headings=("setting", "sharing", "gain", "standard error", "p", "pairs"),
-            rows=[
-                (v.setting, v.answer, v.gain, v.standard_error, v.p_hurt if v.answer == "hurt" else v.p_helped, v.pairs)
-                for v in comparison.verdicts()
-            ],
-            right=range(2, 6),
-        ),
-        small={f"convergence-{k + 1}{suffix}": s.label for k, s in enumerate(comparison.settings)},
+def _panel(comparison: Comparison, suffix: str) -> dict[str, object]:
+    """One comparison for the template; ``small`` names its small figures with their settings."""
+    differences = Table(
+        headings=("setting", "minus", "mean difference", "standard error", "p (paired t)", "seeds"),
+        rows=[(d.first, d.second, d.mean, d.standard_error, d.p_value, d.n_seeds) for d in comparison.differences()],
     )
+    verdicts = Table(
+        headings=("setting", "sharing", "gain", "standard error", "p", "pairs"),
+        rows=[
+            (v.setting, v.answer, v.gain, v.standard_error, v.p_hurt if v.answer == "hurt" else v.p_helped, v.pairs)
+            for v in comparison.verdicts()
+        ],
+        right=range(2, 6),
+    )
+    return {
+        "comparison": comparison,
+        "suffix": suffix,
+        "curve": _CURVES[curve_of(comparison.measure)],
+        "older": older_lines(comparison),
+        "table": table(comparison),
+        "differences": differences,
+        "verdicts": verdicts,
+        "small": {f"convergence-{k + 1}{suffix}": s.label for k, s in enumerate(comparison.settings)},
+    }
 
 
 def figures(comparison: Comparison) -> dict[str, Figure]:

@@ -81,11 +81,6 @@ class Series:
     opacity: float = 0.2
     width: float = 2.0
 
-    @property
-    def is_level(self) -> bool:
-        """Whether it is a level line, drawn across the whole figure."""
-        return self.kind == "line" and len(self.x) == 1
-
     def words(self, axis: str) -> str:
         """Say the ends of a series, for readers who cannot see it; empty for bands and series without values."""
         points = [(x, y) for x, y in zip(self.x, self.y, strict=True) if y is not None and math.isfinite(y)]
@@ -186,7 +181,7 @@ def _draw(axes: Axes, series: Series) -> None:
         axes.fill_between(series.x, series.lower, y, color=colour, alpha=series.opacity, linewidth=0, label=label)
     elif series.kind == "bars":
         axes.bar(series.x, y, color=colour, label=label)
-    elif series.is_level:
+    elif series.kind == "line" and len(series.x) == 1:  # a level, across the whole figure
         axes.axhline(float(y[0]), color=colour, linestyle=dash, linewidth=series.width, label=label)
     else:
         marked = series.kind == "points" or (series.kind == "line and points" and len(y) <= _MARKED)
