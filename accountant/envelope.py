@@ -4,7 +4,7 @@ An envelope is K slots, each a rate and a noise multiplier (or another event), f
 recorded before the first release. A release is admitted if a free slot *dominates* it; it takes
 that slot for good. Which releases are asked for, in what order, by which run and into which
 slot they go may all depend on earlier outputs. What is quoted is the tight price of all K slots,
-from the first release on; slots nobody has taken can be spent later, by whoever shares the ledger.
+from the first release on; slots nobody has taken can be spent later, by any run that shares the ledger.
 
 **Claim.** Let (P_i, Q_i) be the dominating pair of slot i. For neighbouring data sets D, D', the
 pair of laws of everything released is made by a kernel from (P_1 x ... x P_K, Q_1 x ... x Q_K).

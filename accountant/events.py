@@ -159,7 +159,7 @@ def of_group(event: Event, size: int, *, adjacency: Adjacency) -> Event:
 
 
 def of_seen_samples(event: Event) -> Composed:
-    """Give an event that covers the same releases for somebody to whom their samples are known.
+    """Give an event that covers the same releases for an observer who knows their samples.
 
     Given who takes part, a release is a Gaussian sum of that unit or does not concern it; who takes part depends on
     nobody's data. So a Gaussian of the same multiplier covers it, and k of them an allocation of k releases. Under
@@ -178,7 +178,7 @@ def of_seen_samples(event: Event) -> Composed:
 
 
 def of_noises(event: Event, *, counted: int, unknown: int) -> Composed:
-    """Give the event of the same releases for somebody to whom ``unknown`` of the independent noises are unknown.
+    """Give the event of the same releases for an observer who lacks ``unknown`` of the independent noises.
 
     Guardians of a federation each add a rounded Gaussian of standard deviation s grid units to one sum, s at least
     2^10. Whoever knows none of G noises sees the sum under all of them, one guardian under G - 1, the server with G - 1

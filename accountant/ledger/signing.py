@@ -102,7 +102,7 @@ def checked(statement: object, purpose: str) -> Json:
             for other in FILES:
                 if _is_good(public, signed, _bytes(other, content)):
                     raise LedgerError(f"this is a signed {other} and no {purpose}; name the other file")
-            raise DisagreementError(f"this {purpose} is not as it was signed; ask for a genuine one")
+            raise DisagreementError(f"this {purpose} was altered after signing; ask for a genuine one")
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise LedgerError(f"this is no signed {purpose} ({error!r}); ask for a whole one") from None
     return dict(content)

@@ -58,7 +58,7 @@ def require_signed(content: Json, key: object, signature: object, purpose: str) 
         for other in _FILES:
             if _is_good(public, signed, other, content):
                 raise BundleError(f"this is a signed {other} and no {purpose}; name the other file")
-        raise BundleError(f"this {purpose} is not as it was signed; ask for a genuine one")
+        raise BundleError(f"this {purpose} was altered after signing; ask for a genuine one")
 
 
 def _is_good(public: bytes, signature: bytes, purpose: str, content: Json) -> bool:

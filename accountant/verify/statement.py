@@ -304,7 +304,7 @@ def require_countersigned(
 
 
 def in_words(signed: Sequence[Countersigned], cards: Mapping[str, str]) -> list[str]:
-    """Name every guardian, its keys, and where its own ledger stood last, for whoever knows the guardians."""
+    """Name every guardian, its keys, and where its own ledger stood last, for a reader who knows them."""
     found = []
     for name, key in cards.items():
         own = sorted((each for each in signed if each.guardian == name), key=lambda each: each.round)

@@ -14,7 +14,7 @@ _LINES = {"\u2028", "\u2029"}  # separators of lines and paragraphs, which are o
 def shown(text: str) -> str:
     r"""Write out control, format, unassigned and line-ending characters, by which text would steer a terminal or hide.
 
-    A line's end is written out, too, or a name would forge lines: whoever prints a line adds its end.
+    A line's end is written out, too, or a name would forge lines: the caller adds the end of each line.
 
     Example:
         >>> shown("run\x1b[2J of \u202eevil\n")

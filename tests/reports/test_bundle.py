@@ -103,7 +103,7 @@ def test_a_bundle_that_was_touched_is_not_as_it_was_signed(made: Path, tmp_path:
     path = write_bundle(made, tmp_path / "bundle.json").path
     path.write_text(path.read_text().replace('"run": "', '"run": "x'))
     done = alone(path)
-    assert (done.returncode, "not as it was signed" in done.stderr) == (3, True)
+    assert (done.returncode, "altered after signing" in done.stderr) == (3, True)
     assert alone(tmp_path / "missing.json").returncode == 2
     mixed_up = alone(write_receipt(made, tmp_path / "receipt.json").path)
     assert (mixed_up.returncode, mixed_up.stdout) == (3, "")
@@ -284,7 +284,7 @@ def test_a_receipt_of_another_run_or_by_nobody_is_refused(made: Path, tmp_path: 
     assert done.exit_code == 3
     path = write_receipt(made, tmp_path / "receipt.json").path
     path.write_text(path.read_text().replace('"sequence": ', '"sequence": 1'))
-    with pytest.raises(DisagreementError, match="not as it was signed"):
+    with pytest.raises(DisagreementError, match="altered after signing"):
         verify(made, [path])
     for text in ("{}", '{"content": {}, "key": "zz", "signature": "00"}'):
         path.write_text(text)
@@ -300,7 +300,7 @@ def test_a_signature_is_for_its_purpose_alone_and_its_key_stays_private(tmp_path
     assert checked(made, "receipt") == {"a": 1}
     with pytest.raises(LedgerError, match="this is a signed receipt and no bundle"):
         checked(made, "bundle")
-    with pytest.raises(DisagreementError, match="not as it was signed"):
+    with pytest.raises(DisagreementError, match="altered after signing"):
         checked(made | {"content": {"a": 2}}, "receipt")
     (tmp_path / "key").write_bytes(b"short")
     with pytest.raises(LedgerError, match="no signing key"):
