@@ -28,7 +28,7 @@ from privbo.runs.history import OnPrivateRound, PrivateRound
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run
 from privbo.runs.spec import Spec
-from privbo.runs.states import EvaluationJournal, Group, Snapshot, Stamp, StateStore
+from privbo.runs.states import EvaluationJournal, Group, GroupStates, Snapshot, Stamp
 from privbo.runs.worker import LocalWorker, Result, Work, Worker, WorkerSetup, WorkerTask
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class InProcess:
 
     groups: Sequence[Group]
     workers: LocalWorker | WorkerPool
-    states: StateStore
+    states: GroupStates
     journal: EvaluationJournal
     resident: int = RESIDENT
     output: Path | None = None
@@ -255,7 +255,9 @@ def in_process(
     return InProcess(
         groups=groups,
         workers=workers,
-        states=StateStore(folder=None if home is None else home.private, keeps=home is not None or backend != "serial"),
+        states=GroupStates(
+            folder=None if home is None else home.private, keeps=home is not None or backend != "serial"
+        ),
         journal=kept,
         output=output,
         on_private_round=on_private_round,

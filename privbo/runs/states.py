@@ -234,7 +234,7 @@ class EvaluationJournal:
 
 
 @dataclass(kw_only=True)
-class StateStore:
+class GroupStates:
     """States of groups, on disk where the run has a directory, else in memory.
 
     Attributes:
