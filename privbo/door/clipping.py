@@ -162,7 +162,16 @@ _ADDED = ("n_clients", "n_participants", "whole", "lost", "taken_at", "kept_at")
 def measure_clipping(
     rows: FloatArray, clipped: FloatArray, *, participants: np.ndarray, weights: FloatArray, bound: float, rate: float
 ) -> ClipMeasures:
-    """PRIVATE measures of clipping of some clients from their raw and clipped rows; arguments as for statistics."""
+    """PRIVATE measures of clipping of some clients from their raw and clipped rows.
+
+    Args:
+        rows: Raw vectors, ``(n_clients, dim)``; not finite where absent.
+        clipped: What ``clip_rows`` made of them.
+        participants: Secret participation, ``(n_clients,)`` booleans.
+        weights: ``(n_blocks, n_clients)``.
+        bound: The clipping bound.
+        rate: The sample rate the sums are divided by.
+    """
     norms = row_norms(rows)
     counted = np.asarray(participants, dtype=bool) & np.isfinite(norms)
     weighed, there, lengths = weights[:, counted] / rate, rows[counted], norms[counted]
@@ -179,20 +188,3 @@ def measure_clipping(
         taken_at=np.reshape([(weighed * (share - 1.0)) @ there for share in shares], shape),
         kept_at=np.reshape([(weighed * share) @ there for share in shares], shape),
     )
-
-
-def clip_statistics(
-    rows: FloatArray, clipped: FloatArray, *, participants: np.ndarray, weights: FloatArray, bound: float, rate: float
-) -> ClipStatistics:
-    """PRIVATE statistics of one round from the raw and the clipped rows.
-
-    Args:
-        rows: Raw vectors, ``(n_clients, dim)``; not finite where absent.
-        clipped: What ``clip_rows`` made of them.
-        participants: Secret participation, ``(n_clients,)`` booleans.
-        weights: ``(n_blocks, n_clients)``.
-        bound: The clipping bound.
-        rate: The sample rate the sums are divided by.
-    """
-    measures = measure_clipping(rows, clipped, participants=participants, weights=weights, bound=bound, rate=rate)
-    return measures.statistics()

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from privbo.door.adaptive import AdaptiveSum, clip_bits
-from privbo.door.clipping import ClipMeasures, ClipStatistics, clip_rows, clip_statistics, measure_clipping
+from privbo.door.clipping import ClipMeasures, ClipStatistics, clip_rows, measure_clipping
 from privbo.door.mechanism import PlainSum, PrivateSum
 from privbo.door.noise import BoolArray, NoiseSource
 from privbo.door.payload import Clipping, vet_rows
@@ -132,7 +132,7 @@ class Summing:
         whole = self.participants[None]
         return Partial(
             totals=lattice_sums(self.weights, clipped, whole, vectors.grid_step())[0],
-            bits=self._bits(rows) if isinstance(self.mechanism, AdaptiveSum) else None,
+            bits=self._bits(rows),
             measures=measure_clipping(
                 rows,
                 clipped,
@@ -222,8 +222,8 @@ def noisy(mechanism: PrivateSum | AdaptiveSum, whole: Partial, noise: NoiseSourc
 def _plain(weights: FloatArray, rows: FloatArray) -> Answer:
     everyone = np.ones(len(rows), dtype=bool)
     whole = clip_rows(rows, np.inf)
-    statistics = clip_statistics(rows, whole, participants=everyone, weights=weights, bound=np.inf, rate=1.0)
-    return Answer(values=np.asarray(weights @ whole), clipping=None, statistics=statistics)
+    measures = measure_clipping(rows, whole, participants=everyone, weights=weights, bound=np.inf, rate=1.0)
+    return Answer(values=np.asarray(weights @ whole), clipping=None, statistics=measures.statistics())
 
 
 # Coarser than a release's grid: a training makes millions of numbers, and what rounding in the

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privbo.door.clipping import BOUND_FACTORS, NORM_LEVELS, clip_rows, clip_statistics
+from privbo.door.clipping import BOUND_FACTORS, NORM_LEVELS, clip_rows, measure_clipping
 from privbo.door.mechanism import mechanism_for
 from privbo.door.sums import answer, draw_participants
 from tests.builders import WEIGHTS, request
@@ -60,7 +60,9 @@ def test_statistics_count_participants_only() -> None:
     rows = np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 0.0], [30.0, 40.0]])
     participants = np.array([True, True, True, False])
     weights = np.full((2, 4), 0.5)
-    found = clip_statistics(rows, clip_rows(rows, 1.0), participants=participants, weights=weights, bound=1.0, rate=0.5)
+    found = measure_clipping(
+        rows, clip_rows(rows, 1.0), participants=participants, weights=weights, bound=1.0, rate=0.5
+    ).statistics()
     assert (found.n_clients, found.n_participants, found.n_absent, found.clipped_share) == (4, 3, 1, 0.5)
     np.testing.assert_allclose(found.norm_quantiles[::6], [0.5, 5.0])
     # One vector of norm 5 lost 4, with weight 1/2 in each of two blocks, over the rate 1/2.
@@ -71,7 +73,7 @@ def test_statistics_say_what_clipping_took_at_this_bound_and_at_others() -> None
     rows = np.array([[3.0, 4.0, 0.0], [0.0, 0.0, 0.5]])
     everyone = np.ones(2, dtype=bool)
     settings = {"participants": everyone, "weights": WEIGHTS, "bound": 1.0, "rate": 0.5}
-    found = clip_statistics(rows, clip_rows(rows, 1.0), **settings)
+    found = measure_clipping(rows, clip_rows(rows, 1.0), **settings).statistics()
     assert found.bound == 1.0
     # block 0: (0.5 (3, 4, 0) + 0.25 (0, 0, .5)) / 0.5; block 1: 0.25 (0, 0, .5) / 0.5
     np.testing.assert_allclose(found.signal_by_block, [math.hypot(3.0, 4.0, 0.25), 0.25])
@@ -90,7 +92,7 @@ def test_statistics_say_what_clipping_took_at_this_bound_and_at_others() -> None
 def test_statistics_of_nobody_and_of_no_bound() -> None:
     rows = np.full((2, 3), np.nan)
     settings = {"participants": np.ones(2, dtype=bool), "weights": WEIGHTS, "bound": math.inf, "rate": 1.0}
-    found = clip_statistics(rows, clip_rows(rows, 1.0), **settings)
+    found = measure_clipping(rows, clip_rows(rows, 1.0), **settings).statistics()
     assert (found.n_absent, found.clipped_share, found.norm_quantiles, found.bias) == (2, 0.0, (), 0.0)
     assert found.bias_at == ()
     assert found.to_dict()["bound"] is None

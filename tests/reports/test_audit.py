@@ -14,7 +14,7 @@ from accountant.errors import LedgerError
 from accountant.events import Gaussian
 from privbo.audits.clipping import advise, agreement, publish_norms
 from privbo.audits.empirical import audit_plan, audit_run
-from privbo.door.clipping import BOUND_FACTORS, clip_rows, clip_statistics
+from privbo.door.clipping import BOUND_FACTORS, clip_rows, measure_clipping
 from privbo.door.mechanism import mechanism_for
 from privbo.protocol.files import append_line, read_lines
 from privbo.reports.audit import audit_figures
@@ -28,7 +28,9 @@ def test_bias_is_that_of_clipping_at_every_bound() -> None:
     generator = np.random.default_rng(3)
     rows, weights = generator.normal(size=(9, 4)), generator.uniform(size=(2, 9))
     taking_part = generator.uniform(size=9) < 0.6
-    found = clip_statistics(rows, clip_rows(rows, 1.5), participants=taking_part, weights=weights, bound=1.5, rate=0.5)
+    found = measure_clipping(
+        rows, clip_rows(rows, 1.5), participants=taking_part, weights=weights, bound=1.5, rate=0.5
+    ).statistics()
     meant = weights[:, taking_part] @ rows[taking_part] / 0.5
     for factor, bias in zip(BOUND_FACTORS, found.bias_at, strict=True):
         kept = weights[:, taking_part] @ clip_rows(rows, 1.5 * factor)[taking_part] / 0.5
@@ -80,10 +82,10 @@ def test_the_patterns_that_matter_are_noticed(tmp_path: Path) -> None:
 
 def swept(rows: np.ndarray, bound: float, noise: float) -> dict[float, float]:
     """Agreement by factor of a sum of equal weights whose noise has this norm at factor 1."""
-    found = clip_statistics(
+    found = measure_clipping(
         rows, clip_rows(rows, bound), participants=np.ones(len(rows), dtype=bool),
         weights=np.full((1, len(rows)), 1 / len(rows)), bound=bound, rate=1.0,
-    )  # fmt: skip
+    ).statistics()  # fmt: skip
     (signal,) = found.signal_by_block
     pairs = zip(BOUND_FACTORS, found.kept_at, found.bias_at, strict=True)
     return {f: agreement(signal=signal, kept=kept, bias=bias, noise=f * noise) for f, kept, bias in pairs}
