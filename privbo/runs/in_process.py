@@ -103,7 +103,10 @@ class InProcess:
             self._report(round_)
         if summing is not None:
             return together(cast("list[Partial]", results))
-        answers = np.concatenate(cast("list[FloatArray]", results))
+        vectors = cast("list[FloatArray]", results)
+        answers = (
+            np.concatenate(vectors) if len(vectors) > 1 else vectors[0]
+        )  # what has no shape is the door's to refuse
         # Nothing leaves this process, so nobody sees who sent.
         return answers if senders is None else np.where(senders[:, None], answers, np.nan)
 
