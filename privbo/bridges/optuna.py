@@ -28,7 +28,7 @@ try:
 except ImportError:
     raise ConfigurationError("Optuna is not installed; install privbo[optuna]") from None
 
-_PATIENCE = 0.1  # seconds between two looks whether another worker has handed a trial back
+_PATIENCE = 0.1  # seconds between two looks whether another worker has returned a trial
 
 
 def distributions_of(space: Space) -> dict[str, BaseDistribution]:
@@ -81,7 +81,7 @@ class FederatedSampler(BaseSampler):
     When the run is over the study stops. Several workers may share one sampler.
 
     Args:
-        site: The desk, or its directory.
+        site: The site, or its directory.
         client: Whose study it is; by default the only one at the site.
 
     Raises:
@@ -231,15 +231,15 @@ def study_of(
     one that minimises are negated.
 
     Args:
-        site: The desk, or its directory.
-        client: Whose trials; by default everybody's, with the client as an attribute.
+        site: The site, or its directory.
+        client: Whose trials; by default all clients', with the client as an attribute.
         storage: Optuna's storage URL; in memory by default.
         study_name: By default Optuna's own.
     """
-    desk = site if isinstance(site, Site) else Site(site)
+    site = site if isinstance(site, Site) else Site(site)
     study = optuna.create_study(storage=storage, study_name=study_name, direction="maximize")
-    space = distributions_of(desk.space)
-    study.add_trials([_frozen(trial, space) for trial in desk.trials(client) if trial.state != "open"])
+    space = distributions_of(site.space)
+    study.add_trials([_frozen(trial, space) for trial in site.trials(client) if trial.state != "open"])
     return study
 
 

@@ -217,7 +217,7 @@ class Cell:
         return self.folder / f"{self.name}-{self.code.digest or 'once'}.json"
 
 
-Shelves: TypeAlias = Mapping[Path, Mapping[str, Sequence[Path]]]
+StoredFiles: TypeAlias = Mapping[Path, Mapping[str, Sequence[Path]]]
 OnCell = Callable[[Cell, CellResult], None]
 OnReuse = Callable[[Reuse], None]
 
@@ -261,7 +261,7 @@ def complete(
         on_cell: Called with every finished cell and its result, old ones first.
         on_reuse: Told before the first cell runs which are reused, which are run, and why.
     """
-    there = _shelves(cells)
+    there = _stored_files(cells)
     kept = [None if fresh else _usable(cell, there) for cell in cells]
     reasons = [_reason(cell, there, fresh=fresh) if k is None else None for cell, k in zip(cells, kept, strict=True)]
     reuse = summarised(kept, reasons)
@@ -285,7 +285,7 @@ def finished(
 
     An older one names the version that made it (``Kept.made_by``); None where a cell was never run.
     """
-    there = _shelves(cells)
+    there = _stored_files(cells)
     found = [_usable(cell, there) or next(_older(cell, there), None) for cell in cells]
     if on_reuse is not None:
         on_reuse(summarised(found, [None] * len(found)))
@@ -305,7 +305,7 @@ def _attempt(name: str) -> int:
     return int(name.partition(".")[2] or 0)
 
 
-def _shelves(cells: Sequence[Cell]) -> Shelves:
+def _stored_files(cells: Sequence[Cell]) -> StoredFiles:
     """Files of results by folder and settings; every folder is listed once, however many cells there are."""
     return {folder: _by_settings(folder) for folder in {cell.folder for cell in cells}}
 
@@ -317,7 +317,7 @@ def _by_settings(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
-def _usable(cell: Cell, there: Shelves) -> Kept | None:
+def _usable(cell: Cell, there: StoredFiles) -> Kept | None:
     if cell.charges:
         return next(_older(cell, there), None)
     if cell.code.digest is None or not cell.path.exists():
@@ -326,14 +326,14 @@ def _usable(cell: Cell, there: Shelves) -> Kept | None:
     return found if found is not None and found.is_current else None
 
 
-def _older(cell: Cell, there: Shelves) -> Iterator[Kept]:
+def _older(cell: Cell, there: StoredFiles) -> Iterator[Kept]:
     """Kept results of a cell's settings, whatever code made them, the newest first."""
     paths = there[cell.folder].get(cell.settings, [])
     order = sorted(paths, key=lambda p: (_attempt(p.stem.rpartition("-")[0]), p.stat().st_mtime_ns), reverse=True)
     return (kept for path in order if (kept := read_kept(path, cell.code)) is not None)
 
 
-def _reason(cell: Cell, there: Shelves, *, fresh: bool) -> str:
+def _reason(cell: Cell, there: StoredFiles, *, fresh: bool) -> str:
     """Say why a cell is run."""
     older = next(_older(cell, there), None)
     if older is None:

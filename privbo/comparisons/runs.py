@@ -84,18 +84,14 @@ def _labels(groups: Sequence[Sequence[Record]]) -> list[str]:
     tables = [flat({"name": group[0].spec.name} | _identity(group[0].spec)) for group in groups]
     names = list(dict.fromkeys(key for table in tables for key in table))
     differing = [key for key in names if len({repr(table.get(key)) for table in tables}) > 1]
-    asked = [key for key in differing if key in ("name", "privacy.epsilon", "algorithm.type", "rounds")] or differing[
-        :3
-    ]
+    telling = [key for key in differing if key in ("name", "privacy.epsilon", "algorithm.type", "rounds")]
+    asked = telling or differing[:3]
     found = []
     for index, (group, table) in enumerate(zip(groups, tables, strict=True)):
         words = ", ".join(_said(key, table.get(key)) for key in asked) or group[0].spec.name
         folders = ", ".join(record.directory.name for record in group if record.directory is not None)
         found.append(f"{index + 1}: {words}" + (f" ({folders})" if folders else ""))
     return found
-
-
-_TELLING = ("name", "privacy.epsilon", "algorithm.type", "rounds")
 
 
 def _said(key: str, value: object) -> str:

@@ -85,19 +85,17 @@ def exposures(
         >>> [(each.against, round(each.epsilon, 3)) for each in found]
         [('coalition', 0.926), ('guardian', 0.634), ('outsiders', 0.508)]
     """
+
+    def exposed(
+        against: Against | Literal["readers", "traffic"], who: str, unknown: int, seen: Event, at: float
+    ) -> Exposure:
+        epsilon = min(epsilon_table(seen, at, adjacency=adjacency).values())
+        return Exposure(against=against, who=who, unknown=unknown, epsilon=epsilon, delta=delta)
+
     if isinstance(privacy, NoPrivacy):
         return ()
     if privacy.channel == "anonymous" and (seen := of_seen_samples(event)) != compose([event]):
-        return tuple(
-            Exposure(
-                against=against,
-                who=who,
-                unknown=1,
-                epsilon=min(epsilon_table(one, delta, adjacency=adjacency).values()),
-                delta=delta,
-            )
-            for against, who, one in ((*_READERS, event), (*_TRAFFIC, seen))
-        )
+        return exposed(*_READERS, 1, event, delta), exposed(*_TRAFFIC, 1, seen, delta)
     if privacy.trust != "guardians":
         return ()
     found = []
@@ -105,15 +103,7 @@ def exposures(
         unknown = unknown_noises(against, privacy.n_noises)
         seen = of_noises(event, counted=privacy.n_counted, unknown=unknown)
         at = delta if unknown == privacy.n_counted else delta * (1.0 - SLACK)
-        found.append(
-            Exposure(
-                against=against,
-                who=who,
-                unknown=unknown,
-                epsilon=min(epsilon_table(seen, at, adjacency=adjacency).values()),
-                delta=delta,
-            )
-        )
+        found.append(exposed(against, who, unknown, seen, at))
     return tuple(found)
 
 
