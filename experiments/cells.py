@@ -20,7 +20,7 @@ from rich.progress import Progress
 import privbo as pb
 from experiments.outcome import Outcome, Player, Task, named_delta, world
 from experiments.study import Arm, Panel, merged
-from privbo.comparisons.cells import Cell, CellResult, Kept, complete, digest, finished
+from privbo.comparisons.cells import Cell, CellResult, complete, digest
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings
 from privbo.runs.code import CODE, CodeKey, code_key
@@ -59,7 +59,15 @@ class Context:
         """
         arms = [(arm, priced(arm, self.panel.arms)) for arm in self.panel.arms]
         cells = [self._cell(*arm, seed) for seed in self.seeds for arm in arms if self._due(arm[0], seed)]
-        kept = finished(cells) if self.finished else self._completed(cells)
+        with Progress(console=Console(stderr=True), disable=self.finished) as bar:
+            task = bar.add_task(self.panel.title, total=len(cells))
+            kept = complete(
+                cells,
+                jobs=self.jobs,
+                finished=self.finished,
+                on_cell=lambda *_: bar.advance(task),
+                on_reuse=lambda reuse: None if self.finished else bar.console.print("; ".join(reuse.lines())),
+            ).cells
         self.older.update(one.made_by for one in kept if one is not None and not one.is_current)
         self.made.update(f"{one.made_by}, code {one.code.parts[CODE][:8]}" for one in kept if one is not None)
         found: Found = {}
@@ -68,16 +76,6 @@ class Context:
                 outcome = read_settings(Outcome, one.result.extra, one.name)
                 found.setdefault(cell.label, {})[cell.seed] = outcome
         return {label: runs for label, runs in found.items() if len(runs) > 1 or not self.finished}
-
-    def _completed(self, cells: Sequence[Cell]) -> Sequence[Kept]:
-        with Progress(console=Console(stderr=True)) as bar:
-            task = bar.add_task(self.panel.title, total=len(cells))
-            return complete(
-                cells,
-                jobs=self.jobs,
-                on_cell=lambda *_: bar.advance(task),
-                on_reuse=lambda reuse: bar.console.print("; ".join(reuse.lines())),
-            ).cells
 
     def _due(self, arm: Arm, seed: int) -> bool:
         return arm.seeds is None or seed < self.seeds.start + arm.seeds

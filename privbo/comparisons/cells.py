@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from contextlib import closing, contextmanager
@@ -20,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from privbo.comparisons.verdict import Kind, Setting, cost_of
+from privbo.comparisons.verdict import Kind, RunCost, Setting
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json, write_json
 from privbo.protocol.plain import fields_of, plain
@@ -32,29 +33,17 @@ _FORMAT = 5  # of a kept file; files of other formats are made again
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellResult:
-    """Numbers of one setting at one seed.
+class CellResult(RunCost):
+    """Numbers of one setting at one seed, and what the run costs.
 
     Attributes:
         curves: By measure, mean over clients after initialisation and every round, ``(n_rounds + 1,)``:
             ``"score"`` (best so far), where the problem states them ``"regret"``, and ``"loss"``;
             a driver of its own may keep others. PRIVATE if the clients' data are.
-        epsilon: Smallest valid epsilon of the run; None where it is infinite, 0 where nothing is released.
-        delta: Of that epsilon.
-        strict_epsilon: The same at ``strict_delta``.
-        strict_delta: min(1e-5, 1/(10 N)).
-        noise_multipliers: Of the planned releases, each once; empty without noise.
-        releases: Planned releases.
         extra: Whatever else a driver of its own keeps.
     """
 
     curves: Mapping[str, tuple[float, ...]]
-    epsilon: float | None = 0.0
-    delta: float = 0.0
-    strict_epsilon: float | None = 0.0
-    strict_delta: float = 0.0
-    noise_multipliers: tuple[float, ...] = ()
-    releases: int = 0
     extra: JsonObject = field(default_factory=dict)
 
 
@@ -72,7 +61,7 @@ def setting_of(
     return Setting(
         label=label,
         kind=kind,
-        **cost_of(first),
+        **first.cost(),
         overrides=overrides or {},
         seeds=tuple(results),
         curves=np.array([r.curves[curve] for r in results.values()]) if curve in first.curves else None,
@@ -102,12 +91,6 @@ class Kept:
     def made_by(self) -> str:
         """Version and day, for tables that show an older result."""
         return f"privbo {self.code.parts.get('version privbo', 'of an unknown version')}, {self.made}"
-
-
-def keep(path: Path, result: CellResult, code: CodeKey) -> None:
-    """Write a finished cell atomically."""
-    made = f"{datetime.now(UTC):%Y-%m-%d}"
-    write_json(path, {"format": _FORMAT, "made": made, "code": plain(code), "result": plain(result)})
 
 
 def read_kept(path: Path, wanted: CodeKey) -> Kept | None:
@@ -164,21 +147,17 @@ class Reuse:
         return fields_of(self) | {"lines": list(self.lines())}
 
 
-def summarised(kept: Sequence[Kept | None], reasons: Sequence[str | None]) -> Reuse:
-    """Count what was found, cell by cell: its kept result, or the reason for which it is run."""
-    there = [k for k, reason in zip(kept, reasons, strict=True) if k is not None and reason is None]
+def _summarised(kept: Sequence[Kept | None], reasons: Sequence[str]) -> Reuse:
+    """Count what was found, and the reasons for which other cells are run."""
+    there = [k for k in kept if k is not None]
     current = [k for k in there if k.is_current]
     return Reuse(
         cells=len(kept),
         reused=len(current),
         made=tuple(sorted({k.made for k in current})),
-        reasons=_counted([reason for reason in reasons if reason is not None]),
-        older=_counted([k.made_by for k in there if not k.is_current]),
+        reasons=Counter(reasons),
+        older=Counter(k.made_by for k in there if not k.is_current),
     )
-
-
-def _counted(words: Sequence[str]) -> dict[str, int]:
-    return {word: words.count(word) for word in dict.fromkeys(words)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,16 +196,16 @@ class Cell:
         return self.folder / f"{self.name}-{self.code.digest or 'once'}.json"
 
 
-StoredFiles: TypeAlias = Mapping[Path, Mapping[str, Sequence[Path]]]
+StoredFiles: TypeAlias = Mapping[tuple[Path, str], Sequence[Path]]  # by folder and settings
 OnCell = Callable[[Cell, CellResult], None]
 OnReuse = Callable[[Reuse], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Completed:
-    """Every cell's result, in the order of the cells, and what was reused of them."""
+    """Every cell's result, in the order of the cells, and what was reused of them; None where none is finished."""
 
-    cells: tuple[Kept, ...]
+    cells: tuple[Kept | None, ...]
     reuse: Reuse
 
 
@@ -246,6 +225,7 @@ def complete(
     jobs: int,
     scheduler: str | None = None,
     fresh: bool = False,
+    finished: bool = False,
     prepare: Callable[[Sequence[Cell]], None] = lambda _: None,
     on_cell: OnCell | None = None,
     on_reuse: OnReuse | None = None,
@@ -257,42 +237,28 @@ def complete(
         jobs: Parallel processes on this machine.
         scheduler: Address of a Dask scheduler to use instead of this machine's processes.
         fresh: Run every cell, whatever is kept; cells that charge people charge them again.
+        finished: Run nothing: read results of this code, else the newest of older code, which name the version that
+            made them (``Kept.made_by``).
         prepare: Called with the cells that will run, before the first one runs and before anything is said of them.
         on_cell: Called with every finished cell and its result, old ones first.
         on_reuse: Told before the first cell runs which are reused, which are run, and why.
     """
     there = _stored_files(cells)
     kept = [None if fresh else _usable(cell, there) for cell in cells]
-    reasons = [_reason(cell, there, fresh=fresh) if k is None else None for cell, k in zip(cells, kept, strict=True)]
-    reuse = summarised(kept, reasons)
-    todo = list({cell.path: cell for cell, k in zip(cells, kept, strict=True) if k is None}.values())
+    if finished:
+        kept = [k or next(_older(cell, there), None) for cell, k in zip(cells, kept, strict=True)]
+    missing = [] if finished else [cell for cell, k in zip(cells, kept, strict=True) if k is None]
+    reuse = _summarised(kept, [_reason(cell, there, fresh=fresh) for cell in missing])
+    todo = list({cell.path: cell for cell in missing}.values())
     prepare(todo)
     if on_reuse is not None:
         on_reuse(reuse)
     for cell, k in zip(cells, kept, strict=True):
-        cell.folder.mkdir(parents=True, exist_ok=True)
         if k is not None and on_cell is not None:
             on_cell(cell, k.result)
     made = _made(todo, jobs, scheduler, on_cell)
-    found = (k or made[cell.path] for cell, k in zip(cells, kept, strict=True))
+    found = (k or made.get(cell.path) for cell, k in zip(cells, kept, strict=True))
     return Completed(cells=tuple(found), reuse=reuse)
-
-
-def finished(
-    cells: Sequence[Cell], *, on_cell: OnCell | None = None, on_reuse: OnReuse | None = None
-) -> list[Kept | None]:
-    """Read what is there without running anything: results of this code, else the newest of older code.
-
-    An older one names the version that made it (``Kept.made_by``); None where a cell was never run.
-    """
-    there = _stored_files(cells)
-    found = [_usable(cell, there) or next(_older(cell, there), None) for cell in cells]
-    if on_reuse is not None:
-        on_reuse(summarised(found, [None] * len(found)))
-    for cell, kept in zip(cells, found, strict=True):
-        if kept is not None and on_cell is not None:
-            on_cell(cell, kept.result)
-    return found
 
 
 def next_attempt(folder: Path, settings: str) -> int:
@@ -306,14 +272,11 @@ def _attempt(name: str) -> int:
 
 
 def _stored_files(cells: Sequence[Cell]) -> StoredFiles:
-    """Files of results by folder and settings; every folder is listed once, however many cells there are."""
-    return {folder: _by_settings(folder) for folder in {cell.folder for cell in cells}}
-
-
-def _by_settings(folder: Path) -> dict[str, list[Path]]:
-    found: dict[str, list[Path]] = {}
-    for path in folder.glob("*-*.json"):
-        found.setdefault(path.stem.rpartition("-")[0].partition(".")[0], []).append(path)
+    """Files of results; every folder is listed once, however many cells there are."""
+    found: dict[tuple[Path, str], list[Path]] = {}
+    for folder in {cell.folder for cell in cells}:
+        for path in folder.glob("*-*.json"):
+            found.setdefault((folder, path.stem.rpartition("-")[0].partition(".")[0]), []).append(path)
     return found
 
 
@@ -328,7 +291,7 @@ def _usable(cell: Cell, there: StoredFiles) -> Kept | None:
 
 def _older(cell: Cell, there: StoredFiles) -> Iterator[Kept]:
     """Kept results of a cell's settings, whatever code made them, the newest first."""
-    paths = there[cell.folder].get(cell.settings, [])
+    paths = there.get((cell.folder, cell.settings), [])
     order = sorted(paths, key=lambda p: (_attempt(p.stem.rpartition("-")[0]), p.stat().st_mtime_ns), reverse=True)
     return (kept for path in order if (kept := read_kept(path, cell.code)) is not None)
 
@@ -348,10 +311,14 @@ def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCel
     found: dict[Path, Kept] = {}
     if not todo:
         return found
+    for cell in todo:
+        cell.folder.mkdir(parents=True, exist_ok=True)
     with closing(_results(todo, jobs, scheduler)) as results:
         for index, result in results:
             cell = todo[index]
-            keep(cell.path, result, cell.code)
+            made = f"{datetime.now(UTC):%Y-%m-%d}"
+            content = {"format": _FORMAT, "made": made, "code": plain(cell.code), "result": plain(result)}
+            write_json(cell.path, content)
             kept = read_kept(cell.path, cell.code)
             if kept is None:
                 raise ConfigurationError(f"{cell.path} can't be read back; {cell.label!r} returned no plain numbers")

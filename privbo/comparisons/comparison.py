@@ -20,9 +20,9 @@ from privbo.comparisons.verdict import (
     Difference,
     Kind,
     Measure,
+    RunCost,
     Setting,
     Verdict,
-    cost_of,
     curve_of,
     difference,
     standard_error,
@@ -37,11 +37,12 @@ SEEDED = "simulation: seeded noise, no guarantee"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """A setting's line in a table.
+class Row(RunCost):
+    """A setting's line in a table, with what one run of it costs.
 
     Attributes:
-        setting: Its label; the next fields are the setting's own.
+        setting: Its label.
+        kind: The setting's own.
         seeds: Number of its seeds.
         utility: Mean over seeds of what is measured; None where it may not be shown, as the next two.
         standard_error: Of that mean; None for a single seed.
@@ -50,12 +51,6 @@ class Row:
 
     setting: str
     kind: Kind
-    epsilon: float | None
-    delta: float
-    strict_epsilon: float | None
-    strict_delta: float
-    noise_multipliers: tuple[float, ...]
-    releases: int
     seeds: int
     utility: float | None = None
     standard_error: float | None = None
@@ -214,7 +209,7 @@ def _row(setting: Setting, measure: Measure) -> Row:
     return Row(
         setting=setting.label,
         kind=setting.kind,
-        **cost_of(setting),
+        **setting.cost(),
         seeds=len(setting.seeds),
         utility=None if values is None else float(values.mean()),
         standard_error=None if values is None else standard_error(values),

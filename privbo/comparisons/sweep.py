@@ -25,7 +25,6 @@ from accountant.ledger.address import is_postgres
 from accountant.ledger.book import Book
 from accountant.ledger.pricing import total
 from accountant.wording import noise_multipliers
-from privbo.comparisons import cells as work
 from privbo.comparisons.cells import (
     Cell,
     CellResult,
@@ -37,7 +36,6 @@ from privbo.comparisons.cells import (
     digest,
     next_attempt,
     setting_of,
-    summarised,
 )
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.sweep_file import Panel, Planned, Sweep, read_sweep
@@ -324,27 +322,23 @@ def run_sweep(
         _refuse_file_on_cluster(sweep, scheduler)
     planned = _cells(sweep, folder, fresh=fresh)
     everything = [cell for group in planned.values() for cell in group]
-    if finished:
-        found = work.finished(everything, on_cell=on_cell, on_reuse=on_reuse)
-        reuse = summarised(found, [None] * len(found))
-    else:
-        done = complete(
-            everything,
-            jobs=jobs,
-            scheduler=scheduler,
-            fresh=fresh,
-            prepare=lambda todo: None if sweep.ledger is None else reserve(sweep.ledger, agree, todo),
-            on_cell=on_cell,
-            on_reuse=on_reuse,
-        )
-        found, reuse = list(done.cells), done.reuse
-    kept = iter(found)
+    done = complete(
+        everything,
+        jobs=jobs,
+        scheduler=scheduler,
+        fresh=fresh,
+        finished=finished,
+        prepare=lambda todo: None if sweep.ledger is None else reserve(sweep.ledger, agree, todo),
+        on_cell=on_cell,
+        on_reuse=on_reuse,
+    )
+    kept = iter(done.cells)
     by_setting = {key: [next(kept) for _ in group] for key, group in planned.items()}
     comparisons = tuple(
         _compared(sweep, panel, {label: results for (number, label), results in by_setting.items() if number == index})
         for index, panel in enumerate(sweep.panels)
     )
-    return SweepResult(sweep=sweep, comparisons=comparisons, reuse=reuse)
+    return SweepResult(sweep=sweep, comparisons=comparisons, reuse=done.reuse)
 
 
 def _refuse_file_on_cluster(sweep: Sweep, scheduler: str | None) -> None:

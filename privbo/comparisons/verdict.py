@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,12 +33,10 @@ def curve_of(measure: Measure) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One setting over its seeds.
+class RunCost:
+    """What one run of a setting costs.
 
     Attributes:
-        label: Shown in tables.
-        kind: A private setting, or one of the controls.
         epsilon: Smallest valid epsilon of one run; None where it is infinite, 0 where
             nothing is released.
         delta: Of that epsilon.
@@ -46,6 +44,27 @@ class Setting:
         strict_delta: min(1e-5, 1/(10 N)), whatever delta was asked for.
         noise_multipliers: Of the planned releases, each once; empty without noise.
         releases: Planned releases.
+    """
+
+    epsilon: float | None = 0.0
+    delta: float = 0.0
+    strict_epsilon: float | None = 0.0
+    strict_delta: float = 0.0
+    noise_multipliers: tuple[float, ...] = ()
+    releases: int = 0
+
+    def cost(self) -> dict[str, Any]:
+        """Give these fields alone, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(RunCost)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting(RunCost):
+    """One setting over its seeds, and what one run of it costs.
+
+    Attributes:
+        label: Shown in tables.
+        kind: A private setting, or one of the controls.
         overrides: What distinguishes it.
         seeds: Seeds, ``(n_seeds,)``.
         curves: Mean over clients of what the comparison measures (best score so far, regret or
@@ -56,12 +75,6 @@ class Setting:
 
     label: str
     kind: Kind
-    epsilon: float | None
-    delta: float
-    strict_epsilon: float | None
-    strict_delta: float
-    noise_multipliers: tuple[float, ...]
-    releases: int
     overrides: JsonObject
     seeds: tuple[int, ...]
     curves: FloatArray | None
@@ -84,12 +97,6 @@ class Setting:
         if measure == "mean over rounds":
             return np.asarray(rounds.mean(axis=1))
         return np.asarray(rounds.sum(axis=1) if measure.startswith("cumulative") else self.curves[:, -1])
-
-
-def cost_of(found: object) -> dict[str, Any]:
-    """Give the fields that say what one run costs, of a setting, a row or a cell's result."""
-    names = ("epsilon", "delta", "strict_epsilon", "strict_delta", "noise_multipliers", "releases")
-    return {name: getattr(found, name) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,8 @@ def numbers(comparison: Comparison) -> Table:
     """Tabulate settings for programs, all digits; utilities that may not be shown have no column."""
     hidden = set() if comparison.shows_utility else {"utility", "standard_error", "final"}
     rows = [
-        {name: value for name, value in asdict(row).items() if name not in hidden}
+        {"setting": row.setting, "kind": row.kind}
+        | {name: value for name, value in asdict(row).items() if name not in hidden}
         | {"noise_multipliers": multipliers_text(row.noise_multipliers)}
         for row in comparison.rows()
     ]

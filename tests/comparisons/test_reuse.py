@@ -290,7 +290,7 @@ def test_a_damaged_or_foreign_cell_is_made_again(tmp_path: Path) -> None:
     assert cells.complete([cell], jobs=1).reuse.reused == 1
     for content in ("", "[]", '{"format": 1}', '{"format": 3, "code": 1, "result": {}}'):
         cell.path.write_text(content)
-        assert cells.finished([cell]) == [None]
+        assert cells.complete([cell], jobs=1, finished=True).cells == (None,)
         assert cells.complete([cell], jobs=1).reuse.reused == 0
     assert cells.complete([cell], jobs=1).reuse.reused == 1
 
