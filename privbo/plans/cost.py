@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from accountant.errors import BudgetExceeded
-from accountant.events import Adjacency, Combine, Composed, Event, is_non_private, of_one_run, parts
+from accountant.events import Adjacency, Combine, Event, is_non_private, of_one_run, parts
 from accountant.filters import Quote, quote
 from accountant.ledger import Budget, Entry, Ledger
 from accountant.ledger.book import Declaration
@@ -159,22 +159,6 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarantee:
-    """Guaranteed epsilon under adaptive choices, and the epsilon if nothing was adaptive.
-
-    Attributes:
-        guaranteed: Epsilon that holds whatever was chosen from outputs; infinite if nothing does.
-        because: Which argument makes it hold, or why none does.
-        as_if_non_adaptive: Epsilon of the releases made so far, read as if nothing had been
-            adaptive; None once the plan was left.
-    """
-
-    guaranteed: float
-    because: str
-    as_if_non_adaptive: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Caught:
     """A point of the attacker's trade-off.
 
@@ -280,40 +264,33 @@ def guarantee(
     budget: Budget | None,
     combine: Combine = of_one_run,
     recovered: bool = False,
-) -> Guarantee:
+) -> Quote:
     """Find the epsilon guaranteed under adaptive choices, and the epsilon if nothing was adaptive.
 
     A ``recovered`` run, whose ``plan`` is plan and recoveries together, has an odometer's. Else the
     plan counts as followed if the charges stand at its positions 0, 1, 2, ... and none occurs
     more often than planned.
     """
-    made = combine(entry.event for entry in entries)
+    made, planned = combine(entry.event for entry in entries), dict(parts(plan))
+    in_order = [entry.plan_position for entry in entries] == list(range(len(entries)))
     found = quote(
         made,
         delta,
         adjacency=adjacency,
         plan=plan,
-        followed=_followed(entries, made, plan),
+        followed=in_order and all(count <= planned.get(event, 0) for event, count in parts(made)),
         admitted_by=filter_under(budget, adjacency),
     )
-    private = all(entry.noise_source in ("secure", "exact") for entry in entries)
     if recovered:
         found = Quote(
             guaranteed=odometer([plan], delta, adjacency=adjacency),
             because="an odometer over the plan and what was paid beside it: recovered or published",
             as_if_non_adaptive=None,
         )
-    return Guarantee(
-        guaranteed=found.guaranteed if private else math.inf,
-        because=found.because if private else "nothing: the noise was seeded or absent, so nobody is protected",
-        as_if_non_adaptive=found.as_if_non_adaptive,
-    )
-
-
-def _followed(entries: Sequence[Entry], made: Composed, plan: Event) -> bool:
-    planned = dict(parts(plan))
-    in_order = [entry.plan_position for entry in entries] == list(range(len(entries)))
-    return in_order and all(count <= planned.get(event, 0) for event, count in parts(made))
+    if all(entry.noise_source in ("secure", "exact") for entry in entries):
+        return found
+    nothing = "nothing: the noise was seeded or absent, so nobody is protected"
+    return replace(found, guaranteed=math.inf, because=nothing)
 
 
 def curve(event: Event, delta: float, adjacency: Adjacency, *, recovered: bool = False) -> tuple[CurvePoint, ...]:

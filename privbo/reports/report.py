@@ -16,6 +16,7 @@ import numpy as np
 
 from accountant.dp_event import dp_event_expression
 from accountant.events import Adjacency, Event, Gaussian, Unit, most_expensive, of_one_run, parts, to_dict
+from accountant.filters import Quote
 from accountant.ledger import Budget
 from accountant.ledger.pricing import Total, total
 from accountant.tight import numerical
@@ -196,7 +197,7 @@ class Report:
     epsilon_at: tuple[cost.PriceColumn, ...]
     asked_delta: float
     epsilon_interval: numerical.Interval
-    guarantee: cost.Guarantee
+    guarantee: Quote
     attacker: cost.Attacker
     delta_epsilon_curve: tuple[cost.CurvePoint, ...]
     planned_event: Event

@@ -8,33 +8,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from accountant.events import Event, repeat
-from accountant.ledger import Ledger
+from accountant.ledger import Entry, Ledger
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from accountant.wording import event_text
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_json, require_contained
-from privbo.protocol.settings import read_settings
+from privbo.protocol.plain import fields_of, plain
+from privbo.protocol.settings import JsonObject, read_settings
 from privbo.protocol.table import Table
 from privbo.training.plan import RecordPrivacy, TrainingPlan
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartCharge:
-    """One charge of a part's ledger.
-
-    Attributes:
-        sequence: Position in the ledger.
-        release: Identifier of the release.
-        text: The event in words.
-        noise_source: ``"secure"`` or ``"simulation"``.
-        digest: Chain hash after the charge.
-    """
-
-    sequence: int
-    release: str
-    text: str
-    noise_source: str
-    digest: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +31,7 @@ class PartLedger:
     """
 
     part: str
-    charges: tuple[PartCharge, ...]
+    charges: tuple[Entry, ...]
     problem: str | None
     head: str
 
@@ -60,8 +42,17 @@ class PartLedger:
         return Table(
             title=f"{self.part} records: {len(self.charges)} charges, {state}",
             headings=("charge", "release", "event", "noise", "chain hash"),
-            rows=[(e.sequence, e.release, e.text, e.noise_source, e.digest[:12]) for e in self.charges],
+            rows=[(e.sequence, e.release_id, event_text(e.event), e.noise_source, e.digest[:12]) for e in self.charges],
         )
+
+    def to_dict(self) -> JsonObject:
+        """Give the ledger as JSON-able data, events in words."""
+        charges = [
+            {"sequence": e.sequence, "release": e.release_id, "text": event_text(e.event)}
+            | {"noise_source": e.noise_source, "digest": e.digest}
+            for e in self.charges
+        ]
+        return fields_of(self, but=("charges",)) | {"charges": plain(charges)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,21 +128,7 @@ def _part(directory: Path, part: str, planned: Event, plan: TrainingPlan) -> Par
             file = directory / "selected.pt"
             if file.exists() and file.read_bytes() not in [ledger.stored_release(e.release_id) for e in entries]:
                 problem = f"{file.name} is not the model that the ledger stored"
-    return PartLedger(
-        part=part,
-        charges=tuple(
-            PartCharge(
-                sequence=entry.sequence,
-                release=entry.release_id,
-                text=event_text(entry.event),
-                noise_source=entry.noise_source,
-                digest=entry.digest,
-            )
-            for entry in entries
-        ),
-        problem=problem,
-        head=check.head,
-    )
+    return PartLedger(part=part, charges=tuple(entries), problem=problem, head=check.head)
 
 
 def _problem(charged: Event, planned: Event, *, n_charges: int, plan: TrainingPlan) -> str | None:

@@ -14,7 +14,6 @@ import numpy as np
 from markupsafe import Markup
 
 from accountant.errors import PrivacyError
-from accountant.ledger.pricing import Total, total
 from accountant.wording import upper_text
 from privbo.plans.cost import CumulativePrice
 from privbo.protocol.errors import RunError
@@ -24,7 +23,7 @@ from privbo.protocol.space import Categorical, Parameter, Space
 from privbo.protocol.table import Table
 from privbo.reports.document import Document
 from privbo.reports.figure import Axis, Figure, Series, parallel
-from privbo.reports.report import Released, cumulative_of, released_by
+from privbo.reports.report import LedgerView, Released, cumulative_of, ledger_view, released_by
 from privbo.reports.report_page import release_norms
 from privbo.runs.best import EVALUATIONS, FACTS, read_history, site_facts
 from privbo.runs.manifest import RunDirectory, readable_ledger
@@ -41,33 +40,26 @@ class LiveRun:
         name: The run's.
         rounds: Planned rounds.
         done: Rounds that have ended.
-        planned_releases: Number of releases in the plan.
-        charged: Releases charged so far.
-        prices: Epsilon after some of the releases, the last always among them.
-        planned: Epsilon of the plan.
-        delta: Where both stand.
         noise_source: As reports name it.
-        released: What was broadcast.
-        ledger: The ledger's state in words.
-        head: Chain hash of its last row.
         population: Name of the people.
-        total: Everything spent on the same people.
+        charged: What the ledger holds, and the price of the plan.
+        prices: Epsilon after some of the releases, the last always among them.
+        released: What was broadcast.
     """
 
     name: str
     rounds: int
     done: int
-    planned_releases: int
-    charged: int
-    prices: tuple[CumulativePrice, ...]
-    planned: float
-    delta: float
     noise_source: str
-    released: tuple[Released, ...]
-    ledger: str
-    head: str
     population: str
-    total: Total
+    charged: LedgerView
+    prices: tuple[CumulativePrice, ...]
+    released: tuple[Released, ...]
+
+    @property
+    def planned(self) -> float:
+        """Epsilon of the plan."""
+        return min(self.charged.epsilon.values())
 
     @property
     def spent(self) -> float:
@@ -168,26 +160,18 @@ def _site(directory: Path, *, private: bool) -> Watched:
 
 def _run(record: Record, before: LiveRun | None) -> LiveRun:
     """The run; prices and releases are taken from before where the ledger has not moved."""
-    ledger, plan = record.ledger, record.plan
     done = len({row["round"] for row in read_lines(record.home.history_path)})
-    state = check_record(record).text
-    if before is not None and before.head == ledger.head:
-        return replace(before, done=done, ledger=state)
+    if before is not None and before.charged.ledger.head == record.ledger.head:
+        return replace(before, done=done, charged=replace(before.charged, ledger=check_record(record)))
     return LiveRun(
         name=record.spec.name,
         rounds=record.spec.rounds,
         done=done,
-        planned_releases=plan.releases,
-        charged=len(ledger.entries(record.run_id)),
+        noise_source=record.plan.noise_source,
+        population=record.ledger.policy.population,
+        charged=ledger_view(record),
         prices=cumulative_of(record),
-        planned=min(plan.epsilon(plan.safe_delta).values()),
-        delta=plan.safe_delta,
-        noise_source=plan.noise_source,
         released=released_by(record),
-        ledger=state,
-        head=ledger.head,
-        population=ledger.policy.population,
-        total=total(ledger.book(), plan.safe_delta),
     )
 
 
@@ -242,7 +226,7 @@ class Watch:
             "watched": watched,
             "private": self.private,
             "every": self.every,
-            "people": {run.population: run.total for _, run in runs if run.total.runs > 1},
+            "people": {run.population: run.charged.total for _, run in runs if run.charged.total.runs > 1},
             "parallel": {index: _parallel(there, f"trials-{index}") for index, there in trials},
         }
         title = "Runs that are going on"
@@ -256,7 +240,7 @@ def _spent(run: LiveRun) -> Figure:
     return Figure(
         series=(spent, plan),
         x=Axis(label="releases", integers=True),
-        y=Axis(label=f"epsilon at delta = {upper_text(run.delta)}", from_zero=True),
+        y=Axis(label=f"epsilon at delta = {upper_text(run.charged.delta)}", from_zero=True),
     )
 
 
