@@ -48,7 +48,7 @@ def test_a_run_is_seen_going_on(tmp_path: Path) -> None:
 
     made = small_run(tmp_path / "run", rounds=4, on_round=watching)
     assert [w.problem for w in seen] == [None] * len(seen)
-    assert [w.run.charged for w in seen if w.run][:4] == [1, 2, 3, 4]
+    assert [w.run.charged.releases for w in seen if w.run][:4] == [1, 2, 3, 4]
     assert [w.run.done for w in seen if w.run][:4] == [1, 2, 3, 4]
     spent = [w.run.spent for w in seen if w.run]
     assert spent == sorted(spent)
@@ -100,7 +100,7 @@ def test_a_federation_is_watched_at_its_server_and_at_every_site(tmp_path: Path)
     federation.play()
     public = look(federation.run.path)
     assert (public.problem, public.present, public.trials) == (None, None, None)
-    assert public.run.charged == public.run.planned_releases > 0
+    assert public.run.charged.releases == public.run.charged.planned_releases > 0
     seen = look(federation.run.path, private=True)
     assert set(seen.present) == {f"site {name}" for name in SITES}
     assert len(set(seen.present.values())) == 1  # all of them were there to the end
