@@ -1,4 +1,4 @@
-"""A configuration tried out before a run: its code, its price, and one evaluation per client."""
+"""Configurations and apps tried out before a run: code, price, whom they hide, and one evaluation per client."""
 
 from __future__ import annotations
 
@@ -9,18 +9,121 @@ from pathlib import Path
 
 import numpy as np
 
-from privbo.cli.run import PricedPlan, price_run
+from privbo.cli.run import PricedPlan, price_run, require_no_ledger
 from privbo.cli.terminal import Shown, render
-from privbo.protocol.errors import ConfigurationError
+from privbo.flower.party import AppFiles, Party, PartyRun, judged, read_party, read_site, run_of, site_spec
+from privbo.flower.registry import RUN_FILE, public_spec, read_federation
+from privbo.plans.cost import trust_text
+from privbo.protocol.errors import ConfigurationError, PolicyError
 from privbo.protocol.messages import IntArray
-from privbo.protocol.plain import plain
+from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.processes import limited_threads, watched_interrupts
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.space import Value
 from privbo.reports.report import price_table
 from privbo.runs.clients import require_answers
 from privbo.runs.in_process import printed_to
-from privbo.runs.spec import Spec, read_bytes, read_spec
+from privbo.runs.sources import ForeignAlgorithm
+from privbo.runs.spec import Spec, parse_toml, read_bytes, read_spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approval:
+    """An app's files as a site or guardian reads them before it approves them.
+
+    Attributes:
+        party: Name of the site or guardian.
+        role: ``"site"`` or ``"guardian"``.
+        plan: The plan and its price.
+        sites: Number of clients of every site.
+        guardians: Signing key of every guardian; empty where the server is trusted.
+        run: SHA-256 of run.toml.
+        federation: SHA-256 of federation.toml.
+        verdict: What the party's own policy says in one line.
+        refused: Whether it refuses the run.
+        known: Whether the files were approved before.
+    """
+
+    party: str
+    role: str
+    plan: PricedPlan
+    sites: Mapping[str, int]
+    guardians: Mapping[str, str]
+    run: str
+    federation: str
+    verdict: str
+    refused: bool
+    known: bool
+
+    def to_dict(self) -> JsonObject:
+        """Give plan, price and parties as JSON-able data."""
+        return fields_of(self, but=("plan",)) | {"plan": self.plan.to_dict()}
+
+
+@render.register
+def _approval(found: Approval) -> Iterator[Shown]:
+    yield from render(found.plan)
+    hidden, n_clients = found.plan.plan, sum(found.sites.values())
+    what = "each client" if hidden.unit == "client" else "the outcome of each evaluation"
+    trusted = f"; {trust_text(hidden.privacy)}" if hidden.privacy.trust == "server" else ""
+    yield f"hidden: {what} ({n_clients} clients at {len(found.sites)} sites){trusted}"
+    yield from (f"guardian {name}: signing key {key}" for name, key in found.guardians.items())
+    yield f"run.toml {found.run}"
+    yield f"federation.toml {found.federation}"
+    yield found.verdict
+
+
+def verdict_of(run: PartyRun, who: str) -> tuple[str, bool]:
+    """State what a party decides of a run, by its own policy and ledger, and whether it refuses it."""
+    try:
+        decision = judged(run)
+    except PolicyError as error:
+        return str(error), True
+    return decision.verdict(who), not decision.allowed
+
+
+def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Approval, Party, AppFiles]:
+    """Price the run of an app's files as a party would serve it; writes nothing.
+
+    Args:
+        path: The party's ``site.toml`` or ``guardian.toml``.
+        app: The app's folder, or its ``run.toml``.
+        trust: Follow the code and the ledger that the app's files name.
+
+    Raises:
+        ConfigurationError: If a file is impossible, the party is not among the federation's, or the files name what is
+            not followed unasked.
+        RunError: If they name an algorithm of their own.
+    """
+    party = read_party(path)
+    files = AppFiles.read(app.parent if app.name == RUN_FILE else app)
+    if not trust:
+        # Pricing would import code, or open a ledger, that the files name.
+        spec = Spec.from_dict(parse_toml(files.run, RUN_FILE))
+        if isinstance(spec.algorithm, ForeignAlgorithm):
+            raise spec.algorithm.not_loaded()
+        require_no_ledger(spec, files.home / RUN_FILE)
+    run = run_of(files, party)
+    sites = run.federation.checked(run.plan.n_clients).clients
+    known = sites if party.role == "site" else run.federation.guardians
+    if party.name not in known:
+        raise ConfigurationError(
+            f"{path}: name={party.name!r} is no {party.role} of federation.toml, which has {', '.join(known) or 'none'}"
+        )
+    verdict, refused = verdict_of(run, f"this {party.role}")
+    found = Approval(
+        party=party.name,
+        role=party.role,
+        plan=price_run(run.spec),
+        sites={name: len(clients) for name, clients in sites.items()},
+        guardians={name: card.signing for name, card in run.federation.guardians.items()},
+        run=files.digests.run,
+        federation=files.digests.federation,
+        verdict=verdict,
+        refused=refused,
+        known=files.digests in party.approved,
+    )
+    return found, party, files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,18 +196,24 @@ def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site
         ConfigurationError: If a setting is impossible, or the code has another signature.
     """
     if site is None:
-        spec = read_spec(config, overrides)
-        everyone = np.arange(spec.problem.n_clients)
+        own, spec = None, read_spec(config, overrides)
+        everyone: IntArray = np.arange(spec.problem.n_clients)
     else:
-        spec, everyone = _of_site(config, overrides, site)
+        if overrides or config.name != RUN_FILE:
+            raise ConfigurationError(f"--site takes a federation's {RUN_FILE} as it is; drop --set, and name that file")
+        own = read_site(site)
+        everyone, spec = _clients_of(own, site, config.parent), site_spec(config.parent, read_bytes(config), own)
     if spec.problem.is_asked:
         raise ConfigurationError(
             "objective='ask': values come from outside, so there is nothing to try out; privbo run --dry-run prices it"
         )
     require_answers(spec)
     priced, problem = price_run(spec), spec.problem
-    if site is not None:
-        verdict, refused = _verdict_of(site, config.parent)
+    if own is not None:
+        files = AppFiles.read(config.parent)
+        verdict, refused = verdict_of(run_of(files, own), "this site")
+        if not refused and files.digests not in own.approved:
+            verdict += f"; these files are not approved yet: privbo flower approve {site} {config.parent}"
     elif priced.decision is not None:
         verdict, refused = priced.decision.verdict("this policy"), not priced.decision.allowed
     else:
@@ -128,30 +237,11 @@ def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site
     )
 
 
-def _verdict_of(site: Path, app: Path) -> tuple[str, bool]:
-    """What a site decides of a run that has not begun, and whether it refuses it."""
-    from privbo.cli.approve import verdict_of
-    from privbo.flower.party import AppFiles, read_site, run_of
-
-    files, own = AppFiles.read(app), read_site(site)
-    verdict, refused = verdict_of(run_of(files, own), "this site")
-    if refused or files.digests in own.approved:
-        return verdict, refused
-    return f"{verdict}; these files are not approved yet: privbo flower approve {site} {app}", False
-
-
-def _of_site(config: Path, overrides: Sequence[str], site: Path) -> tuple[Spec, IntArray]:
-    """A federation's run as one of its sites plays it, and the site's clients."""
-    from privbo.flower.party import read_site, site_spec
-    from privbo.flower.registry import RUN_FILE, public_spec, read_federation
-
-    if overrides or config.name != RUN_FILE:
-        raise ConfigurationError(f"--site takes a federation's {RUN_FILE} as it is; drop --set, and name that file")
-    own = read_site(site)
-    n_clients = public_spec(config.parent).problem.n_clients
-    clients = read_federation(config.parent).checked(n_clients).clients
+def _clients_of(own: Party, site: Path, app: Path) -> IntArray:
+    """The clients of a site, as the app's files register them."""
+    clients = read_federation(app).checked(public_spec(app).problem.n_clients).clients
     if own.name not in clients:
         raise ConfigurationError(
             f"{site}: name={own.name!r} is not registered; federation.toml knows {', '.join(clients)}"
         )
-    return site_spec(config.parent, read_bytes(config), own), np.array(clients[own.name], dtype=np.int64)
+    return np.array(clients[own.name], dtype=np.int64)

@@ -66,7 +66,7 @@ def approve(
     as_json: AsJson = False,
 ) -> None:
     """Show the plan of an app's files, its price and whom it hides, and pin the files in FILE if they are approved."""
-    from privbo.cli.approve import examined
+    from privbo.cli.check import examined
     from privbo.flower.party import approve_files
 
     found, party, files = examined(file, app_folder, trust=trust)

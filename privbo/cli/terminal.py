@@ -16,7 +16,7 @@ from accountant.verify.text import shown
 from accountant.wording import accountant_text, interval_text, upper_text
 from privbo.audits.empirical import Audit
 from privbo.plans.calibration import Calibration
-from privbo.plans.trust import trust_lines
+from privbo.plans.cost import trust_lines
 from privbo.protocol.table import Table, text_of
 from privbo.reports.audit import rounds_table
 from privbo.reports.bundle import Written

@@ -318,36 +318,23 @@ def verdicts(settings: Sequence[Setting], measure: Measure) -> tuple[Verdict, ..
     5 % of comparisons call any of their settings helpful: p is adjusted for their number (Holm 1979). Empty without a
     setting that shares nothing, or without utilities.
     """
-    pairs = [(s, _rival(s, settings, measure)) for s in settings if s.kind == "private" and s.curves is not None]
-    return _adjusted(
-        [
-            _sharing_helped(setting, alone, measure)
-            for setting, alone in pairs
-            if alone is not None and set(setting.seeds) & set(alone.seeds)
-        ]
-    )
-
-
-def _rival(setting: Setting, settings: Sequence[Setting], measure: Measure) -> Setting | None:
-    """The best that shares nothing and has as many rounds; more of them would be another question."""
-    length = 0 if setting.curves is None else setting.curves.shape[1]
-    alike = [s for s in settings if s.curves is not None and s.curves.shape[1] == length]
-    return best_alone(alike, measure) or best_alone(settings, measure)
-
-
-def _sharing_helped(setting: Setting, alone: Setting, measure: Measure) -> Verdict:
-    return verdict_of_pairs(
-        *_on_seeds(setting, alone, measure),
-        over="seeds",
-        measure=_MEASURED.get(measure, measure),
-        names=(setting.label, alone.label),
-        larger_is_better=curve_of(measure) == "score",
-        are_means=True,
-    )
-
-
-def _adjusted(found: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """Adjust the p of several verdicts for their number."""
+    found = []
+    shown = [(s, s.curves.shape[1]) for s in settings if s.curves is not None]
+    for setting, length in shown:
+        if setting.kind != "private":
+            continue
+        # More rounds would be another question.
+        alone = best_alone([s for s, n in shown if n == length], measure) or best_alone(settings, measure)
+        if alone is not None and set(setting.seeds) & set(alone.seeds):
+            verdict = verdict_of_pairs(
+                *_on_seeds(setting, alone, measure),
+                over="seeds",
+                measure=_MEASURED.get(measure, measure),
+                names=(setting.label, alone.label),
+                larger_is_better=curve_of(measure) == "score",
+                are_means=True,
+            )
+            found.append(verdict)
     helped, hurt = _holm([v.p_helped for v in found]), _holm([v.p_hurt for v in found])
     return tuple(replace(v, p_helped=p, p_hurt=q) for v, p, q in zip(found, helped, hurt, strict=True))
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import cast
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from accountant.ledger import Budget
 from accountant.tight.numerical import epsilon_table
 from accountant.wording import multipliers_text, upper_text
 from privbo.door.mechanism import Mechanism, PrivateSum
+from privbo.plans.cost import Exposure, exposures
 from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, paper_delta, safe_delta
-from privbo.plans.trust import Exposure, exposures
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.plain import in_two_lines
@@ -142,30 +142,9 @@ class FinalVote:
     candidates: int
     noise_stddev: float
 
-    def epsilon(self, delta: float, adjacency: Adjacency) -> float:
-        """Give what the vote alone would cost."""
-        return min(epsilon_table(self.event, delta, adjacency=adjacency).values())
-
-    def text(self, n_clients: int, delta: float, adjacency: Adjacency) -> str:
-        """Say what the vote is and costs."""
-        return (
-            f"over at most {self.candidates} public candidates; alone it would cost epsilon "
-            f"{upper_text(self.epsilon(delta, adjacency))} at delta {upper_text(delta)}; noise of "
-            f"{self.noise_stddev:.3g} ballots in every total of {n_clients}"
-        )
-
     def to_dict(self) -> JsonObject:
         """Give the vote as JSON."""
         return {"event": to_dict(self.event), "candidates": self.candidates, "noise_stddev": self.noise_stddev}
-
-    @staticmethod
-    def from_dict(content: Mapping[str, object]) -> FinalVote:
-        """Read the vote as ``to_dict`` wrote it."""
-        return FinalVote(
-            event=from_dict(cast("Mapping[str, object]", content["event"])),
-            candidates=int(cast("int", content["candidates"])),
-            noise_stddev=float(cast("float", content["noise_stddev"])),
-        )
 
 
 _AGREED = 9  # significant digits of a noise multiplier on which all guardians agree
@@ -301,7 +280,14 @@ class Plan:
 
     def vote_text(self, delta: float) -> str | None:
         """Say what the vote at the end is and costs; None where the run ends without one."""
-        return None if self.final is None else self.final.text(self.n_clients, delta, self.adjacency)
+        if self.final is None:
+            return None
+        alone = min(epsilon_table(self.final.event, delta, adjacency=self.adjacency).values())
+        return (
+            f"over at most {self.final.candidates} public candidates; alone it would cost epsilon {upper_text(alone)} "
+            f"at delta {upper_text(delta)}; noise of {self.final.noise_stddev:.3g} ballots in every total of "
+            f"{self.n_clients}"
+        )
 
     def to_dict(self) -> JsonObject:
         """Give the plan as JSON, beside the privacy that was asked for."""
@@ -318,21 +304,20 @@ class Plan:
         }
 
     @staticmethod
-    def from_dict(content: Mapping[str, object], privacy: Privacy | NoPrivacy, n_clients: int) -> Plan:
+    def from_dict(content: Mapping[str, Any], privacy: Privacy | NoPrivacy, n_clients: int) -> Plan:
         """Read the plan of a run as ``to_dict`` wrote it."""
-        multiplier = content["noise_multiplier"]
-        delta = float(cast("float", content["delta"]))
+        multiplier, delta, final = content["noise_multiplier"], float(content["delta"]), content.get("final")
         ratio = content.get("largest_over_noise")  # runs of older versions have none
         return Plan(
             privacy=privacy,
-            noise_multiplier=None if multiplier is None else float(cast("float", multiplier)),
+            noise_multiplier=None if multiplier is None else float(multiplier),
             delta=delta,
             n_clients=n_clients,
-            event=from_dict(cast("Mapping[str, object]", content["event"])),
-            releases=int(cast("int", content["releases"])),
+            event=from_dict(content["event"]),
+            releases=int(content["releases"]),
             budget=_budget(privacy, delta),
-            largest_over_noise=None if ratio is None else float(cast("float", ratio)),
-            final=FinalVote.from_dict(cast("Mapping[str, object]", content["final"])) if "final" in content else None,
+            largest_over_noise=None if ratio is None else float(ratio),
+            final=None if final is None else FinalVote(**final | {"event": from_dict(final["event"])}),
         )
 
 
@@ -370,6 +355,11 @@ def price_plan(
     z = _multiplier(privacy, counts, delta)
     if not asked:
         asked = counted(privacy, foregone)
+    chosen = None
+    if final is not None and vote is not None:
+        made = priced(vote, z)
+        stddev = final.n_clients * made.noise_stddev()
+        chosen = FinalVote(event=made.event(), candidates=final.dim, noise_stddev=stddev)
     plan = Plan(
         privacy=privacy,
         noise_multiplier=z,
@@ -378,7 +368,7 @@ def price_plan(
         event=whole_event(privacy, counts, z),
         releases=counts.total(),
         budget=_budget(privacy, delta),
-        final=None if final is None or vote is None else _final_vote(final, priced(vote, z)),
+        final=chosen,
         largest_over_noise=over_noise(asked, _multiplier(privacy, merged(asked), delta) if z is None else z),
         mechanisms={priced(mechanism, z): count for mechanism, count in counts.items()},
     )
@@ -388,11 +378,6 @@ def price_plan(
             f"over the budget {privacy.budget:.6g}; plan fewer rounds, more noise or a larger budget"
         )
     return plan
-
-
-def _final_vote(request: Request, mechanism: Mechanism) -> FinalVote:
-    stddev = request.n_clients * mechanism.noise_stddev()
-    return FinalVote(event=mechanism.event(), candidates=request.dim, noise_stddev=stddev)
 
 
 def _budget(privacy: Privacy | NoPrivacy, delta: float) -> Budget | None:

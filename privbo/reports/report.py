@@ -22,7 +22,7 @@ from accountant.ledger.pricing import Total, total
 from accountant.tight import numerical
 from accountant.wording import accountant_text, event_text, multipliers_text, upper_text
 from privbo.plans import cost
-from privbo.plans.trust import Exposure, exposures, trust_text
+from privbo.plans.cost import Exposure, exposures, trust_text
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json
 from privbo.protocol.plain import fields_of, in_two_lines, plain

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.cli.look import report_run
 from privbo.cli.main import main
-from privbo.cli.run import carry_out, read_run
+from privbo.cli.run import carry_out, read_run, report_run
 
 CONFIG = """
 name = "tiny"

@@ -111,7 +111,7 @@ def test_a_fault_of_ours_quotes_no_control_character(
     def faulty(*_: object, **__: object) -> None:
         raise RuntimeError(NAMED)
 
-    monkeypatch.setattr("privbo.cli.look.report", faulty)
+    monkeypatch.setattr("privbo.cli.run.report", faulty)
     code, text = printed(monkeypatch, capsys, "report", str(hostile))
     assert (code, "Traceback" in text) == (1, True)
     require_harmless(text)

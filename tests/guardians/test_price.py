@@ -13,7 +13,7 @@ from accountant import Gaussian, PoissonSampledGaussian, epsilon_table
 from accountant.errors import EventError
 from accountant.events import SLACK, Adjacency, Laplace, compose, of_noises
 from privbo.door.shares import joined
-from privbo.plans.trust import exposures
+from privbo.plans.cost import exposures
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
 from tests.guardians.committees import REQUEST, Silence, circle, committee, mechanism

@@ -13,8 +13,8 @@ import pytest
 import privbo as pb
 from accountant.ledger.export import FORMATS, export
 from privbo.cli.compare import compare_runs, compare_sweep
-from privbo.cli.look import report_run
 from privbo.cli.main import audit
+from privbo.cli.run import report_run
 from privbo.comparisons.runs import compare
 from privbo.door import door, payload, sums
 from privbo.protocol.plain import plain

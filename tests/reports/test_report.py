@@ -15,8 +15,7 @@ import privbo as pb
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose
 from accountant.tight.numerical import epsilon_table
 from accountant.wording import upper_text
-from privbo.cli.look import report_run
-from privbo.cli.run import carry_out
+from privbo.cli.run import carry_out, report_run
 from privbo.plans import cost
 from privbo.reports.report import report
 from privbo.reports.report_page import document

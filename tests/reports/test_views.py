@@ -21,7 +21,7 @@ from accountant.verify.auditor import verify_bundle
 from accountant.wording import upper_text
 from privbo.audits.clipping import publish_norms
 from privbo.audits.empirical import Audit, audit_run
-from privbo.cli.look import WrittenReport, report_run
+from privbo.cli.run import WrittenReport, report_run
 from privbo.cli.terminal import render, show
 from privbo.plans.calibration import calibrate
 from privbo.protocol.plain import plain

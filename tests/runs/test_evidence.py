@@ -17,7 +17,7 @@ import privbo as pb
 from accountant.errors import LedgerError, PrivacyError
 from accountant.ledger import Ledger
 from privbo.cli.ledger import verify
-from privbo.cli.look import report_run
+from privbo.cli.run import report_run
 from privbo.comparisons.runs import compare
 from privbo.protocol.files import read_lines
 from tests.conformance.cases import problem

@@ -21,8 +21,8 @@ import pytest
 
 from accountant.errors import LedgerError
 from accountant.ledger import Ledger
-from privbo.cli.look import report_run
 from privbo.cli.main import main
+from privbo.cli.run import report_run
 from privbo.flower.apps import serve
 from privbo.protocol.files import read_lines
 from privbo.runs.manifest import RunDirectory
