@@ -23,6 +23,7 @@ from privbo.comparisons.verdict import (
     RunCost,
     Setting,
     Verdict,
+    best_alone,
     curve_of,
     difference,
     standard_error,
@@ -74,11 +75,11 @@ class Recommendation:
     """
 
     label: str
-    epsilon: float
+    epsilon: float = 0.0
     delta: float
     budget: float
-    lead: Difference | None
-    beyond_noise: bool
+    lead: Difference | None = None
+    beyond_noise: bool = False
     because: str
     verdict: Verdict | None = None
 
@@ -237,19 +238,21 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
     require_choice(comparison.data)
     sign, measure = 1.0 if comparison.larger_is_better else -1.0, comparison.measure
     fitting = _affordable(comparison, budget)
-    free = _not_sharing(comparison)
-    alone = max(free, key=lambda s: sign * float(s.utilities(measure).mean()))
+    free = [s for s in comparison.settings if s.kind == "local"]
+    alone = best_alone(free, measure)
+    if alone is None:  # nobody pays for what may be worse than nothing
+        raise ConfigurationError(
+            "no setting here shares nothing, so the best one may be worse than not sharing, which costs nothing; "
+            "add controls = ['local'] (to a sweep, or to the runs' configuration)"
+        )
     best = max(fitting, key=lambda s: sign * float(s.utilities(measure).mean()))
     found = {v.setting: v for v in verdicts([*fitting, alone], measure)}.get(best.label)
     if found is None or found.answer != "helped":
         words = f"{best.label} has no seed in common with it" if found is None else f"with {best.label} {found.text}"
         return Recommendation(
             label=alone.label,
-            epsilon=0.0,
             delta=alone.strict_delta,
             budget=budget,
-            lead=None,
-            beyond_noise=False,
             because=f"it costs nothing, and {words}",
             verdict=found,
         )
@@ -278,21 +281,6 @@ def require_choice(data: Data) -> None:
             "naming the best of settings over private data publishes something about it that no epsilon covers; "
             "compare on public, simulated or proxy data, or let a run choose for all clients: final = 'common'"
         )
-
-
-def _not_sharing(comparison: Comparison) -> Sequence[Setting]:
-    """Settings that share nothing, of which there must be one: nobody pays for what may be worse than nothing.
-
-    Raises:
-        ConfigurationError: If there is none.
-    """
-    free = [s for s in comparison.settings if s.kind == "local"]
-    if not free:
-        raise ConfigurationError(
-            "no setting here shares nothing, so the best one may be worse than not sharing, which costs nothing; "
-            "add controls = ['local'] (to a sweep, or to the runs' configuration)"
-        )
-    return free
 
 
 def _affordable(comparison: Comparison, budget: float) -> Sequence[Setting]:

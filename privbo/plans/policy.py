@@ -163,19 +163,15 @@ class Policy:
         spent = account.epsilon
         projected = account.after(counted).epsilon if parts(counted) else spent
         if not refused and not holds(self.epsilon, spent, projected):
-            refused = (self._over(counted, spent, projected, account.obstacle(counted)),)
-        return Decision(policy=self, refusals=refused, spent=spent, projected=projected, counted=private)
-
-    def _over(self, event: Event, spent: float, projected: float, obstacle: str | None) -> str:
-        if obstacle is not None:
-            return (
-                f"the run releases {event_text(event)}, and policy.rule={self.rule!r} counts Gaussian releases only; "
+            refused = (
+                f"the run releases {event_text(counted)}, and policy.rule={self.rule!r} counts Gaussian releases only; "
                 "a policy with rule = 'renyi' counts every release"
+                if account.obstacle(counted) is not None
+                else f"the run would bring all runs together from epsilon {upper_text(spent)} to "
+                f"{upper_text(projected)} at delta {upper_text(self.delta)}, and policy.epsilon={self.epsilon:g}; "
+                "plan fewer rounds or more noise",
             )
-        return (
-            f"the run would bring all runs together from epsilon {upper_text(spent)} to {upper_text(projected)} at "
-            f"delta {upper_text(self.delta)}, and policy.epsilon={self.epsilon:g}; plan fewer rounds or more noise"
-        )
+        return Decision(policy=self, refusals=refused, spent=spent, projected=projected, counted=private)
 
 
 @dataclass(frozen=True, kw_only=True)

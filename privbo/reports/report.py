@@ -25,7 +25,7 @@ from privbo.plans import cost
 from privbo.plans.cost import Exposure, exposures, trust_text
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json
-from privbo.protocol.plain import fields_of, in_two_lines, plain
+from privbo.protocol.plain import fields_of, in_two_lines
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.table import Table
 from privbo.runs.best import Common
@@ -144,14 +144,55 @@ class Utility:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """Everything public about a run: its price, its releases, its ledger's state.
+class LedgerView:
+    """A run's charges and the price of its plan.
+
+    Attributes:
+        run: Identifier of the run.
+        releases: Number of releases charged so far.
+        planned_releases: Number of releases in the plan.
+        ledger: The ledger's state.
+        entries: The run's charges, in order.
+        epsilon: Upper bounds on the plan's epsilon by accountant.
+        delta: Where epsilon is quoted, in (0, 1): the run's, and at most min(1e-5, 1/(10 N)).
+        total: Epsilon of everything spent on the ledger's population, with its rule.
+        exposures: The plan's price against observers who know some of the guardians' noises; empty without guardians.
+    """
+
+    run: str
+    releases: int
+    planned_releases: int
+    ledger: LedgerCheck
+    entries: tuple[ReleaseRow, ...]
+    epsilon: cost.Epsilons
+    delta: float
+    total: Total
+    exposures: tuple[Exposure, ...] = ()
+
+    @property
+    def table(self) -> Table:
+        """The charges, under the ledger's state."""
+        title = f"{self.run}: {self.releases} of {self.planned_releases} planned, {self.ledger.text}"
+        return charges_table(title, self.entries)
+
+    def __repr__(self) -> str:
+        made = f"{self.releases} of {self.planned_releases} planned releases, {self.ledger.text}"
+        spent = f"epsilon {upper_text(self.total.epsilon)} at delta {upper_text(self.total.delta)} spent in total"
+        return in_two_lines("LedgerView", self.run, made, spent)
+
+    def _repr_html_(self) -> str:
+        """Show the ledger's state and the charges in a notebook."""
+        return Table.of(self.table.title, {row.release: row.text for row in self.entries}).html()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(LedgerView):
+    """Everything public about a run: its ledger's view, its price, its releases.
 
     Epsilon is the plan's: when a run ends may depend on what it saw.
 
     Attributes:
         name: Shown in titles.
-        run: Identifier of the run.
         created: Date on which the run was opened, UTC.
         smallest_epsilon: The smallest bound on the plan's epsilon at the headline's delta, which is the one to quote.
         epsilon_at: Price of the plan at every delta of interest, the headline's first.
@@ -162,7 +203,6 @@ class Report:
         delta_epsilon_curve: Certified bounds on delta by epsilon; empty for a non-private run.
         planned_event: The event of the whole plan.
         dp_event: The same as an expression for dp-accounting.
-        planned_releases: Number of releases in the plan.
         rounds: Planned rounds.
         n_clients: N.
         unit: Whose data is hidden.
@@ -178,20 +218,15 @@ class Report:
         common: The common setting that it chose; None before it was made.
         population: Name of the people.
         budget: Bound that the ledger refuses to pass, or None.
-        total: Epsilon of everything that was paid on the same people, with its rule.
-        ledger: Outcome of holding the ledger against all that stands beside it.
-        entries: The run's charges, in order.
         cumulative_epsilon: Epsilon after some of the releases, the last always among them.
         utility: What was broadcast.
         spec: The run as asked for.
         public_seed: Seed of everything both sides agree on.
         versions: Versions of what the numbers depend on, by package.
         trust: Who had to be trusted with a client's vector, in words.
-        exposures: The plan's price against whoever knows some of the guardians' noises; empty without guardians.
     """
 
     name: str
-    run: str
     created: str
     smallest_epsilon: float
     epsilon_at: tuple[cost.PriceColumn, ...]
@@ -202,7 +237,6 @@ class Report:
     delta_epsilon_curve: tuple[cost.CurvePoint, ...]
     planned_event: Event
     dp_event: str
-    planned_releases: int
     rounds: int
     n_clients: int
     unit: Unit
@@ -218,31 +252,12 @@ class Report:
     common: Common | None
     population: str
     budget: Budget | None
-    total: Total
-    ledger: LedgerCheck
-    entries: tuple[ReleaseRow, ...]
     cumulative_epsilon: tuple[cost.CumulativePrice, ...]
     utility: Utility
     spec: Spec
     public_seed: int
     versions: Mapping[str, str]
     trust: str
-    exposures: tuple[Exposure, ...] = ()
-
-    @property
-    def epsilon(self) -> cost.Epsilons:
-        """Upper bounds on the plan's epsilon at the headline's delta, by accountant."""
-        return self.epsilon_at[0].epsilon
-
-    @property
-    def delta(self) -> float:
-        """The headline's delta, in (0, 1): the run's, and at most min(1e-5, 1/(10 N))."""
-        return self.epsilon_at[0].delta
-
-    @property
-    def releases(self) -> int:
-        """Number of releases charged so far."""
-        return len(self.entries)
 
     @property
     def shares_its_ledger(self) -> bool:
@@ -303,9 +318,8 @@ class Report:
         """Give the report as JSON-able data, as ``privbo report DIR --json`` prints it."""
         table = self.spec.to_dict()
         return (
-            {"epsilon": plain(self.epsilon), "delta": self.delta}
-            | fields_of(self, but=("planned_event", "spec", "smallest_epsilon"))
-            | {"planned_event": to_dict(self.planned_event), "releases": self.releases}
+            fields_of(self, but=("planned_event", "spec", "smallest_epsilon"))
+            | {"planned_event": to_dict(self.planned_event)}
             | {"unit_text": self.unit_text, "noise_source_text": self.noise_source_text}
             | fields_of(self.guarantee)
             | {"guarantee": self.has_secret_noise, "problem": self.spec.identity()["problem"], "source": table}
@@ -345,6 +359,8 @@ def report(record: Record) -> Report:
         run=record.run_id,
         created=manifest.created,
         smallest_epsilon=columns[0].smallest,
+        epsilon=columns[0].epsilon,
+        delta=columns[0].delta,
         epsilon_at=columns,
         asked_delta=plan.delta,
         epsilon_interval=(
@@ -365,6 +381,7 @@ def report(record: Record) -> Report:
         delta_epsilon_curve=curve,
         planned_event=event,
         dp_event=dp_event_expression(event, adjacency=adjacency),
+        releases=len(entries),
         planned_releases=plan.releases,
         rounds=spec.rounds,
         n_clients=plan.n_clients,
@@ -485,48 +502,6 @@ def charges_table(title: str, entries: Sequence[ReleaseRow]) -> Table:
         rows=[(e.sequence, e.release, e.text, e.noise_source, e.cumulative_epsilon, e.digest[:12]) for e in entries],
         formats={4: upper_text},
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LedgerView:
-    """A run's charges and the price of its plan.
-
-    Attributes:
-        run: Identifier of the run.
-        releases: Number of releases charged so far.
-        planned_releases: Number of releases in the plan.
-        ledger: The ledger's state.
-        entries: The run's charges, in order.
-        epsilon: Upper bounds on the plan's epsilon by accountant.
-        delta: Where epsilon is quoted, in (0, 1): the run's, and at most min(1e-5, 1/(10 N)).
-        total: Epsilon of everything spent on the ledger's population, with its rule.
-        exposures: The plan's price against observers who know some of the guardians' noises; empty without guardians.
-    """
-
-    run: str
-    releases: int
-    planned_releases: int
-    ledger: LedgerCheck
-    entries: tuple[ReleaseRow, ...]
-    epsilon: cost.Epsilons
-    delta: float
-    total: Total
-    exposures: tuple[Exposure, ...] = ()
-
-    @property
-    def table(self) -> Table:
-        """The charges, under the ledger's state."""
-        title = f"{self.run}: {self.releases} of {self.planned_releases} planned, {self.ledger.text}"
-        return charges_table(title, self.entries)
-
-    def __repr__(self) -> str:
-        made = f"{self.releases} of {self.planned_releases} planned releases, {self.ledger.text}"
-        spent = f"epsilon {upper_text(self.total.epsilon)} at delta {upper_text(self.total.delta)} spent in total"
-        return in_two_lines("LedgerView", self.run, made, spent)
-
-    def _repr_html_(self) -> str:
-        """Show the ledger's state and the charges in a notebook."""
-        return Table.of(self.table.title, {row.release: row.text for row in self.entries}).html()
 
 
 def ledger_view(record: Record) -> LedgerView:
