@@ -11,7 +11,17 @@ import numpy as np
 
 from privbo.cli.run import PricedPlan, price_run, require_no_ledger
 from privbo.cli.terminal import Shown, render
-from privbo.flower.party import AppFiles, Party, PartyRun, judged, read_party, read_site, run_of, site_spec
+from privbo.flower.party import (
+    AppFiles,
+    Party,
+    PartyRun,
+    SiteSettings,
+    judged,
+    read_party,
+    read_site,
+    run_of,
+    site_spec,
+)
 from privbo.flower.registry import RUN_FILE, public_spec, read_federation
 from privbo.plans.cost import trust_text
 from privbo.protocol.errors import ConfigurationError, PolicyError
@@ -195,14 +205,12 @@ def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site
     Raises:
         ConfigurationError: If a setting is impossible, or the code has another signature.
     """
+    own: SiteSettings | None = None
     if site is None:
-        own, spec = None, read_spec(config, overrides)
+        spec = read_spec(config, overrides)
         everyone: IntArray = np.arange(spec.problem.n_clients)
     else:
-        if overrides or config.name != RUN_FILE:
-            raise ConfigurationError(f"--site takes a federation's {RUN_FILE} as it is; drop --set, and name that file")
-        own = read_site(site)
-        everyone, spec = _clients_of(own, site, config.parent), site_spec(config.parent, read_bytes(config), own)
+        own, spec, everyone = _of_site(config, overrides, site)
     if spec.problem.is_asked:
         raise ConfigurationError(
             "objective='ask': values come from outside, so there is nothing to try out; privbo run --dry-run prices it"
@@ -237,11 +245,14 @@ def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site
     )
 
 
-def _clients_of(own: Party, site: Path, app: Path) -> IntArray:
-    """The clients of a site, as the app's files register them."""
+def _of_site(config: Path, overrides: Sequence[str], site: Path) -> tuple[SiteSettings, Spec, IntArray]:
+    """A site's settings, a federation's run as the site plays it, and the site's clients."""
+    if overrides or config.name != RUN_FILE:
+        raise ConfigurationError(f"--site takes a federation's {RUN_FILE} as it is; drop --set, and name that file")
+    own, app = read_site(site), config.parent
     clients = read_federation(app).checked(public_spec(app).problem.n_clients).clients
     if own.name not in clients:
         raise ConfigurationError(
             f"{site}: name={own.name!r} is not registered; federation.toml knows {', '.join(clients)}"
         )
-    return np.array(clients[own.name], dtype=np.int64)
+    return own, site_spec(app, read_bytes(config), own), np.array(clients[own.name], dtype=np.int64)
