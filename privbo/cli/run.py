@@ -304,9 +304,34 @@ def carry_out(
     spec: Spec, home: Path, *, resume: bool, progress: bool = True, show_private: bool = False
 ) -> WrittenReport:
     """Run a run and its controls, write the report, and return what the terminal shows."""
+    if spec.problem.is_asked:
+        if spec.controls:
+            raise ConfigurationError(f"controls={list(spec.controls)!r} would ask for every trial again; drop them")
+        say(f"privbo: values of this run's trials come from outside: privbo tell {home}", err=True)
+    output = RunDirectory(home).output_path
     with limited_threads(spec.threads), _interruptible() as stop:
-        found = _carry_out(spec, home, resume=resume, progress=progress, check=stop)
-    return found if show_private else dataclasses.replace(found, milestones=None, diagnostics=None)
+        play = partial(run_spec, progress=progress, on_round=stop, on_evaluation=stop, output=output)
+        record = play(spec, home, resume=resume)
+        arms = {"private": record.clients}
+        for control in spec.controls:
+            alone = partial(play, control_of(spec, control, record.home.seed), None)
+            arms[control] = _played(control, record.home, alone)
+        curves = _same_length({name: mean_best_so_far(arm) for name, arm in arms.items()})
+        kept = {
+            "mean_best_so_far": {name: curve.tolist() for name, curve in curves.items()},
+            "mean_per_client": {name: list(map(finite, mean_per_client(arm))) for name, arm in arms.items()},
+            "best_per_client": {name: list(map(finite, best_per_client(a.values))) for name, a in arms.items()},
+        }
+        write_json(record.home.private / SCORES, kept)
+        with record.ledger:
+            found = report(record)
+        page = document(found, key=known_public_key(record.home)).write(record.home.report_path)
+        record.home.settle(record.manifest.created)
+        written = WrittenReport(report=found, directory=home, page=page)
+        if not show_private:
+            return written
+        milestones = {LABELS[name]: _milestones(curve) for name, curve in curves.items()}
+        return dataclasses.replace(written, milestones=milestones, diagnostics=diagnostics(record.home))
 
 
 @contextmanager
@@ -332,33 +357,6 @@ def _interruptible() -> Iterator[Callable[..., None]]:
         yield check
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _carry_out(spec: Spec, home: Path, *, resume: bool, progress: bool, check: Callable[..., None]) -> WrittenReport:
-    if spec.problem.is_asked:
-        if spec.controls:
-            raise ConfigurationError(f"controls={list(spec.controls)!r} would ask for every trial again; drop them")
-        say(f"privbo: values of this run's trials come from outside: privbo tell {home}", err=True)
-    output = RunDirectory(home).output_path
-    play = partial(run_spec, progress=progress, on_round=check, on_evaluation=check, output=output)
-    record = play(spec, home, resume=resume)
-    arms = {"private": record.clients}
-    for control in spec.controls:
-        arms[control] = _played(control, record.home, partial(play, control_of(spec, control, record.home.seed), None))
-    curves = _same_length({name: mean_best_so_far(arm) for name, arm in arms.items()})
-    kept = {
-        "mean_best_so_far": {name: curve.tolist() for name, curve in curves.items()},
-        "mean_per_client": {name: list(map(finite, mean_per_client(arm))) for name, arm in arms.items()},
-        "best_per_client": {name: list(map(finite, best_per_client(a.values))) for name, a in arms.items()},
-    }
-    write_json(record.home.private / SCORES, kept)
-    with record.ledger:
-        found = report(record)
-    page = document(found, key=known_public_key(record.home)).write(record.home.report_path)
-    record.home.settle(record.manifest.created)
-    milestones = {LABELS[name]: _milestones(curve) for name, curve in curves.items()}
-    scores = diagnostics(record.home)
-    return WrittenReport(report=found, directory=home, page=page, milestones=milestones, diagnostics=scores)
 
 
 def _played(control: Control, home: RunDirectory, play: Callable[..., Record]) -> ClientHistory:
