@@ -149,7 +149,12 @@ def append_line(path: Path, row: Mapping[str, Any], *, durable: bool = False) ->
         durable: Whether it is on the disk when this returns.
     """
     with _appended(path) as file:
-        _drop_cut(file)
+        end = file.seek(0, os.SEEK_END)
+        if end:
+            file.seek(end - 1)
+            if file.read(1) != b"\n":  # would make one line of itself and the next
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
         _write_lines(file, [row], durable=durable)
 
 
@@ -160,17 +165,6 @@ def _write_lines(file: IO[bytes], rows: Sequence[Mapping[str, Any]], *, durable:
     if durable:
         os.fsync(file.fileno())
     return len(added)
-
-
-def _drop_cut(file: IO[bytes]) -> None:
-    """Drop a last line without its end, which would make one line of itself and the next."""
-    end = file.seek(0, os.SEEK_END)
-    if not end:
-        return
-    file.seek(end - 1)
-    if file.read(1) != b"\n":
-        file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def append_bytes(path: Path, payload: bytes, end: int) -> None:

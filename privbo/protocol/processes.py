@@ -18,6 +18,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import DupFd
@@ -286,7 +288,8 @@ class WorkerProcess:
 @contextmanager
 def process_pool(jobs: int) -> Iterator[Callable[..., Future[Any]]]:
     """Give what submits calls of functions to worker processes; calls under way when the block ends are killed."""
-    processes = [WorkerProcess(_Caller) for _ in range(jobs)]
+    caller = partial(import_module, "operator")  # whose ``call`` calls a function
+    processes = [WorkerProcess(caller) for _ in range(jobs)]
     idle: SimpleQueue[WorkerProcess] = SimpleQueue()
     for process in processes:
         idle.put(process)
@@ -305,13 +308,6 @@ def process_pool(jobs: int) -> Iterator[Callable[..., Future[Any]]]:
             threads.shutdown(wait=False, cancel_futures=True)
             for process in processes:
                 process.end()
-
-
-class _Caller:
-    """Calls functions."""
-
-    def call(self, function: Callable[..., object], *args: object) -> object:
-        return function(*args)
 
 
 @contextmanager

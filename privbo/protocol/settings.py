@@ -95,6 +95,10 @@ def settings(*, table: str = "", kw_only: bool = True) -> Callable[[type[T]], ty
     return decorate
 
 
+# The validator of a type, kept: making one takes milliseconds, and a sweep asks for thousands.
+_adapter = functools.cache(TypeAdapter)
+
+
 def read_settings(
     kind: type[T], table: Mapping[str, object], where: str, context: Mapping[str, object] | None = None
 ) -> T:
@@ -149,17 +153,17 @@ def _departures(table: JsonValue, value: object) -> JsonValue:
         return [_departures(item, held) for item, held in zip(table, value, strict=True)]
     if not isinstance(table, dict):
         return table
-    held, names = _held(table, value)
+    held, names = cast("Mapping[str, object]", value), list(table)
+    if _is_settings(kind := type(value)):
+        tags, held, default = _tags(kind), vars(value), {}
+        for field in (f for f in dataclasses.fields(kind) if f.init):
+            if field.default is not dataclasses.MISSING:
+                default[field.name] = field.default
+            elif field.default_factory is not dataclasses.MISSING:
+                default[field.name] = field.default_factory()
+        names = [n for n in table if n in tags or n not in default or held[n] != default[n]]
     inside = {name: _departures(table[name], held[name]) for name in names if isinstance(table[name], dict | list)}
     return {name: inside.get(name, table[name]) for name in names}
-
-
-def _held(table: JsonObject, value: object) -> tuple[Mapping[str, object], list[str]]:
-    """Value that a table was made of, and the names to keep of it."""
-    if not _is_settings(kind := type(value)):
-        return cast("Mapping[str, object]", value), list(table)
-    tags, held, default = _tags(kind), vars(value), _defaults(kind)
-    return held, [n for n in table if n in tags or n not in default or held[n] != default[n]]
 
 
 @functools.lru_cache(maxsize=256)
@@ -169,26 +173,9 @@ def _tags(kind: type[DataclassInstance]) -> frozenset[str]:
     return frozenset(name for name, hint in hints if get_origin(hint) is Literal and len(get_args(hint)) == 1)
 
 
-def _defaults(kind: type[DataclassInstance]) -> dict[str, object]:
-    fields = [f for f in dataclasses.fields(kind) if f.init]
-    plain = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-    made = {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}
-    return plain | made
-
-
 def settings_schema(kind: type[object]) -> JsonObject:
     """Give the JSON schema of settings, for editors."""
     return cast("JsonObject", _adapter(kind).json_schema())
-
-
-_ADAPTERS: dict[object, TypeAdapter[object]] = {}
-
-
-def _adapter(kind: type[object]) -> TypeAdapter[object]:
-    """The validator of a type, kept: making one takes milliseconds, and a sweep asks for thousands."""
-    if kind not in _ADAPTERS:
-        _ADAPTERS[kind] = TypeAdapter(kind)
-    return _ADAPTERS[kind]
 
 
 def _explain(error: ValidationError, where: str, given: Mapping[str, object], kind: type[object]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, TypeAlias
@@ -104,7 +104,7 @@ class Space:
     @property
     def n_embedded(self) -> int:
         """Number of coordinates a kernel sees; see ``embed``."""
-        return sum(_width(parameter) for parameter in self.parameters.values())
+        return sum(len(p.choices) if isinstance(p, Categorical) else 1 for p in self.parameters.values())
 
     def encode(self, params: Mapping[str, Value]) -> FloatArray:
         """Unit coordinates of named values, ``(n_dims,)``.
@@ -148,16 +148,14 @@ class Space:
         Numbers keep their coordinate; a category becomes its indicator over sqrt(2), so
         that two different choices stand one unit apart, whatever their order.
         """
-        snapped = self.snap(units)
-        return np.concatenate(list(self._embedded(snapped)), axis=-1)
-
-    def _embedded(self, snapped: FloatArray) -> Iterator[FloatArray]:
+        snapped, columns = self.snap(units), []
         for i, parameter in enumerate(self.parameters.values()):
             if isinstance(parameter, Categorical):
                 choice = parameter.index(snapped[..., i])
-                yield np.eye(len(parameter.choices))[choice] / math.sqrt(2.0)
+                columns.append(np.eye(len(parameter.choices))[choice] / math.sqrt(2.0))
             else:
-                yield snapped[..., i : i + 1]
+                columns.append(snapped[..., i : i + 1])
+        return np.concatenate(columns, axis=-1)
 
     def grid(self, limit: int = 4096) -> FloatArray | None:
         """All points of a finite space, ``(k, n_dims)``; None if infinite or larger than ``limit``."""
@@ -177,10 +175,6 @@ class Space:
 def _middle(parameter: Parameter) -> float:
     """The coordinate of a parameter that does not matter."""
     return float(parameter.snap(np.asarray(0.5)))
-
-
-def _width(parameter: Parameter) -> int:
-    return len(parameter.choices) if isinstance(parameter, Categorical) else 1
 
 
 def require_conditions(parameters: Mapping[str, Parameter]) -> None:
