@@ -44,6 +44,7 @@ from privbo.runs.clients import answers_of, clients_of
 from privbo.runs.manifest import derive_seed
 from privbo.runs.record import Record, replay
 from privbo.runs.sources import algorithm_table
+from privbo.runs.states import States
 
 Use = Literal["direction", "magnitude"]
 LEAST = 0.01  # smaller effects are nothing to gain, however sure
@@ -454,7 +455,7 @@ def _last_answers(record: Record) -> tuple[int, float, FloatArray]:
             seed=seed,
             apart=spec.problem.is_asked,
         )
-        clients.restore(home.states(group[0]).load() or {})
+        clients.restore(States.of(home.private, group[0]).load() or {})
         answers.append(answers_of(clients, last, request.dim))
     return last.round, request.clipping_norm / np.sqrt(request.n_blocks), np.concatenate(answers)
 

@@ -73,7 +73,7 @@ from privbo.runs.clients import clients_of
 from privbo.runs.evidence import plan_name
 from privbo.runs.guarded import ledger_of
 from privbo.runs.manifest import noise_of
-from privbo.runs.trials import pending_trials
+from privbo.runs.trials import PendingTrials
 
 _FOR_ITS_ANSWER = 30.0  # seconds
 _SHOWN = "said "  # before the names of a broadcast's arrays
@@ -168,7 +168,9 @@ def _answer(
     )
     # A site waits for values that are told for what is left of the round: some of it is for its answer.
     timeout = federation.on_grid(spec).round_timeout
-    waiting = pending_trials(spec, evaluate, record.path, max(0.5 * timeout, timeout - _FOR_ITS_ANSWER))
+    patience, waiting = max(0.5 * timeout, timeout - _FOR_ITS_ANSWER), None
+    if problem.is_asked:
+        waiting = PendingTrials(spec=spec, evaluate=evaluate, folder=record.path, patience=patience)
     own = clients_of(
         spec.played,
         spec.setting(question.public_seed),
@@ -182,7 +184,7 @@ def _answer(
         made, receipt = record.answer(question, wanted, own)
     is_last = CHOSEN in question.broadcast.arrays or (spec.final is None and round_ >= spec.rounds - 1)
     if waiting is not None and is_last:
-        waiting.finish()  # the last planned question was answered: no server says more to a site
+        waiting.journal.finish()  # the last planned question was answered: no server says more to a site
     if encrypted is None:  # an absent client sends NaN, so that absence does not show in the size
         vectors = np.asarray(made["vectors"], dtype=np.float64)
         return clients, [encode_answer(round_, vector) for vector in vectors] if vectors.shape[1] else [], receipt

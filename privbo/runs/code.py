@@ -178,6 +178,9 @@ def forget(modules: Iterable[str]) -> None:
     importlib.invalidate_caches()
 
 
+_distributions = functools.cache(importlib.metadata.packages_distributions)
+
+
 def distribution(package: str) -> str:
     """Name of the distribution that holds an importable package."""
     return next(iter(_distributions().get(package, ())), package)
@@ -192,16 +195,6 @@ def version_of(name: str) -> str | None:
     return None
 
 
-@functools.cache
-def _distributions() -> Mapping[str, list[str]]:
-    return importlib.metadata.packages_distributions()
-
-
-def code_digest(path: Path) -> str:
-    """Digest a module's code, whatever its comments, docstrings and formatting."""
-    return _digest(_parsed(path))
-
-
 def _parsed(path: Path) -> ast.Module:
     """A module without docstrings and other statements that are a string."""
     tree = ast.parse(path.read_bytes(), filename=str(path))
@@ -212,12 +205,12 @@ def _parsed(path: Path) -> ast.Module:
     return tree
 
 
-def _digest(tree: ast.Module) -> str:
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-
-
 def _is_text(line: ast.stmt) -> bool:
     return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)
+
+
+def _digest(tree: ast.Module) -> str:
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
 _VERSIONS = ("privbo", "numpy", "torch", "scipy", "scikit-learn")
@@ -315,7 +308,7 @@ def toolkit() -> Mapping[str, str]:
     """Digest the installed sources of privbo and accountant, and name the versions they run on."""
     base = Path(__file__).parent.parent.parent
     files = sorted(path for name in TOOLKIT for path in (base / name).rglob("*.py"))
-    digests = [(str(path.relative_to(base)), code_digest(path)) for path in files]
+    digests = [(str(path.relative_to(base)), _digest(_parsed(path))) for path in files]
     versions = {f"version {name}": version for name in _VERSIONS if (version := version_of(name)) is not None}
     return {CODE: _hashed(digests)[:16], "version python": platform.python_version(), **versions}
 

@@ -267,7 +267,7 @@ def check_directory(
         return LedgerCheck(run=manifest.run_id, verified=False, problem=str(error), head="", entries=0, receipts=0)
 
 
-def require_agreement(manifest: Manifest, ledger: Ledger, home: RunDirectory | None) -> LedgerCheck:
+def require_agreement(manifest: Manifest, ledger: Ledger, home: RunDirectory | None) -> None:
     """Refuse to open a run of which anything disagrees.
 
     Raises:
@@ -278,7 +278,6 @@ def require_agreement(manifest: Manifest, ledger: Ledger, home: RunDirectory | N
         ledger.close()
         where = manifest.run_id if home is None else home.path
         raise RunError(f"{where} is refused: {found.problem}")
-    return found
 
 
 def recovery_text(found: Reservation) -> str:

@@ -83,25 +83,19 @@ class History:
         """
         ended = self._ended.get(index, ended)
         if self._lines is not None:
-            line = _public_line(index, release, self.sending_share)
+            line: JsonObject = {"round": index, "released": release is not None}
+            if release is not None:
+                line |= {
+                    "sequence": release.sequence,
+                    "head": release.head,
+                    "noise_stddev": release.noise_stddev,
+                    "norm": float(np.linalg.norm(release.values)),
+                    # What a client sends on average (who really sent is secret) and receives.
+                    "floats_up": self.sending_share * release.values.shape[1],
+                    "floats_down": int(release.values.size),
+                }
             self._lines.add(line if ended is None else line | {"ended": ended})
         if self.home is not None and clipping is not None:
             append_line(self.home.clipping_path, {"round": index} | clipping.to_dict())
         if self.on_round is not None:
             self.on_round(Round(index=index, release=release))
-
-
-def _public_line(index: int, release: Release | None, sending_share: float) -> JsonObject:
-    """A round, and the numbers a client sends on average (who really sent is secret) and receives."""
-    if release is None:
-        return {"round": index, "released": False}
-    return {
-        "round": index,
-        "released": True,
-        "sequence": release.sequence,
-        "head": release.head,
-        "noise_stddev": release.noise_stddev,
-        "norm": float(np.linalg.norm(release.values)),
-        "floats_up": sending_share * release.values.shape[1],
-        "floats_down": int(release.values.size),
-    }

@@ -20,6 +20,7 @@ import numpy as np
 from privbo.door.door import Ticket
 from privbo.door.sums import Partial, together
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import write_json
 from privbo.protocol.messages import Ask, ClientHistory, FloatArray
 from privbo.protocol.problem import Evaluator
 from privbo.protocol.processes import named
@@ -241,9 +242,10 @@ def in_process(
     if backend == "serial":
         waiting = None
         if spec.problem.is_asked and home is not None:
-            from privbo.runs.trials import pending_trials
+            from privbo.runs.trials import PendingTrials
 
-            waiting = pending_trials(spec, evaluate, home.private, None if spec.times is None else spec.times.patience)
+            patience = None if spec.times is None else spec.times.patience
+            waiting = PendingTrials(spec=spec, evaluate=evaluate, folder=home.private, patience=patience)
         workers, parts = LocalWorker(setup, evaluate, kept.add, waiting), 1
     else:
         from privbo.runs.worker_pool import pool_of
@@ -253,8 +255,8 @@ def in_process(
     groups = [] if home is None else home.groups_of(setting.n_clients)
     if not groups:
         groups = groups_of(setting.n_clients, parts)
-        if home is not None:
-            home.keep_groups([group[0] for group in groups])
+        if home is not None and len(groups) > 1:  # one group of all clients needs no words
+            write_json(home.groups_path, {"first": [group[0] for group in groups]})
     return InProcess(
         groups=groups,
         workers=workers,

@@ -239,7 +239,9 @@ def run(
     spec = _asked(problem, algorithm, name, settings)
     if isinstance(executor, str):
         spec = dataclasses.replace(spec, executor=executor)
-    home = default_directory(spec) if directory is None else Path(directory)
+    home = None if directory is None else Path(directory)
+    if home is None and spec.privacy.noise_source not in {"none", "simulation"}:
+        home = fresh_directory(_path_name(spec.name))
     return run_spec(
         spec,
         home,
@@ -333,10 +335,3 @@ def run_spec(
             Journal(path=home.private / TRIALS).finish()
         home.settle(record.manifest.created)
     return dataclasses.replace(record, _clients=history, _failures=evaluate.errors)
-
-
-def default_directory(spec: Spec) -> Path | None:
-    """Give ``runs/NAME-DATE-TOKEN``; None, memory, for a simulation."""
-    if spec.privacy.noise_source in {"none", "simulation"}:
-        return None
-    return fresh_directory(_path_name(spec.name))

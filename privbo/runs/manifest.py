@@ -22,7 +22,7 @@ import os
 import platform
 import secrets
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -210,14 +210,6 @@ class RunDirectory:
             )
         return Manifest.from_dict(content)
 
-    def local_rounds(self) -> set[int]:
-        """Rounds that released nothing, as far as the history says."""
-        return {int(row["round"]) for row in read_lines(self.history_path) if not row["released"]}
-
-    def states(self, first: int) -> States:
-        """The state of the group that begins with a client (private)."""
-        return States.of(self.private, first)
-
     def all_states(self) -> list[States]:
         """The states of all groups that have answered (private)."""
         return [States(path=path) for path in sorted(self.private.glob("clients-*.states"))]
@@ -228,11 +220,6 @@ class RunDirectory:
             first = [int(one) for one in cast("list[int]", read_json(self.groups_path)["first"])]
             return list(zip(first, [*first[1:], n_clients], strict=True))
         return [(0, n_clients)] if self.all_states() else []
-
-    def keep_groups(self, first: Sequence[int]) -> None:
-        """Keep in which groups the run begins; one of all clients needs no words."""
-        if len(first) > 1:
-            write_json(self.groups_path, {"first": list(first)})
 
 
 @dataclass(frozen=True, kw_only=True)

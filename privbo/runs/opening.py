@@ -148,8 +148,7 @@ def open_run(
     if (decision := decided(spec, plan, run=begun)) is not None:
         decision.require("this policy")
     manifest, root = _resumed(home, spec, plan) if resume else _made(home, spec, plan)
-    ledger = _open_ledger(home, manifest)
-    _bind(ledger, manifest, home)
+    ledger = _bound_ledger(home, manifest)
     asked = plan.privacy.adaptive_clipping
     reached = None
     if plan.privacy.trust == "guardians" and gather is None:
@@ -208,13 +207,29 @@ def _made(home: RunDirectory | None, spec: Spec, plan: Plan) -> tuple[Manifest, 
     return manifest, root
 
 
-def _open_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
-    path, policy = ledger_path(home, manifest), _policy(manifest.plan, manifest.spec.ledger, manifest.run_id)
-    if path is None:
-        return Ledger.create(None, policy)
-    if home is not None and not stands(path) and gathered(home, manifest.run_id)[0]:
+def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
+    """The run's ledger: the plan of a run that has not begun is reserved; of one that has, everything must agree.
+
+    Raises:
+        BudgetExceeded: If the ledger can't hold the plan; nobody was asked anything.
+        RunError: If what is there disagrees.
+    """
+    shared, run = manifest.spec.ledger, manifest.run_id
+    policy = _policy(manifest.plan, shared, run)
+    path = place_of(shared.path) if shared is not None else home.ledger_path if home is not None else None
+    seen = [] if home is None else gathered(home, run)[0]
+    if path is not None and seen and not stands(path):
         raise RunError(f"{path} is gone though clients have answered; restore it from a copy")
-    return _opened(path, policy, manifest.plan.event, manifest.spec.ledger)
+    ledger = Ledger.create(None, policy) if path is None else _opened(path, policy, manifest.plan.event, shared)
+    book = ledger.book()
+    if book.plan_of(run) is None and not seen and (shared is not None or not book.rows):
+        try:
+            ledger.reserve(declaration(manifest))
+        except BudgetExceeded as error:
+            ledger.close()
+            raise BudgetExceeded(f"{error}; no data was touched") from None
+    require_agreement(manifest, ledger, home)
+    return ledger
 
 
 def open_shared(shared: SharedLedger, plan: Plan) -> Ledger:
@@ -292,12 +307,6 @@ def _require_policy(ledger: Ledger, policy: LedgerPolicy, shared: SharedLedger |
         raise RunError(f"{ledger.path} is a ledger of {ledger.policy}, this run needs {policy}; name its own ledger")
 
 
-def ledger_path(home: RunDirectory | None, manifest: Manifest) -> Place | None:
-    """The place of the ledger that a run charges; None for one in memory."""
-    shared = manifest.spec.ledger
-    return place_of(shared.path) if shared is not None else home.ledger_path if home is not None else None
-
-
 def _policy(plan: Plan, shared: SharedLedger | None, run: str = "") -> LedgerPolicy:
     """What the ledger of a plan means: the run's own, or a population's."""
     population, budget = run if shared is None else shared.population, plan.budget
@@ -311,22 +320,3 @@ def _policy(plan: Plan, shared: SharedLedger | None, run: str = "") -> LedgerPol
         budget=budget,
         disjoint=plan.unit == "reward",
     )
-
-
-def _bind(ledger: Ledger, manifest: Manifest, home: RunDirectory | None) -> None:
-    """Reserve the plan of a run that has not begun; of one that has, require that everything agrees.
-
-    Raises:
-        BudgetExceeded: If the ledger can't hold the plan; nobody was asked anything.
-        RunError: If what is there disagrees.
-    """
-    seen = [] if home is None else gathered(home, manifest.run_id)[0]
-    book = ledger.book()
-    fresh = book.plan_of(manifest.run_id) is None and not seen
-    if fresh and (manifest.spec.ledger is not None or not book.rows):
-        try:
-            ledger.reserve(declaration(manifest))
-        except BudgetExceeded as error:
-            ledger.close()
-            raise BudgetExceeded(f"{error}; no data was touched") from None
-    require_agreement(manifest, ledger, home)

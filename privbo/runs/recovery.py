@@ -20,6 +20,7 @@ from accountant.ledger import Ledger
 from accountant.ledger.book import Reservation
 from privbo.plans.cost import Agree, agree_to_all, spending
 from privbo.protocol.errors import RunError
+from privbo.protocol.files import read_lines
 from privbo.runs.evidence import Chains, Evidence, declaration, gathered, plan_of, recovery_text
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
 from privbo.runs.opening import plan_run, require_own
@@ -68,12 +69,14 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | s
     with Ledger.open(readable_ledger(home, manifest, ledger), recovering=True) as opened:
         require_own(opened, manifest)
         plan = _bound(manifest, opened)
-        doubtful = _doubtful(home, manifest.run_id, opened)
+        seen, _ = gathered(home, manifest.run_id)
+        chains = Chains(opened, manifest.run_id)
+        doubtful = [one for one in seen if chains.contradiction(one)]
         witnessed = opened.lost()
         if not doubtful and not witnessed:
             raise RunError(f"{home.path}: nothing is uncertain, so there is nothing to recover")
         _require_own(manifest, doubtful, witnessed)
-        rounds = _uncertain(home, manifest.run_id, opened, doubtful)
+        rounds = _uncertain(home, manifest.run_id, opened, seen, doubtful)
         events = _most_expensive(
             opened, manifest.run_id, max([len(rounds), *Counter(t for t, *_ in witnessed).values()])
         )
@@ -106,13 +109,6 @@ def _bound(manifest: Manifest, ledger: Ledger) -> Reservation:
     return plan_of(manifest, ledger.book())
 
 
-def _doubtful(home: RunDirectory, run: str, ledger: Ledger) -> list[Evidence]:
-    """Everything beside the ledger that has seen what the ledger no longer holds."""
-    seen, _ = gathered(home, run)
-    chains = Chains(ledger, run)
-    return [one for one in seen if chains.contradiction(one)]
-
-
 def _require_own(manifest: Manifest, doubtful: list[Evidence], witnessed: list[tuple[str, int, str]]) -> None:
     """On a shared ledger a lost row may be another run's, of which nothing is known here."""
     known = {seen.place for seen in doubtful}
@@ -124,10 +120,12 @@ def _require_own(manifest: Manifest, doubtful: list[Evidence], witnessed: list[t
         )
 
 
-def _uncertain(home: RunDirectory, run: str, ledger: Ledger, doubtful: list[Evidence]) -> tuple[int, ...]:
+def _uncertain(
+    home: RunDirectory, run: str, ledger: Ledger, seen: list[Evidence], doubtful: list[Evidence]
+) -> tuple[int, ...]:
     """Rounds up to the last one that anything has seen, without those that are stored or released nothing."""
-    seen, _ = gathered(home, run)
-    local = home.local_rounds() - {one.round for one in seen if one.released}
+    local = {int(row["round"]) for row in read_lines(home.history_path) if not row["released"]}
+    local -= {one.round for one in seen if one.released}
     last = max((one.round for one in doubtful), default=-1)
     stored = {e.release_id for e in ledger.entries(run) if ledger.stored_release(e.release_id) is not None}
     return tuple(r for r in range(last + 1) if r not in local and f"{run}/{r}" not in stored)

@@ -139,19 +139,15 @@ class States:
     def append(self, change: Snapshot, stamp: Stamp) -> None:
         """Add what a round has changed, on the disk when this returns; rewrites a file that has doubled."""
         frame = _frame(change, stamp)
-        if not self.path.exists():
-            self._write(frame)
-            return
-        if not self._end:
-            ends = [end for *_, end in self._frames()] or [0]
-            self._whole, self._end = ends[0], ends[-1]
-        append_bytes(self.path, frame, self._end)
-        self._end += len(frame)
-        if self._end > 2 * self._whole:
-            self._write(_frame(difference(None, self.load() or {}), stamp))
-
-    def _write(self, frame: bytes) -> None:
-        """Make the file one frame."""
+        if self.path.exists():
+            if not self._end:
+                ends = [end for *_, end in self._frames()] or [0]
+                self._whole, self._end = ends[0], ends[-1]
+            append_bytes(self.path, frame, self._end)
+            self._end += len(frame)
+            if self._end <= 2 * self._whole:
+                return
+            frame = _frame(difference(None, self.load() or {}), stamp)
         write_atomically(self.path, frame)
         self._whole = self._end = len(frame)
 
@@ -249,7 +245,7 @@ class GroupStates:
 
     def load(self, group: Group) -> Snapshot | None:
         """Read a group's state; None if it is new."""
-        return self._memory.get(group) if self.folder is None else self._file(self.folder, group).load()
+        return self._memory.get(group) if self.folder is None else States.of(self.folder, group[0]).load()
 
     def keep(self, group: Group, change: Snapshot, stamp: Stamp | None) -> None:
         """Keep what a round has changed; with a directory it is durable when this returns."""
@@ -258,7 +254,4 @@ class GroupStates:
         if self.folder is None:
             self._memory[group] = applied(self._memory.get(group), change)
         elif stamp is not None:
-            self._file(self.folder, group).append(change, stamp)
-
-    def _file(self, folder: Path, group: Group) -> States:
-        return self._files.setdefault(group, States.of(folder, group[0]))
+            self._files.setdefault(group, States.of(self.folder, group[0])).append(change, stamp)

@@ -403,20 +403,16 @@ class PendingTrials:
     """Clients that ask for trials and wait in threads until they are told; PRIVATE.
 
     Attributes:
-        space: What they search.
+        spec: The run.
         evaluate: Told of failures; evaluates nothing.
         folder: Where trials, and questions that are not answered yet, are kept.
         patience: Seconds for which a round waits; None waits until everything is told.
-        threads: Of numerical libraries, for each client.
-        takes_points: Whether clients evaluate points that are enqueued for them.
     """
 
-    space: Space
+    spec: Spec
     evaluate: Evaluator
     folder: Path
     patience: float | None = None
-    threads: int = 1
-    takes_points: bool = False
     _asking: dict[int, _Asking] = field(default_factory=dict, init=False, repr=False)
     _questions: dict[int, Snapshot] = field(default_factory=dict, init=False, repr=False)
 
@@ -429,13 +425,10 @@ class PendingTrials:
             self._asking[client] = _Asking(journal=self.journal, client=client, evaluate=self.evaluate)
         return self._asking[client]
 
-    def finish(self) -> None:
-        """Tell who evaluates that the run is over."""
-        self.journal.finish()
-
     def answer(self, each: Each, broadcast: Broadcast, dim: int) -> FloatArray:
         """Every client's answer, ``(n, dim)``; NaN rows for those that were not told in time, or raised."""
-        self.journal.begin(each.clients, self.space, takes_points=self.takes_points)
+        space, points = self.spec.problem.search_space, takes_points(self.spec.played)
+        self.journal.begin(each.clients, space, takes_points=points)
         self._keep(each, broadcast, dim)
         rows, over = np.full((len(each.clients), dim), np.nan), threading.Event()
         until = None if self.patience is None else time.monotonic() + self.patience
@@ -462,7 +455,7 @@ class PendingTrials:
 
     def _act(self, each: Each, client: int, broadcast: Broadcast, row: FloatArray, waits: Callable[[], bool]) -> None:
         """Finish what a client has begun, then answer; whatever its code raises is its failure."""
-        with limited_loaded_threads(self.threads):
+        with limited_loaded_threads(self.spec.threads):
             for question, dim in (*self._unfinished(each, client, broadcast.round), (broadcast, len(row))):
                 last = each.finished(client)
                 try:
@@ -511,17 +504,3 @@ class PendingTrials:
                 self._questions.pop(round_, None)
             elif round_ not in self._questions:
                 self._questions[round_] = load_arrays(path)
-
-
-def pending_trials(spec: Spec, evaluate: Evaluator, folder: Path, patience: float | None) -> PendingTrials | None:
-    """Give what waits for the trials of a run; None where its objective is called."""
-    if not spec.problem.is_asked:
-        return None
-    return PendingTrials(
-        space=spec.problem.search_space,
-        evaluate=evaluate,
-        folder=folder,
-        patience=patience,
-        threads=spec.threads,
-        takes_points=takes_points(spec.played),
-    )

@@ -23,6 +23,7 @@ from privbo.cli.main import app
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Setting
 from privbo.runs.clients import Each
+from privbo.runs.spec import Spec
 from privbo.runs.trials import TRIALS, Journal, PendingTrials, Trial
 from tests.builders import same_releases
 from tests.conformance.cases import ALIKE, CASES, ROUNDS, VOTES, Case, problem
@@ -111,7 +112,8 @@ def client_alone(folder: Path, patience: float | None) -> Each:
         return FAST.cohort(setting, clients=clients, evaluate=evaluate, seed=1)
 
     evaluate = asked_problem().evaluator()
-    waiting = PendingTrials(space=setting.space, evaluate=evaluate, folder=folder, patience=patience)
+    spec = Spec(name="asked", problem=asked_problem(), algorithm=FAST, privacy=PLAIN["privacy"], rounds=4)
+    waiting = PendingTrials(spec=spec, evaluate=evaluate, folder=folder, patience=patience)
     return Each(clients=np.array([1]), made=made, evaluate=evaluate, waiting=waiting)
 
 
