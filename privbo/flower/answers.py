@@ -168,8 +168,9 @@ def _answer(
     )
     # A site waits for values that are told for what is left of the round: some of it is for its answer.
     timeout = federation.on_grid(spec).round_timeout
-    patience, waiting = max(0.5 * timeout, timeout - _FOR_ITS_ANSWER), None
+    waiting = None
     if problem.is_asked:
+        patience = max(0.5 * timeout, timeout - _FOR_ITS_ANSWER)
         waiting = PendingTrials(spec=spec, evaluate=evaluate, folder=record.path, patience=patience)
     own = clients_of(
         spec.played,

@@ -67,8 +67,14 @@ class Memory:
             units: ``(n, n_dims)``.
             counts: Rewards that are averaged, ``(n,)``; None where one value is asked for.
         """
+        index = np.asarray(clients) - self._first
+        order = np.argsort(index, kind="stable")
+        ordered, rank = index[order], np.empty(len(index), dtype=np.int64)
+        rank[order] = np.arange(len(index)) - np.searchsorted(ordered, ordered)
+        places = self._places[index] + rank  # of each evaluation among its client's in this round
+        np.add.at(self._places, index, 1)
         rows = np.zeros(len(clients), dtype=row_type(self._n_dims))
-        rows["client"], rows["round"], rows["place"] = clients, self._round, self._next(clients)
+        rows["client"], rows["round"], rows["place"] = clients, self._round, places
         rows["count"], rows["unit"], rows["seal"] = 0 if counts is None else counts, units, _SEAL
         rows["seal"] = _checksums(rows)  # a value of zero changes no checksum; ``keep`` adds its own
         rows["value"] = np.nan
@@ -99,17 +105,6 @@ class Memory:
             self._keep(rows[place : place + 1])
 
         return keep
-
-    def _next(self, clients: IntArray) -> IntArray:
-        """Place of each evaluation among its client's in this round, ``(n,)``."""
-        index = np.asarray(clients) - self._first
-        order = np.argsort(index, kind="stable")
-        ordered = index[order]
-        rank = np.empty(len(index), dtype=np.int64)
-        rank[order] = np.arange(len(index)) - np.searchsorted(ordered, ordered)
-        places = self._places[index] + rank
-        np.add.at(self._places, index, 1)
-        return np.asarray(places)
 
 
 def _names(clients: IntArray, places: IntArray) -> IntArray:

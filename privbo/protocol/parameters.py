@@ -47,10 +47,6 @@ def _check_steps(low: float, high: float, step: float, *, log: bool, what: str) 
         )
 
 
-def _n_steps(low: float, high: float, step: float) -> int:
-    return round((high - low) / step) + 1
-
-
 def _at_step(low: float, place: int, step: float) -> float:
     """The value of a step, without the error that 0.1 + 0.2 shows."""
     return float(Decimal(repr(low)) + place * Decimal(repr(step)))
@@ -105,7 +101,7 @@ class Real:
     @property
     def n_values(self) -> float:
         """Number of distinct values; infinite without steps."""
-        return math.inf if self.step is None else _n_steps(self.low, self.high, self.step)
+        return math.inf if self.step is None else round((self.high - self.low) / self.step) + 1
 
     def encode(self, value: Value) -> float:
         """Unit coordinate of ``value``: in steps, the centre of its bin."""

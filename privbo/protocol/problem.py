@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeAlias, TypeGuard, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -273,7 +273,7 @@ class Evaluator:
         space, found = self.problem.search_space, []
         for params, value in self._brought(self.problem.earlier, client):
             unit = self._encoded(client, params, space)
-            if unit is not None and self._is_value(value):
+            if unit is not None and isinstance(value, int | float) and abs(value) <= LARGEST_VALUE:
                 found.append((unit, float(value)))
             elif unit is not None:
                 self.note(client, f"an earlier evaluation gave {value!r}; {_NOT_FINITE}")
@@ -307,10 +307,6 @@ class Evaluator:
         except Exception as error:  # whatever a client brings along, it is that client's
             self.note(client, self._reason(error))
             return None
-
-    @staticmethod
-    def _is_value(value: object) -> TypeGuard[float]:
-        return isinstance(value, int | float) and abs(value) <= LARGEST_VALUE
 
     def note(self, client: int, reason: str) -> None:
         """PRIVATE: tell a client's own side why something of it was changed or left out; the first time only."""
@@ -364,7 +360,8 @@ class Evaluator:
                 first = int(given[0][0]) if n else 0
                 values = self._timed(first, lambda: np.asarray(function(*given), dtype=np.float64))
                 if values.shape == (n,):
-                    return _usable(values)
+                    with np.errstate(invalid="ignore"):
+                        return np.where(np.abs(values) <= LARGEST_VALUE, values, np.nan)
                 reason = f"the objective returned shape {values.shape} for {n} clients"
             except BaseException as error:
                 reason = self._reason(error)
@@ -392,11 +389,6 @@ class Evaluator:
         if (end := self.ends(error)) is not None:
             raise end
         return str(error) if isinstance(error, NoAnswerError) else named(error)
-
-
-def _usable(values: FloatArray) -> FloatArray:
-    with np.errstate(invalid="ignore"):
-        return np.where(np.abs(values) <= LARGEST_VALUE, values, np.nan)
 
 
 def require_call(function: object, name: str, arguments: str, *given: object, **named: object) -> None:

@@ -96,7 +96,7 @@ def settings(*, table: str = "", kw_only: bool = True) -> Callable[[type[T]], ty
 
 
 # The validator of a type, kept: making one takes milliseconds, and a sweep asks for thousands.
-_adapter = functools.cache(TypeAdapter)
+_adapter: Callable[[type[object]], TypeAdapter[object]] = functools.cache(TypeAdapter)
 
 
 def read_settings(
@@ -155,7 +155,8 @@ def _departures(table: JsonValue, value: object) -> JsonValue:
         return table
     held, names = cast("Mapping[str, object]", value), list(table)
     if _is_settings(kind := type(value)):
-        tags, held, default = _tags(kind), vars(value), {}
+        tags, held = _tags(kind), vars(value)
+        default: dict[str, object] = {}
         for field in (f for f in dataclasses.fields(kind) if f.init):
             if field.default is not dataclasses.MISSING:
                 default[field.name] = field.default

@@ -148,7 +148,8 @@ class Space:
         Numbers keep their coordinate; a category becomes its indicator over sqrt(2), so
         that two different choices stand one unit apart, whatever their order.
         """
-        snapped, columns = self.snap(units), []
+        snapped = self.snap(units)
+        columns: list[FloatArray] = []
         for i, parameter in enumerate(self.parameters.values()):
             if isinstance(parameter, Categorical):
                 choice = parameter.index(snapped[..., i])

@@ -36,7 +36,7 @@ class AlteredCohort:
     """
 
     cohort: Cohort
-    alter: Callable[[FloatArray, int], FloatArray]
+    alter: Callable[[FloatArray, int], FloatArray] = lambda answers, _: answers
     kept: Arrays = field(default_factory=dict)
 
     @property

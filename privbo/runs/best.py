@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Numbers
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -56,6 +57,7 @@ from privbo.protocol.messages import (
 )
 from privbo.protocol.settings import Sequence, dump_settings, read_settings, settings
 from privbo.protocol.space import Parameter, Space, Value
+from privbo.runs.altered import AlteredCohort
 
 FACTS = "facts.json"  # of a site's folder
 EVALUATIONS = "evaluations.npz"
@@ -226,7 +228,6 @@ class CommonServer:
         self._n_clients, self._share = setting.n_clients, share
         self._stage: Literal["rounds", "vote", "announce", "over"] = "rounds"
         self._last: Broadcast | None = None
-        self._candidates: FloatArray | None = None
         self._released: Release | None = None
 
     @property
@@ -295,12 +296,10 @@ class CommonServer:
             case _:
                 self._stage = "over"
 
-    @property
+    @cached_property
     def candidates(self) -> FloatArray:
         """The candidates, ``(k, n_dims)``, once the rounds are over."""
-        if self._candidates is None:
-            self._candidates = self._proposing.propose(N_CANDIDATES)
-        return self._candidates
+        return self._proposing.propose(N_CANDIDATES)
 
     @property
     def released(self) -> Release | None:
@@ -321,20 +320,8 @@ class CommonServer:
         return Broadcast(round=round_, arrays={**last.arrays, LAST_ROUND: np.array(last.round), **said})
 
 
-@dataclass(frozen=True, kw_only=True)
-class CommonCohort:
-    """The private side: the algorithm's clients, who answer the vote with ballots.
-
-    Attributes:
-        cohort: The clients, who can judge.
-    """
-
-    cohort: Cohort
-
-    @property
-    def clients(self) -> IntArray:
-        """Global numbers of the clients, ``(n,)``."""
-        return self.cohort.clients
+class CommonCohort(AlteredCohort):
+    """The private side: the algorithm's clients, who can judge and answer the vote with ballots."""
 
     def respond(self, broadcast: Broadcast) -> FloatArray:
         """Act in the algorithm's rounds; answer the vote with ballots ``(n, k)``."""
@@ -345,18 +332,6 @@ class CommonCohort:
             return np.empty((len(self.clients), 0))
         last = Broadcast(round=int(arrays.pop(LAST_ROUND)), arrays=arrays)
         return ballots(self.cohort.judge(last, np.asarray(units, dtype=np.float64)))
-
-    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """As the algorithm's."""
-        return self.cohort.snapshot()
-
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """As the algorithm's."""
-        self.cohort.restore(snapshot)
-
-    def history(self) -> ClientHistory:
-        """As the algorithm's."""
-        return self.cohort.history()
 
 
 COMMON = "common.json"

@@ -252,7 +252,11 @@ class CodeKey:
         names = self.parts.keys() | older.parts.keys()
         differing = sorted(name for name in names if self.parts.get(name) != older.parts.get(name))
         modules = [name.removeprefix("module ") for name in differing if name.startswith("module ")]
-        versions = [self._version_change(older, name) for name in differing if name.startswith("version ")]
+        versions = [
+            f"{name.removeprefix('version ')} {older.parts.get(name, 'none')} -> {self.parts.get(name, 'none')}"
+            for name in differing
+            if name.startswith("version ")
+        ]
         found = [f"the objective's code changed ({', '.join(modules)})"] if modules else []
         found += [f"{name} changed" for name in differing if not name.startswith(("module ", "version "))]
         return (*found, *([f"versions changed: {', '.join(versions)}"] if versions else []))
@@ -261,9 +265,6 @@ class CodeKey:
     def modules(self) -> dict[str, str]:
         """Digests of the user's own modules by name."""
         return {k.removeprefix("module "): v for k, v in self.parts.items() if k.startswith("module ")}
-
-    def _version_change(self, older: CodeKey, name: str) -> str:
-        return f"{name.removeprefix('version ')} {older.parts.get(name, 'none')} -> {self.parts.get(name, 'none')}"
 
 
 def code_key(*roots: object, fingerprint: str | None = None) -> CodeKey:

@@ -72,12 +72,8 @@ def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPo
         plan=plan_name(declared),
         coins=noise_of(manifest.plan.noise_source, root, "coins"),
         outbox=StateStore(path=None if folder is None else folder / "outbox"),
-        note=_forgotten if home is None else keeping(home),
+        note=(lambda _: None) if home is None else keeping(home),  # a simulation in memory keeps no receipts
     ).gather
-
-
-def _forgotten(_: Json) -> None:
-    """A simulation in memory keeps no receipts."""
 
 
 def ledger_of(

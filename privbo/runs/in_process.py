@@ -29,7 +29,7 @@ from privbo.runs.history import OnPrivateRound, PrivateRound
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run
 from privbo.runs.spec import Spec
-from privbo.runs.states import EvaluationJournal, Group, GroupStates, Snapshot, Stamp
+from privbo.runs.states import EvaluationJournal, Group, Snapshot, Stamp, States, applied
 from privbo.runs.worker import LocalWorker, Result, Work, Worker, WorkerSetup, WorkerTask
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class InProcess:
     Attributes:
         groups: All clients, in the order of the request's weights.
         workers: One that is called here, or a pool.
-        states: Where states are kept.
+        folder: The private folder that states of groups are kept in; None keeps them in memory.
+        keeps: Whether states have to be kept at all.
         journal: Where evaluations are kept until they are part of a state.
         resident: Most clients whose states stay in memory; of more, those of one group per worker.
         output: PRIVATE: where what the clients' code prints goes; None leaves it on the terminal.
@@ -63,13 +64,16 @@ class InProcess:
 
     groups: Sequence[Group]
     workers: LocalWorker | WorkerPool
-    states: GroupStates
+    folder: Path | None
+    keeps: bool
     journal: EvaluationJournal
     resident: int = RESIDENT
     output: Path | None = None
     on_private_round: OnPrivateRound | None = None
     hides_senders: bool = True
     _held: set[Group] = field(default_factory=set, repr=False)
+    _files: dict[Group, States] = field(default_factory=dict, repr=False)
+    _memory: dict[Group, Snapshot] = field(default_factory=dict, repr=False)
 
     def collect(self, ask: Ask, ticket: Ticket | None = None) -> FloatArray | Partial:
         """Every client's answer, ``(n_clients, dim)``, or their sums by groups, where the ticket asks for them."""
@@ -77,7 +81,7 @@ class InProcess:
         summing = None if ticket is None or senders is not None else ticket.summing
         standing, round_ = ask.standing, ask.broadcast.round
         stamp = None if standing is None else Stamp(round=round_, sequence=standing.sequence, head=standing.head)
-        stays = self.states.folder is None or self.groups[-1][1] <= self.resident
+        stays = self.folder is None or self.groups[-1][1] <= self.resident
 
         def answered(group: Group, worker: Worker, isolated: bool = False) -> Result:
             outcome = worker.work(
@@ -88,18 +92,21 @@ class InProcess:
                     summing=None if summing is None else summing.of(slice(*group)),
                     state=self._state(group),
                     known=self.journal.known(round_, *group),
-                    keeps=self.states.keeps,
+                    keeps=self.keeps,
                     stays=stays,
                     isolated=isolated,
                 )
             )
             (self._held.add if stays else self._held.discard)(group)
-            self.states.keep(group, outcome.change, stamp)
+            if self.keeps and self.folder is None:
+                self._memory[group] = applied(self._memory.get(group), outcome.change)
+            elif self.keeps and self.folder is not None and stamp is not None:  # durable before the answer goes on
+                self._files.setdefault(group, States.of(self.folder, group[0])).append(outcome.change, stamp)
             return outcome.result
 
         with printed_to(self.output):
             results = self._each(answered)
-            if self.states.keeps and (self.states.folder is None or stamp is not None):
+            if self.keeps and (self.folder is None or stamp is not None):
                 self.journal.round_is_kept(round_)
             self._report(round_)
         if summing is not None:
@@ -134,7 +141,10 @@ class InProcess:
         return results
 
     def _state(self, group: Group) -> Snapshot | None:
-        return None if group in self._held else self.states.load(group)
+        """A group's state, where its worker may not hold it; None if it is new, too."""
+        if group in self._held:
+            return None
+        return self._memory.get(group) if self.folder is None else States.of(self.folder, group[0]).load()
 
     def _report(self, round_: int) -> None:
         """Call the callback; clients' values may decide whether it fails, so that changes nothing."""
@@ -260,9 +270,8 @@ def in_process(
     return InProcess(
         groups=groups,
         workers=workers,
-        states=GroupStates(
-            folder=None if home is None else home.private, keeps=home is not None or backend != "serial"
-        ),
+        folder=None if home is None else home.private,
+        keeps=home is not None or backend != "serial",
         journal=kept,
         output=output,
         on_private_round=on_private_round,

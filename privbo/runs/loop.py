@@ -52,7 +52,7 @@ class Clock:
     """
 
     times: Times | None
-    now: Callable[[], float] = field(default_factory=lambda: time.time)
+    now: Callable[[], float]
     sleep: Callable[[float], None] = time.sleep
     _end: float = field(default=0.0, init=False)
 
@@ -125,7 +125,7 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
     bound = plan_of(record.manifest, book)
     lost = recovered_places(book, record.run_id)
     history = History(home=home, on_round=on_round, sending_share=record.plan.sending_share, lost=lost)
-    position, clock = 0, clock or Clock(times=record.spec.times)
+    position, clock = 0, clock or Clock(times=record.spec.times, now=time.time)
     while (ask := server.ask()) is not None:
         if ask.request is None:
             clock.begin()

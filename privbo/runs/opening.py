@@ -95,14 +95,12 @@ def decided(spec: Spec, plan: Plan, *, run: str | None = None) -> Decision | Non
     """
     if spec.policy is None:
         return None
-    paid: tuple[Event, ...] = ()
-    event: Event | None = plan.event
-    if spec.ledger is not None and stands(place_of(spec.ledger.path)):
-        with open_shared(spec.ledger, plan) as ledger:
-            book = ledger.book()
-        paid = (*book.paid, *book.paid_again)
-        event = plan.event if run is None or book.plan_of(run) is None else None
-    return judged(spec, event, paid)
+    if spec.ledger is None or not stands(place_of(spec.ledger.path)):
+        return judged(spec, plan.event, ())
+    with considered_shared(spec.ledger, plan) as ledger:
+        book = ledger.book()
+    begun = run is not None and book.plan_of(run) is not None
+    return judged(spec, None if begun else plan.event, (*book.paid, *book.paid_again))
 
 
 def judged(spec: Spec, event: Event | None, paid: Iterable[Event]) -> Decision | None:
@@ -232,15 +230,6 @@ def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
     return ledger
 
 
-def open_shared(shared: SharedLedger, plan: Plan) -> Ledger:
-    """Open a population's ledger for a plan; makes it where it is missing.
-
-    Raises:
-        RunError: If the file is a ledger of other people, or of other bounds.
-    """
-    return _opened(place_of(shared.path), _policy(plan, shared), plan.event, shared)
-
-
 def make_shared(shared: SharedLedger, plan: Plan, owner: str) -> Ledger:
     """Make a population's ledger in PostgreSQL, by the address of its database's owner, for the role that runs name.
 
@@ -265,9 +254,8 @@ def considered_shared(shared: SharedLedger, plan: Plan) -> Ledger:
     Raises:
         RunError: If the file is a ledger of other people, or of other bounds.
     """
-    if stands(place_of(shared.path)):
-        return open_shared(shared, plan)
-    return Ledger.create(None, _policy(plan, shared))
+    place, policy = place_of(shared.path), _policy(plan, shared)
+    return _opened(place, policy, plan.event, shared) if stands(place) else Ledger.create(None, policy)
 
 
 def _opened(path: Place, policy: LedgerPolicy, first: Event, shared: SharedLedger | None) -> Ledger:

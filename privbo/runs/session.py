@@ -69,7 +69,7 @@ class Site:
         until = None if wait is None else time.monotonic() + wait
         pauses, seen = Pauses(), -1
         while True:
-            going = self._goes_on()
+            going = not self.over and (self._going is None or self._going())
             found = tuple(t for t in self.trials(client) if t.state == "open")
             if found or not going or (until is not None and time.monotonic() >= until):
                 return found
@@ -154,9 +154,6 @@ class Site:
         """Whether the run ended; at a Flower site, whether it has answered the last planned question."""
         self._journal.refresh()
         return self._journal.over
-
-    def _goes_on(self) -> bool:
-        return not self.over and (self._going is None or self._going())
 
 
 def _number(trial: Trial | int) -> int:

@@ -7,11 +7,11 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn, cast
 
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Algorithm
-from privbo.protocol.problem import ASK, Earlier, Enqueued, Objective, Problem, ProblemSource, require_call
+from privbo.protocol.problem import ASK, Objective, Problem, ProblemSource, require_call
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings
 
 
@@ -38,19 +38,12 @@ def load_problem(source: ProblemSource, default_name: str) -> Problem:
     else:
         objective = cast("Objective", load_function(str(source.objective), "problem.objective"))
         problem = stated_problem(source, default_name, objective)
-    return _with_points(problem, source)
-
-
-def _with_points(problem: Problem, source: ProblemSource) -> Problem:
-    """A problem with what its clients bring along, where the table names functions that say so."""
-    if source.earlier is not None:
-        problem = dataclasses.replace(
-            problem, earlier=cast("Earlier", load_function(source.earlier, "problem.earlier"))
-        )
-    if source.enqueued is not None:
-        enqueued = cast("Enqueued", load_function(source.enqueued, "problem.enqueued"))
-        problem = dataclasses.replace(problem, enqueued=enqueued)
-    return problem
+    brought: dict[str, Any] = {
+        name: load_function(reference, f"problem.{name}")
+        for name in ("earlier", "enqueued")
+        if (reference := getattr(source, name)) is not None
+    }
+    return dataclasses.replace(problem, **brought) if brought else problem
 
 
 def stated_problem(source: ProblemSource, default_name: str, objective: Objective | Literal["ask"]) -> Problem:

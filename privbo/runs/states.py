@@ -13,7 +13,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -227,31 +227,3 @@ class EvaluationJournal:
             if self._file is not None:
                 os.close(self._file)
                 self._file = None
-
-
-@dataclass(kw_only=True)
-class GroupStates:
-    """States of groups, on disk where the run has a directory, else in memory.
-
-    Attributes:
-        folder: The run's private folder; None for one in memory.
-        keeps: Whether anything has to be kept at all.
-    """
-
-    folder: Path | None
-    keeps: bool
-    _files: dict[Group, States] = field(default_factory=dict, repr=False)
-    _memory: dict[Group, Snapshot] = field(default_factory=dict, repr=False)
-
-    def load(self, group: Group) -> Snapshot | None:
-        """Read a group's state; None if it is new."""
-        return self._memory.get(group) if self.folder is None else States.of(self.folder, group[0]).load()
-
-    def keep(self, group: Group, change: Snapshot, stamp: Stamp | None) -> None:
-        """Keep what a round has changed; with a directory it is durable when this returns."""
-        if not self.keeps:
-            return
-        if self.folder is None:
-            self._memory[group] = applied(self._memory.get(group), change)
-        elif stamp is not None:
-            self._files.setdefault(group, States.of(self.folder, group[0])).append(change, stamp)

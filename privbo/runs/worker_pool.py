@@ -170,14 +170,12 @@ class Update:
     Attributes:
         messages: In order.
         printed: What clients' code has printed.
-        outcome: Of the task, once it is over.
-        error: A fault of the program that ended it instead.
+        over: Outcome of the task, once it is over, or a fault of the program that ended it instead.
     """
 
     messages: tuple[Message, ...] = ()
     printed: str = ""
-    outcome: Outcome | None = None
-    error: BaseException | None = None
+    over: Outcome | BaseException | None = None
 
 
 class ServedWorker:
@@ -213,10 +211,7 @@ class ServedWorker:
             printed = self._printed.getvalue()
             self._printed.seek(0)
             self._printed.truncate()
-            over = self._over
-        if isinstance(over, BaseException):
-            return Update(messages=messages, printed=printed, error=over)
-        return Update(messages=messages, printed=printed, outcome=over)
+            return Update(messages=messages, printed=printed, over=self._over)
 
     def _send(self, what: Message) -> None:
         with self._changed:
@@ -273,10 +268,10 @@ class RemoteWorker:
                 self._on_message(message)
             if update.printed:
                 self._on_print(update.printed)
-            if update.error is not None:
-                raise update.error
-            if update.outcome is not None:
-                return update.outcome
+            if isinstance(update.over, BaseException):
+                raise update.over
+            if update.over is not None:
+                return update.over
 
     def end(self) -> None:
         """End the worker; another one is started only if there is a task again."""

@@ -251,10 +251,6 @@ def record_losses(model: nn.Module, data: Split) -> FloatArray:
     return np.asarray(losses.cpu().numpy(), dtype=np.float64)
 
 
-if TYPE_CHECKING:
-    from privbo.training.private_neural import MakeModel, Split
-
-
 def require_trainable(models: Mapping[str, MakeModel], data: Split) -> None:
     """Refuse what no training could be made of; records are asked for their type, shape and classes only.
 
@@ -275,7 +271,12 @@ def require_trainable(models: Mapping[str, MakeModel], data: Split) -> None:
                 f"network {name!r} answers two records with the shape {tuple(scores.shape)}; it must give one row of "
                 "classes' scores for each"
             )
-        _require_classes(name, scores.shape[1], data)
+        for part, classes in (("train_y", data.train_y), ("validation_y", data.validation_y)):
+            if classes.min() < 0 or classes.max() >= scores.shape[1]:
+                raise ConfigurationError(
+                    f"{part} has classes outside 0..{scores.shape[1] - 1}, and network {name!r} has {scores.shape[1]} "
+                    "outputs; give it one output per class, and number the classes from 0"
+                )
 
 
 def _made(name: str, maker: MakeModel) -> nn.Module:
@@ -319,12 +320,3 @@ def _scores(name: str, model: nn.Module, data: Split) -> Tensor:
     if not isinstance(scores, Tensor):
         raise ConfigurationError(f"network {name!r} returns a {type(scores).__name__}; return the classes' scores")
     return scores
-
-
-def _require_classes(name: str, n_outputs: int, data: Split) -> None:
-    for part, classes in (("train_y", data.train_y), ("validation_y", data.validation_y)):
-        if classes.min() < 0 or classes.max() >= n_outputs:
-            raise ConfigurationError(
-                f"{part} has classes outside 0..{n_outputs - 1}, and network {name!r} has {n_outputs} outputs; "
-                "give it one output per class, and number the classes from 0"
-            )

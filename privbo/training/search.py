@@ -130,18 +130,15 @@ class CentralRun:
         if released is None:
             released = door.close(_encoded(self._best_of(run_one, self.plan.runs)))
         selected = _decoded(released)
-        self._publish(released)
+        if self._directory is not None:
+            path = self._directory / "selected.pt"  # a copy of what the ledgers stored
+            if not path.exists():
+                write_atomically(path, released)
+            elif path.read_bytes() != released:  # it is evidence and stays
+                raise RunError(
+                    f"{path} is not the model that was released; move it away and resume for the released one"
+                )
         return selected
-
-    def _publish(self, released: bytes) -> None:
-        """A copy of what the ledgers stored; a file that says otherwise is evidence and stays."""
-        if self._directory is None:
-            return
-        path = self._directory / "selected.pt"
-        if not path.exists():
-            write_atomically(path, released)
-        elif path.read_bytes() != released:
-            raise RunError(f"{path} is not the model that was released; move it away and resume for the released one")
 
     def _best_of(self, run_one: RunOne, runs: TruncatedNegativeBinomial) -> Selected:
         """SECRET until it is released: the result of the best run."""

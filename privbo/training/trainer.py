@@ -133,7 +133,7 @@ class OpacusTrainer:
                 noise_multiplier=self._z,
                 expected_batch_size=expected,
                 noise=self._secure,
-                count=self._count_secure,
+                count=lambda: self._paid().step(noise_multiplier=self._z, sample_rate=self._privacy.sample_rate),
             )
         private = DPOptimizer(
             optimiser,
@@ -181,9 +181,6 @@ class OpacusTrainer:
     def _count(self, optimiser: DPOptimizer) -> None:
         """Opacus's hook: a step beyond what was reserved raises before it changes the model."""
         self._paid().get_optimizer_hook_fn(self._privacy.sample_rate)(optimiser)
-
-    def _count_secure(self) -> None:
-        self._paid().step(noise_multiplier=self._z, sample_rate=self._privacy.sample_rate)
 
 
 class SecureSteps:
