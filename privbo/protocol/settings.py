@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import (
     TYPE_CHECKING,
     Annotated,
+    Any,
     Literal,
     TypeAlias,
     TypeGuard,
@@ -96,7 +97,7 @@ def settings(*, table: str = "", kw_only: bool = True) -> Callable[[type[T]], ty
 
 
 # The validator of a type, kept: making one takes milliseconds, and a sweep asks for thousands.
-_adapter: Callable[[type[object]], TypeAdapter[object]] = functools.cache(TypeAdapter)
+_adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 
 def read_settings(
