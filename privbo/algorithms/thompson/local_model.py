@@ -148,8 +148,9 @@ class LocalModel:
         search = Search(n_candidates=own.n_candidates)
         if own.draw == "exact":  # known where it was drawn, and nowhere else
             search = Search(n_candidates=own.n_candidates, n_starts=1, n_refinements=0)
+        n_points = own.n_candidates if self._logits else 2 * own.n_candidates  # held at once: a mean has a variance
         with torch.no_grad():
-            for known in self._pieces(seen, rows, round_, prior_mean, 2 * own.n_candidates, self._failures):
+            for known in self._pieces(seen, rows, round_, prior_mean, n_points, self._failures):
                 points[known.rows] = maximise(self._wishes(known), space, search, self._candidates(round_))
         return np.asarray(points[rows])
 
