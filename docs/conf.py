@@ -13,6 +13,8 @@ profile.mkdir(parents=True, exist_ok=True)
 profile.joinpath("ipython_kernel_config.py").write_text(
     "c = get_config()\nc.IPKernelApp.log_level = 40\nc.HistoryManager.enabled = False\n"
 )
+# Notebooks' kernels find the checkout's packages, experiments among them, as conf.py does.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
 os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # notebooks' kernels are not debugged
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # small matrices only wait for more
