@@ -79,6 +79,10 @@ def _tables(lines: Iterator[str]) -> Iterator[str]:
                 yield f"   {' ' if column else '*'} - {cell.strip()}"
 
 
+_BY_NAME = re.compile(r"^ +- ``(\w+)``: (.*?)(?=\n +- ``|\n\n)", re.DOTALL | re.MULTILINE)
+"""A setting that a function takes by name, and its text."""
+
+
 def described(schema: Table) -> dict[str, str]:
     """Give the texts of a settings' ``Attributes``, by name."""
     texts: dict[str, str] = {}
@@ -154,11 +158,15 @@ def settings_table(schema: Table, definitions: Table) -> Iterator[str]:
 
 def settings_reference() -> Iterator[str]:
     """Give every table of a configuration file, from the schema that ``privbo schema`` prints."""
+    from privbo.runs.loop import run
     from privbo.runs.spec import Spec, schema
 
     found = dict(schema())
-    words = "Attributes:\n        directory: Where the run is kept; none for a new folder below ``runs``."
-    found["description"] = str(Spec.__doc__).replace("Attributes:", words)  # the file's table has no words of its own
+    # The file's table has no words of its own: they stand at ``Spec``, and at ``run`` for what both take by name.
+    words = ["Attributes:", "directory: Where the run is kept; none for a new folder below ``runs``."]
+    for name, text in _BY_NAME.findall(str(run.__doc__)):
+        words.append(f"{name}: {' '.join(text.split())}")
+    found["description"] = str(Spec.__doc__).replace("Attributes:", "\n        ".join(words))
     definitions: Table = found["$defs"]  # type: ignore[assignment]  # the schema's own form
     top: Any = found["properties"]
     yield from ["", "## The file", "", *settings_table({**found, "properties": top}, definitions), ""]
