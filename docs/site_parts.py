@@ -163,9 +163,10 @@ def settings_reference() -> Iterator[str]:
 
     found = dict(schema())
     # The file's table has no words of its own: they stand at ``Spec``, and at ``run`` for what both take by name.
-    words = ["Attributes:", "directory: Where the run is kept; none for a new folder below ``runs``."]
-    for name, text in _BY_NAME.findall(str(run.__doc__)):
-        words.append(f"{name}: {' '.join(text.split())}")
+    texts = described({"description": str(run.__doc__).replace("Args:", "Attributes:")})
+    texts |= {name: " ".join(text.split()) for name, text in _BY_NAME.findall(str(run.__doc__))}
+    texts["directory"] = "Where the run is kept; none for a new folder below ``runs``."
+    words = ["Attributes:", *(f"{name}: {text}" for name, text in texts.items())]
     found["description"] = str(Spec.__doc__).replace("Attributes:", "\n        ".join(words))
     definitions: Table = found["$defs"]  # type: ignore[assignment]  # the schema's own form
     top: Any = found["properties"]
