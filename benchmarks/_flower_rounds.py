@@ -94,7 +94,7 @@ def simulated(n: int, algorithm: str, rounds: int) -> Simulated:
         _patient(app)
         started = time.monotonic()
         with Deployment(root=Path(folder) / "flower") as deployment:
-            deployment.start_superlink(simulation=True)
+            deployment.start_superlink("--simulation")
             nodes = f"num-supernodes={n} client-resources-num-cpus=1"
             deployment.play(app, "--federation-config", nodes, timeout=7200)
         rows = read_lines(app / "run" / "private" / "transport.jsonl")

@@ -115,11 +115,11 @@ def keys(
     hosts: Annotated[str, typer.Option(help="Names and addresses of the server.")] = "127.0.0.1,localhost",
 ) -> None:
     """Make an authority, the server's certificate and every site's key pair."""
-    from privbo.flower.keys import make_keys
+    from privbo.flower.keys import AUTHORITY, CERTIFICATE, KEY, make_keys
 
     names = [name.strip() for name in sites.split(",")]
     folder = make_keys(directory, sites=names, hosts=[host.strip() for host in hosts.split(",")])
-    say(f"{folder.authority}: to every machine")
-    say(f"{folder.certificate}, {folder.key}: to the server alone")
+    say(f"{folder / AUTHORITY}: to every machine")
+    say(f"{folder / CERTIFICATE}, {folder / KEY}: to the server alone")
     for name in names:
-        say(f"{folder.site_key(name)}: to {name} alone; {folder.site_public(name)} is public")
+        say(f"{folder / name}.key: to {name} alone; {folder / name}.pub is public")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -15,57 +14,14 @@ from cryptography.x509.oid import NameOID
 
 from privbo.protocol.errors import ConfigurationError
 
+# Files of a folder of keys, besides a ``SITE.key`` and a ``SITE.pub`` of every site; each private key belongs on one
+# machine only.
+AUTHORITY, CERTIFICATE, KEY = "ca.crt", "server.crt", "server.key"
 _CURVE = ec.SECP384R1()  # a NIST curve, which Flower asks for
-_AUTHORITY = "privbo federation"
-_SIGNS_CERTIFICATES = x509.KeyUsage(
-    digital_signature=True,
-    content_commitment=False,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=False,
-    key_cert_sign=True,
-    crl_sign=True,
-    encipher_only=False,
-    decipher_only=False,
-)
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeyFolder:
-    """Folder with the keys of a federation; each private key belongs on one machine only.
-
-    Attributes:
-        path: The folder.
-    """
-
-    path: Path
-
-    @property
-    def authority(self) -> Path:
-        """Certificate of the authority; every machine has it."""
-        return self.path / "ca.crt"
-
-    @property
-    def certificate(self) -> Path:
-        """The server's certificate."""
-        return self.path / "server.crt"
-
-    @property
-    def key(self) -> Path:
-        """Private key of the server."""
-        return self.path / "server.key"
-
-    def site_key(self, site: str) -> Path:
-        """Private key of a site."""
-        return self.path / f"{site}.key"
-
-    def site_public(self, site: str) -> Path:
-        """Public key of a site; registered with the SuperLink and named in ``federation.toml``."""
-        return self.path / f"{site}.pub"
-
-
-def make_keys(path: Path, *, sites: Sequence[str], hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> KeyFolder:
-    """Make an authority, a server certificate for ``hosts`` and one key pair per site.
+def make_keys(path: Path, *, sites: Sequence[str], hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> Path:
+    """Make an authority, a server certificate for ``hosts`` and one key pair per site; returns the folder.
 
     The authority's own private key is not kept: nothing else can be signed with it.
 
@@ -75,28 +31,23 @@ def make_keys(path: Path, *, sites: Sequence[str], hosts: Sequence[str] = ("127.
     Example:
         >>> import tempfile
         >>> folder = make_keys(Path(tempfile.mkdtemp()) / "keys", sites=["north"])
-        >>> sorted(path.name for path in folder.path.iterdir())
+        >>> sorted(path.name for path in folder.iterdir())
         ['ca.crt', 'north.key', 'north.pub', 'server.crt', 'server.key']
     """
-    folder = KeyFolder(path=path)
-    if folder.authority.exists():
+    if (path / AUTHORITY).exists():
         raise ConfigurationError(f"{path} already holds keys; name a new folder")
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
     root, server = ec.generate_private_key(_CURVE), ec.generate_private_key(_CURVE)
-    for file, certificate in (
-        (folder.authority, _certificate(_AUTHORITY, root, root)),
-        (folder.certificate, _certificate(hosts[0], server, root, hosts)),
-    ):
-        file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    _write_private(folder.key, server, serialization.PrivateFormat.PKCS8)
+    for file, key, subjects in ((AUTHORITY, root, ()), (CERTIFICATE, server, hosts)):
+        (path / file).write_bytes(_certificate(key, root, subjects).public_bytes(serialization.Encoding.PEM))
+    _write_private(path / KEY, server, serialization.PrivateFormat.PKCS8)
     for site in sites:
-        key = ec.generate_private_key(_CURVE)
-        _write_private(folder.site_key(site), key, serialization.PrivateFormat.OpenSSH)
-        folder.site_public(site).write_bytes(
-            key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        )
-    return folder
+        own = ec.generate_private_key(_CURVE)
+        _write_private(path / f"{site}.key", own, serialization.PrivateFormat.OpenSSH)
+        openssh = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        (path / f"{site}.pub").write_bytes(own.public_key().public_bytes(*openssh))
+    return path
 
 
 def _write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
@@ -105,33 +56,33 @@ def _write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: serializat
 
 
 def _certificate(
-    subject: str, key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey, hosts: Sequence[str] = ()
+    key: ec.EllipticCurvePrivateKey, root: ec.EllipticCurvePrivateKey, hosts: Sequence[str]
 ) -> x509.Certificate:
     """A certificate that the authority signs: a server's for its hosts, or its own."""
-    now, is_authority = dt.datetime.now(dt.UTC), not hosts
-    constraints = x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(_name(subject))
-        .issuer_name(_name(_AUTHORITY))
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=5))
-        .not_valid_after(now + dt.timedelta(days=365))
-        .add_extension(constraints, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+    now, issuer = dt.datetime.now(dt.UTC), "privbo federation"
+    subject, authority = (
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in (hosts[0] if hosts else issuer, issuer)
     )
-    if is_authority:
-        builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
-    else:
-        names = x509.SubjectAlternativeName([_host(host) for host in hosts])
-        builder = builder.add_extension(names, critical=False)
-    return builder.sign(signer, hashes.SHA384())
-
-
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+    extensions: list[tuple[x509.ExtensionType, bool]] = [
+        (x509.BasicConstraints(ca=not hosts, path_length=None if hosts else 0), True),
+        (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(root.public_key()), False),
+    ]
+    if hosts:
+        extensions.append((x509.SubjectAlternativeName([_host(host) for host in hosts]), False))
+    else:  # signs: a digital signature, certificates and lists of revoked ones, and nothing else
+        extensions.append((x509.KeyUsage(True, *4 * [False], True, True, False, False), True))  # noqa: FBT003
+    builder = x509.CertificateBuilder(
+        issuer_name=authority,
+        subject_name=subject,
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=now - dt.timedelta(minutes=5),
+        not_valid_after=now + dt.timedelta(days=365),
+    )
+    for extension, is_critical in extensions:
+        builder = builder.add_extension(extension, critical=is_critical)
+    return builder.sign(root, hashes.SHA384())
 
 
 def _host(host: str) -> x509.GeneralName:

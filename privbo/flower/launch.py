@@ -17,14 +17,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, Self
 
 from privbo.flower.fork_server import QUIET, STARTS, program_path, start
-from privbo.flower.keys import KeyFolder
+from privbo.flower.keys import AUTHORITY, CERTIFICATE, KEY
 from privbo.protocol.errors import ConfigurationError, RunError
 
 LOOPBACK = "127.0.0.1"
+_TO_LISTEN = 180.0  # seconds
 QUIET_NOTE = "Flower's telemetry, its update check and its installing of dependencies at run time are turned off"
 
 
@@ -34,25 +34,23 @@ class Deployment:
 
     Attributes:
         root: Folder for logs and for what Flower keeps (one folder per process).
-        certificates: The federation's keys: TLS and node authentication; None is plaintext for trying out.
+        certificates: Folder of the federation's keys: TLS and node authentication; None is plaintext for trying out.
         environment: Further environment variables of every process.
         forked: Let Flower's processes be forks of one per node; False runs Flower's own commands.
     """
 
     root: Path
-    certificates: KeyFolder | None = None
+    certificates: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     forked: bool = True
     port: int = field(default_factory=lambda: free_port(), init=False)  # noqa: PLW0108 (defined below)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
 
-    def __enter__(self) -> Deployment:
+    def __enter__(self) -> Self:
         self.root.mkdir(parents=True, exist_ok=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -60,30 +58,24 @@ class Deployment:
         """Host and port of the SuperLink."""
         return f"{LOOPBACK}:{self.port}"
 
-    def start_superlink(self, *, simulation: bool = False, timeout: float = 180.0) -> None:
-        """Start the SuperLink and wait until it listens.
-
-        Args:
-            simulation: Let Flower simulate the nodes with Ray (the extra ``flower-sim``).
-            timeout: Seconds to wait.
+    def start_superlink(self, *options: str) -> None:
+        """Start the SuperLink, with further options, and wait until it listens.
 
         Raises:
-            RunError: If the SuperLink does not listen within ``timeout`` seconds.
+            RunError: If the SuperLink does not listen in time.
         """
         arguments = ["--host", LOOPBACK, "--port", str(self.port), "--disable-runtime-dependency-installation"]
         if self.certificates is None:
             arguments.append("--insecure")
         else:
-            tls = self.certificates
-            arguments += ["--ssl-ca-certfile", str(tls.authority), "--ssl-certfile", str(tls.certificate)]
-            arguments += ["--ssl-keyfile", str(tls.key), "--enable-supernode-auth"]
+            files = {"--ssl-ca-certfile": AUTHORITY, "--ssl-certfile": CERTIFICATE, "--ssl-keyfile": KEY}
+            arguments += [word for option, file in files.items() for word in (option, str(self.certificates / file))]
             # Registered keys outlive the process.
-            arguments += ["--database", str(self._home("superlink") / "superlink.sqlite")]
-        if simulation:
-            arguments.append("--simulation")
-        process = self.start("superlink", ["flower-superlink", *arguments])
-        deadline = time.monotonic() + timeout
-        while not _listens(self.port):
+            database = str(self._home("superlink") / "superlink.sqlite")
+            arguments += ["--enable-supernode-auth", "--database", database]
+        process = self.start("superlink", ["flower-superlink", *arguments, *options])
+        deadline = time.monotonic() + _TO_LISTEN
+        while not self._listens():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RunError(f"the SuperLink did not start; see {self.log('superlink')}")
             time.sleep(0.1)
@@ -102,7 +94,7 @@ class Deployment:
         if self.certificates is None:
             arguments.append("--insecure")
         else:
-            arguments += ["--root-certificates", str(self.certificates.authority)]
+            arguments += ["--root-certificates", str(self.certificates / AUTHORITY)]
         if key is not None:
             arguments += ["--auth-supernode-private-key", str(key)]
         self.start(name, ["flower-supernode", *arguments])
@@ -122,7 +114,7 @@ class Deployment:
         if self.certificates is None:
             connection += "insecure = true\n"
         else:
-            connection += f'root-certificates = "{self.certificates.authority.absolute()}"\n'
+            connection += f'root-certificates = "{(self.certificates / AUTHORITY).absolute()}"\n'
         (home / "config.toml").write_text(connection)
         return subprocess.run(  # noqa: S603 (our own arguments)
             [program_path("flwr"), *arguments, "local"],
@@ -149,10 +141,10 @@ class Deployment:
 
     def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a process whose output goes to its log; Flower's own start theirs as forks."""
-        name_of, *arguments = command
-        forked = self.forked and name_of in STARTS
-        ours = [sys.executable, "-m", "privbo.cli", "flower", name_of.removeprefix("flower-")]
-        starts = ours if forked else [program_path(name_of)]
+        program, *arguments = command
+        starts = [program_path(program)]
+        if self.forked and program in STARTS:
+            starts = [sys.executable, "-m", "privbo.cli", "flower", program.removeprefix("flower-")]
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 (our own arguments)
                 [*starts, *arguments],
@@ -182,6 +174,11 @@ class Deployment:
             with suppress(subprocess.TimeoutExpired):
                 self.processes[name].wait(timeout=10)
             self.kill(name)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            return probe.connect_ex((LOOPBACK, self.port)) == 0
 
     def _home(self, name: str) -> Path:
         # Each its own, because nodes that share one install the app into each other's way.
@@ -258,12 +255,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex((LOOPBACK, port)) == 0
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

@@ -257,7 +257,7 @@ def test_an_older_database_is_noticed_by_everybody_who_had_seen_more(server: Ser
 def test_a_network_is_crossed_with_verified_encryption_and_this_users_authority_only(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from privbo.flower.keys import make_keys
+    from privbo.flower.keys import AUTHORITY, make_keys
 
     monkeypatch.setenv("HOME", str(tmp_path))  # whoever runs the tests may have an authority of their own
     server.made("far", tmp_path / "commits", policy())
@@ -268,12 +268,12 @@ def test_a_network_is_crossed_with_verified_encryption_and_this_users_authority_
     server.encrypt(keys.certificate, keys.key)
     try:
         assert "certificate verify failed" in str(opened(far))  # the system's authorities do not know it
-        monkeypatch.setenv("PGSSLROOTCERT", str(other.authority))
+        monkeypatch.setenv("PGSSLROOTCERT", str(other / AUTHORITY))
         assert "certificate verify failed" in str(opened(far))
         for weak in ("disable", "require"):  # what this user's environment says of other databases makes it no weaker
             monkeypatch.setenv("PGSSLMODE", weak)
             assert "certificate verify failed" in str(opened(far))
-        monkeypatch.setenv("PGSSLROOTCERT", str(keys.authority))
+        monkeypatch.setenv("PGSSLROOTCERT", str(keys / AUTHORITY))
         assert opened(far) is None
         monkeypatch.delenv("PGSSLMODE")
         assert opened(near) is None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from privbo.flower.keys import KeyFolder, make_keys
+from privbo.flower.keys import make_keys
 from privbo.flower.launch import Deployment
 from privbo.protocol.files import read_lines
 from tests.deployment.federations import SITES, Federation
@@ -24,7 +24,7 @@ _MARK = "PRIVBO_TEST_PROCESSES"
 
 @contextmanager
 def deployed(
-    federation: Federation, keys: KeyFolder | None = None, *, simulation: bool = False
+    federation: Federation, keys: Path | None = None, *, simulation: bool = False
 ) -> Iterator[Deployment]:
     """A SuperLink for a federation; SuperNodes are started by the test."""
     mark = secrets.token_hex(8)
@@ -33,7 +33,7 @@ def deployed(
     try:
         with Deployment(root=federation.root / "flower", certificates=keys, environment=environment) as deployment:
             federation.approve()
-            deployment.start_superlink(simulation=simulation)
+            deployment.start_superlink(*(["--simulation"] if simulation else []))
             yield deployment
     finally:
         _end(mark)
@@ -60,22 +60,22 @@ def _marked(mark: str) -> list[int]:
     return found
 
 
-def start_parties(deployment: Deployment, federation: Federation, keys: KeyFolder | None = None) -> None:
+def start_parties(deployment: Deployment, federation: Federation, keys: Path | None = None) -> None:
     """Start the SuperNodes of all sites and guardians."""
     for path in federation.party_files:
-        key = None if keys is None else keys.site_key(path.parent.name)
+        key = None if keys is None else keys / f"{path.parent.name}.key"
         deployment.start_supernode(path.parent.name, path, key=key)
 
 
-def start_site(deployment: Deployment, federation: Federation, name: str, keys: KeyFolder | None = None) -> None:
-    key = None if keys is None else keys.site_key(name)
+def start_site(deployment: Deployment, federation: Federation, name: str, keys: Path | None = None) -> None:
+    key = None if keys is None else keys / f"{name}.key"
     deployment.start_supernode(name, federation.site_file(name), key=key)
 
 
-def keyed(root: Path) -> tuple[KeyFolder, dict[str, str]]:
+def keyed(root: Path) -> tuple[Path, dict[str, str]]:
     """Keys of a federation, and the public ones by site."""
     keys = make_keys(root / "keys", sites=list(SITES))
-    return keys, {name: keys.site_public(name).read_text() for name in SITES}
+    return keys, {name: (keys / f"{name}.pub").read_text() for name in SITES}
 
 
 def kill_marked(deployment: Deployment, program: str) -> list[int]:
@@ -88,10 +88,10 @@ def kill_marked(deployment: Deployment, program: str) -> list[int]:
     return killed
 
 
-def register(deployment: Deployment, keys: KeyFolder) -> None:
+def register(deployment: Deployment, keys: Path) -> None:
     """Register every site's key with the SuperLink, as an operator does."""
     for name in SITES:
-        done = deployment.flwr("supernode", "register", str(keys.site_public(name)), timeout=300)
+        done = deployment.flwr("supernode", "register", str(keys / f"{name}.pub"), timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from accountant.ledger import Ledger
-from privbo.flower.keys import KeyFolder
 from privbo.flower.launch import Deployment
 from privbo.protocol.files import read_lines
 from tests.deployment.federations import SITES, Federation, make
@@ -45,7 +44,7 @@ def answered(federation: Federation, site: str, round_: int) -> bool:
 
 
 @contextmanager
-def run_held_in_mid_round(tmp_path: Path) -> Iterator[tuple[Federation, KeyFolder, Deployment]]:
+def run_held_in_mid_round(tmp_path: Path) -> Iterator[tuple[Federation, Path, Deployment]]:
     """A run under way: north has answered round 0 and waits in the middle of a later one."""
     keys, public = keyed(tmp_path)
     federation = make(tmp_path, held=True, keys=public, round_timeout=60.0, start_timeout=600.0)

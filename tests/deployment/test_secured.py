@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from privbo.flower.keys import make_keys
+from privbo.flower.keys import AUTHORITY, make_keys
 from privbo.flower.launch import LOOPBACK, free_port
 from privbo.protocol.files import read_lines
 from tests.deployment.federations import make
@@ -25,7 +25,7 @@ def test_only_registered_keys_take_part_and_the_numbers_are_those_of_one_process
     with deployed(federation, keys) as deployment:
         register(deployment, keys)
         site = federation.site_file("north")
-        deployment.start_supernode("stranger", site, key=stranger.site_key("stranger"))
+        deployment.start_supernode("stranger", site, key=stranger / "stranger.key")
         deployment.start_supernode("keyless", site)
 
         def start(name: str, *options: str) -> None:
@@ -33,8 +33,8 @@ def test_only_registered_keys_take_part_and_the_numbers_are_those_of_one_process
             deployment.start(name, ["flower-supernode", *rest, "--node-config", f'site="{site}"', *options])
 
         start("plaintext", "--insecure")
-        foreign = ["--root-certificates", str(stranger.authority), "--max-retries", "2"]
-        start("deceived", *foreign, "--auth-supernode-private-key", str(keys.site_key("north")))
+        foreign = ["--root-certificates", str(stranger / AUTHORITY), "--max-retries", "2"]
+        start("deceived", *foreign, "--auth-supernode-private-key", str(keys / "north.key"))
         logs = {name: deployment.log(name) for name in ("stranger", "keyless", "plaintext", "deceived")}
         refused = "CERTIFICATE_VERIFY_FAILED"
         wait_until(lambda: refused in logs["deceived"].read_text().upper().replace(" ", "_"), "it refuses the server")

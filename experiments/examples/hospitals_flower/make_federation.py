@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from privbo.flower.keys import KeyFolder, make_keys
+from privbo.flower.keys import make_keys
 from privbo.flower.party import AppFiles, approve_files, read_site
 
 HERE = Path(__file__).parent
@@ -24,7 +24,7 @@ def main(out: Path) -> None:
     for hospital, wards in HOSPITALS.items():
         folder = out / hospital
         (folder / "data").mkdir(parents=True)
-        shutil.copy(keys.site_key(hospital), folder / "node.key")
+        shutil.copy(keys / f"{hospital}.key", folder / "node.key")
         (folder / "site.toml").write_text(site(hospital, folder / "data"))
         for ward in wards:
             np.savez(folder / "data" / f"ward-{ward:02d}.npz", allow_pickle=False, **shard(ward))
@@ -40,12 +40,12 @@ def approve(out: Path) -> None:
         approve_files(path, read_site(path), files)
 
 
-def federation(keys: KeyFolder) -> str:
+def federation(keys: Path) -> str:
     """Which wards are where, and every hospital's public key; public."""
     lines = ["round_timeout = 300.0", "start_timeout = 300.0", "min_sites = 2"]
     for hospital, wards in HOSPITALS.items():
         lines += ["", f"[sites.{hospital}]", f'clients = "{wards[0]}-{wards[-1]}"']
-        lines += [f'public_key = "{keys.site_public(hospital).read_text()}"']
+        lines += [f'public_key = "{(keys / f'{hospital}.pub').read_text()}"']
     return "\n".join(lines) + "\n"
 
 

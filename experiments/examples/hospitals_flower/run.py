@@ -9,7 +9,6 @@ import argparse
 import os
 from pathlib import Path
 
-from privbo.flower.keys import KeyFolder
 from privbo.flower.launch import QUIET_NOTE, Deployment
 
 HERE = Path(__file__).parent
@@ -21,7 +20,7 @@ def main(out: Path) -> None:
     keys = out / "keys"
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])  # where ward_model is "installed"
     with Deployment(
-        root=out / "processes", certificates=KeyFolder(path=keys), environment={"PYTHONPATH": path}
+        root=out / "processes", certificates=keys, environment={"PYTHONPATH": path}
     ) as deployment:
         deployment.start_superlink()
         hospitals = sorted(path.parent for path in out.glob("*/site.toml"))
