@@ -21,6 +21,8 @@ from typing import NoReturn, Self
 
 from privbo.flower.fork_server import QUIET, STARTS, program_path, start
 from privbo.flower.keys import AUTHORITY, CERTIFICATE, KEY
+from privbo.flower.party import AppFiles, approve_files, read_party
+from privbo.flower.registry import public_spec, read_federation
 from privbo.protocol.errors import ConfigurationError, RunError
 
 LOOPBACK = "127.0.0.1"
@@ -203,8 +205,6 @@ def play_locally(home: Path) -> None:
         ConfigurationError: If the settings are impossible.
         RunError: If the run does not end well; the same call goes on with it.
     """
-    from privbo.flower.registry import public_spec, read_federation
-
     federation = read_federation(home).checked(public_spec(home).problem.n_clients)
     if federation.has_keys:
         raise ConfigurationError("federation.toml names public keys; an app to try out has none (docs/deployment.md)")
@@ -234,9 +234,6 @@ def approve_here(home: Path) -> list[Path]:
     Raises:
         ConfigurationError: If a party's settings are missing.
     """
-    from privbo.flower.party import AppFiles, approve_files, read_party
-    from privbo.flower.registry import read_federation
-
     federation, files = read_federation(home), AppFiles.read(home)
     parties = [home / "sites" / name / "site.toml" for name in federation.sites]
     parties += [home / "guardians" / name / "guardian.toml" for name in federation.guardians]

@@ -23,9 +23,7 @@ _MARK = "PRIVBO_TEST_PROCESSES"
 
 
 @contextmanager
-def deployed(
-    federation: Federation, keys: Path | None = None, *, simulation: bool = False
-) -> Iterator[Deployment]:
+def deployed(federation: Federation, keys: Path | None = None, *, simulation: bool = False) -> Iterator[Deployment]:
     """A SuperLink for a federation; SuperNodes are started by the test."""
     mark = secrets.token_hex(8)
     environment = {_MARK: mark, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
