@@ -38,17 +38,16 @@ def distributions_of(space: Space) -> dict[str, BaseDistribution]:
         >>> distributions_of(Space({"x": Real(0.0, 1.0)}))
         {'x': FloatDistribution(high=1.0, log=False, low=0.0, step=None)}
     """
-    return {name: _distribution(parameter) for name, parameter in space.parameters.items()}
-
-
-def _distribution(parameter: Parameter) -> BaseDistribution:
-    match parameter:
-        case Real():
-            return FloatDistribution(parameter.low, parameter.high, log=parameter.log, step=parameter.step)
-        case Int():
-            return IntDistribution(parameter.low, parameter.high, log=parameter.log, step=parameter.step)
-        case Categorical():
-            return CategoricalDistribution(parameter.choices)
+    found: dict[str, BaseDistribution] = {}
+    for name, own in space.parameters.items():
+        match own:
+            case Real():
+                found[name] = FloatDistribution(own.low, own.high, log=own.log, step=own.step)
+            case Int():
+                found[name] = IntDistribution(own.low, own.high, log=own.log, step=own.step)
+            case Categorical():
+                found[name] = CategoricalDistribution(own.choices)
+    return found
 
 
 def space_of(distributions: Mapping[str, BaseDistribution]) -> Space:
@@ -57,19 +56,18 @@ def space_of(distributions: Mapping[str, BaseDistribution]) -> Space:
     Raises:
         ConfigurationError: If a distribution is none of Optuna's own.
     """
-    return Space({name: _parameter(name, distribution) for name, distribution in distributions.items()})
-
-
-def _parameter(name: str, distribution: BaseDistribution) -> Parameter:
-    match distribution:
-        case FloatDistribution():
-            return Real(distribution.low, distribution.high, log=distribution.log, step=distribution.step)
-        case IntDistribution():
-            return Int(distribution.low, distribution.high, log=distribution.log, step=distribution.step)
-        case CategoricalDistribution():
-            return Categorical(tuple(distribution.choices))  # type: ignore[arg-type]  # checked by Categorical
-        case _:
-            raise ConfigurationError(f"{name}: {distribution} is none of Optuna's own distributions; use one of them")
+    found: dict[str, Parameter] = {}
+    for name, theirs in distributions.items():
+        match theirs:
+            case FloatDistribution():
+                found[name] = Real(theirs.low, theirs.high, log=theirs.log, step=theirs.step)
+            case IntDistribution():
+                found[name] = Int(theirs.low, theirs.high, log=theirs.log, step=theirs.step)
+            case CategoricalDistribution():
+                found[name] = Categorical(tuple(theirs.choices))  # type: ignore[arg-type]  # checked by Categorical
+            case _:
+                raise ConfigurationError(f"{name}: {theirs} is none of Optuna's own distributions; use one of them")
+    return Space(found)
 
 
 class FederatedSampler(BaseSampler):
@@ -169,7 +167,6 @@ class FederatedSampler(BaseSampler):
         asked = self._working.get(trial.number)
         if asked is None:  # it was never asked for
             return
-        self._require_bounds(trial)
         try:
             self._tell(study, trial, state, values, asked)
         finally:
@@ -178,26 +175,24 @@ class FederatedSampler(BaseSampler):
             with contextlib.suppress(RuntimeError):  # nobody runs study.optimize: the study was asked and told
                 study.stop()
 
-    def _require_bounds(self, trial: FrozenTrial) -> None:
-        """Refuse a study that suggests other bounds than are searched; its trial goes on waiting."""
-        ours = distributions_of(self._site.space)
-        for name, theirs in trial.distributions.items():
-            if name in ours and theirs != ours[name]:  # a constant of the study's own is nobody's business
-                self._working.pop(trial.number)
-                raise ConfigurationError(
-                    f"{name}: the study suggests {theirs}, the run searches {ours[name]}; suggest the same bounds"
-                )
-
     def _tell(
         self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None, asked: Trial
     ) -> None:
-        sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
+        """Tell what became of a trial; refuses a study with other bounds than are searched: its trial goes on waiting."""
+        ours, sign = distributions_of(self._site.space), 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
+        for name, theirs in trial.distributions.items():
+            if theirs != ours.get(name, theirs):  # a constant of the study's own is nobody's business
+                raise ConfigurationError(
+                    f"{name}: the study suggests {theirs}, the run searches {ours[name]}; suggest the same bounds"
+                )
         for step, value in sorted(trial.intermediate_values.items()):
             with contextlib.suppress(ConfigurationError):  # Optuna allows values that are not finite
                 self._site.report(asked, step, sign * value)
         if state == TrialState.COMPLETE and values is not None:
             self._site.tell(asked, sign * float(values[0]))
-        elif state == TrialState.PRUNED and math.isfinite(last := _last_value(trial)):
+        elif state == TrialState.PRUNED and math.isfinite(
+            last := trial.intermediate_values.get(trial.last_step, math.nan)
+        ):
             self._site.tell(asked, sign * last)
         elif state == TrialState.PRUNED:
             self._site.tell(asked, failure="pruned before it reported a finite value")
@@ -217,11 +212,6 @@ class FederatedSampler(BaseSampler):
         return None
 
 
-def _last_value(trial: FrozenTrial) -> float:
-    """The value that a trial reported last; NaN without one."""
-    return math.nan if trial.last_step is None else trial.intermediate_values[trial.last_step]
-
-
 def study_of(
     site: Site | str | Path, *, client: int | None = None, storage: str | None = None, study_name: str | None = None
 ) -> Study:
@@ -239,19 +229,18 @@ def study_of(
     site = site if isinstance(site, Site) else Site(site)
     study = optuna.create_study(storage=storage, study_name=study_name, direction="maximize")
     space = distributions_of(site.space)
-    study.add_trials([_frozen(trial, space) for trial in site.trials(client) if trial.state != "open"])
+    for trial in site.trials(client):
+        if trial.state == "open":
+            continue
+        found = create_trial(
+            state=TrialState.COMPLETE if trial.value is not None else TrialState.FAIL,
+            value=trial.value,
+            params=trial.params,
+            distributions={name: space[name] for name in trial.params},
+            intermediate_values=dict(trial.steps),
+            user_attrs={"client": trial.client, "round": trial.round, "failure": trial.failure},
+        )
+        found.datetime_start = datetime.fromisoformat(trial.asked_at).replace(tzinfo=None)
+        found.datetime_complete = datetime.fromisoformat(trial.told_at).replace(tzinfo=None)
+        study.add_trial(found)
     return study
-
-
-def _frozen(trial: Trial, space: Mapping[str, BaseDistribution]) -> FrozenTrial:
-    found = create_trial(
-        state=TrialState.COMPLETE if trial.value is not None else TrialState.FAIL,
-        value=trial.value,
-        params=trial.params,
-        distributions={name: space[name] for name in trial.params},
-        intermediate_values=dict(trial.steps),
-        user_attrs={"client": trial.client, "round": trial.round, "failure": trial.failure},
-    )
-    found.datetime_start = datetime.fromisoformat(trial.asked_at).replace(tzinfo=None)
-    found.datetime_complete = datetime.fromisoformat(trial.told_at).replace(tzinfo=None)
-    return found

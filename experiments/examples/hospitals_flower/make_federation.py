@@ -45,7 +45,7 @@ def federation(keys: Path) -> str:
     lines = ["round_timeout = 300.0", "start_timeout = 300.0", "min_sites = 2"]
     for hospital, wards in HOSPITALS.items():
         lines += ["", f"[sites.{hospital}]", f'clients = "{wards[0]}-{wards[-1]}"']
-        lines += [f'public_key = "{(keys / f'{hospital}.pub').read_text()}"']
+        lines += [f'public_key = "{Path(f"{keys / hospital}.pub").read_text()}"']
     return "\n".join(lines) + "\n"
 
 
