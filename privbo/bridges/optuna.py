@@ -178,21 +178,20 @@ class FederatedSampler(BaseSampler):
     def _tell(
         self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None, asked: Trial
     ) -> None:
-        """Tell what became of a trial; refuses a study with other bounds than are searched: its trial goes on waiting."""
+        """Tell what became of a trial; where other bounds than searched are suggested, it goes on waiting."""
         ours, sign = distributions_of(self._site.space), 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
         for name, theirs in trial.distributions.items():
             if theirs != ours.get(name, theirs):  # a constant of the study's own is nobody's business
                 raise ConfigurationError(
                     f"{name}: the study suggests {theirs}, the run searches {ours[name]}; suggest the same bounds"
                 )
-        for step, value in sorted(trial.intermediate_values.items()):
+        last = math.nan
+        for step, last in sorted(trial.intermediate_values.items()):
             with contextlib.suppress(ConfigurationError):  # Optuna allows values that are not finite
-                self._site.report(asked, step, sign * value)
+                self._site.report(asked, step, sign * last)
         if state == TrialState.COMPLETE and values is not None:
             self._site.tell(asked, sign * float(values[0]))
-        elif state == TrialState.PRUNED and math.isfinite(
-            last := trial.intermediate_values.get(trial.last_step, math.nan)
-        ):
+        elif state == TrialState.PRUNED and math.isfinite(last):
             self._site.tell(asked, sign * last)
         elif state == TrialState.PRUNED:
             self._site.tell(asked, failure="pruned before it reported a finite value")
