@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from accountant.events import Adjacency, Event, PoissonSampledGaussian, parts
+from accountant.events import Adjacency, PoissonSampledGaussian, parts
 from accountant.tight import numerical
 from privbo.door import sums
 from privbo.door.clipping import clip_rows
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 EPSILONS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 THRESHOLDS = np.linspace(-5.0, 7.0, 49)
+ALPHA = 1e-6  # false-alarm rate of one audit
 N_BOUNDS = len(THRESHOLDS) * 2 * 2 * 2  # of one measured curve: thresholds, tails, directions, ends
 
 
@@ -39,18 +40,18 @@ class Point:
 
     Attributes:
         epsilon: Where both are taken.
-        lower: Lower confidence bound on delta, in [0, 1].
-        claimed: The accountant's delta, in [0, 1].
+        delta_lower: Lower confidence bound on delta, in [0, 1].
+        delta_claimed: The accountant's delta, in [0, 1].
     """
 
     epsilon: float
-    lower: float
-    claimed: float
+    delta_lower: float
+    delta_claimed: float
 
     @property
-    def above(self) -> bool:
-        """Tell whether the measured bound contradicts the claim."""
-        return self.lower > self.claimed
+    def passed(self) -> bool:
+        """Tell whether the measured bound does not contradict the claim."""
+        return self.delta_lower <= self.delta_claimed
 
 
 def lower_confidence(counts: FloatArray, trials: int, level: float) -> FloatArray:
@@ -105,31 +106,14 @@ def measured_curve(plus: FloatArray, minus: FloatArray, level: float) -> FloatAr
     curve = np.zeros(len(EPSILONS))
     for first, second in ((plus, minus), (minus, plus)):
         for tail in (1.0, -1.0):
-            seen, unseen = (_counts_above(tail * sample, trials) for sample in (first, second))
+            seen, unseen = (
+                trials - np.searchsorted(np.sort(tail * sample), THRESHOLDS, side="right").astype(np.float64)
+                for sample in (first, second)
+            )
             low, high = lower_confidence(seen, trials, level), upper_confidence(unseen, trials, level)
             gaps = low[None, :] - np.exp(EPSILONS)[:, None] * high[None, :]
             curve = np.maximum(curve, gaps.max(axis=1))
     return curve
-
-
-def _counts_above(sample: FloatArray, trials: int) -> FloatArray:
-    return np.asarray(trials - np.searchsorted(np.sort(sample), THRESHOLDS, side="right"), dtype=np.float64)
-
-
-def accounted_curve(event: Event, adjacency: Adjacency) -> FloatArray:
-    """Upper bounds on delta at ``EPSILONS`` of one release.
-
-    Args:
-        event: The price of the release.
-        adjacency: The ledger's adjacency.
-
-    Example:
-        >>> from accountant import Gaussian
-        >>> accounted_curve(Gaussian(noise_multiplier=1.0), Adjacency.ZERO_OUT)[:2].round(6)
-        array([0.382925, 0.307711])
-    """
-    (basic, _), *_ = parts(event)
-    return curve_of(basic.pairs(adjacency))
 
 
 def curve_of(pairs: Iterable[Pair]) -> FloatArray:
@@ -156,14 +140,17 @@ def closest_point(measured: FloatArray, accounted: FloatArray) -> Point:
 
     Example:
         >>> closest_point(np.array([[0.1, 0.02] + 8 * [0.0]]), np.array([0.4, 0.04] + 8 * [1e-3]))
-        Point(epsilon=0.25, lower=0.02, claimed=0.04)
+        Point(epsilon=0.25, delta_lower=0.02, delta_claimed=0.04)
     """
     points = (
-        Point(epsilon=epsilon, lower=lower, claimed=claimed)
+        Point(epsilon=epsilon, delta_lower=lower, delta_claimed=claimed)
         for curve in measured.tolist()
         for epsilon, lower, claimed in zip(EPSILONS, curve, accounted.tolist(), strict=True)
     )
-    return max(points, key=lambda point: (point.above, point.lower / point.claimed if point.claimed > 0 else 0.0))
+    return max(
+        points,
+        key=lambda point: (not point.passed, point.delta_lower / point.delta_claimed if point.delta_claimed else 0.0),
+    )
 
 
 World: TypeAlias = Literal["others zero", "others opposing", "alone"]
@@ -248,29 +235,6 @@ def moments(
     return float(each.sum()), float(np.sqrt(stddev**2 + sampled))
 
 
-@dataclass(frozen=True, kw_only=True)
-class CurveAudit:
-    """Outcome of auditing one mechanism in one world.
-
-    Attributes:
-        passed: Whether no point of the measured curve lies above the accountant's.
-        world: The world it was measured in: what the other clients send.
-        epsilon: Where the measured curve comes closest to (or passes) the accountant's.
-        delta_lower: Lower confidence bound there.
-        delta_claimed: The accountant's value there.
-        trials: Releases per side.
-        alpha: False-alarm rate of the whole audit.
-    """
-
-    passed: bool
-    world: World
-    epsilon: float
-    delta_lower: float
-    delta_claimed: float
-    trials: int
-    alpha: float
-
-
 def audit_curve(
     build: Callable[[FloatArray], PrivateSum],
     weights: FloatArray,
@@ -278,10 +242,10 @@ def audit_curve(
     noise: NoiseSource,
     world: World,
     trials: int = 100_000,
-    alpha: float = 1e-6,
+    alpha: float = ALPHA,
     release: Releases = releases,
-) -> CurveAudit:
-    """Measure a mechanism's hockey-stick curve in one world and hold it against its event.
+) -> Point:
+    """Measure a mechanism's hockey-stick curve in one world and hold it against its event, where they come closest.
 
     Args:
         build: The mechanism for given weights (in the world "alone" one client has any).
@@ -314,16 +278,8 @@ def audit_curve(
             centre, spread = moments(mechanism, weights, absent, direction, stddev)
             seen = ((released @ direction - centre) / spread for released in (plus, minus))
             measured.append(measured_curve(next(seen), next(seen), level))
-    found = closest_point(np.array(measured), accounted_curve(mechanism.event(), mechanism.adjacency))
-    return CurveAudit(
-        passed=not found.above,
-        world=world,
-        epsilon=found.epsilon,
-        delta_lower=found.lower,
-        delta_claimed=found.claimed,
-        trials=trials,
-        alpha=alpha,
-    )
+    (event, _), *_ = parts(mechanism.event())
+    return closest_point(np.array(measured), curve_of(event.pairs(mechanism.adjacency)))
 
 
 def epsilon_lower_bound(
@@ -377,12 +333,7 @@ def epsilon_lower_bound(
     apart = max(0.0, 1.0 - 2.0 * float(upper_confidence(errors, 2 * trials, alpha))) / mechanism.rate
     mu = 2.0 * float(ndtri((1.0 + apart) / 2)) if apart < 1 else np.inf
     claimed = numerical.epsilon(mechanism.event(), delta, adjacency=mechanism.adjacency)
-    return _epsilon_of(mu, mechanism, delta), claimed
-
-
-def _epsilon_of(mu: float, mechanism: PrivateSum, delta: float) -> float:
-    """Certified lower epsilon of a Gaussian, sampled at the mechanism's rate, whose shift is ``mu``."""
     if mu in (0.0, np.inf):
-        return mu
+        return mu, claimed
     event = PoissonSampledGaussian(sample_rate=mechanism.rate, noise_multiplier=1.0 / mu)
-    return numerical.epsilon_interval(event, delta, adjacency=mechanism.adjacency).lower
+    return numerical.epsilon_interval(event, delta, adjacency=mechanism.adjacency).lower, claimed

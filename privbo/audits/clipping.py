@@ -47,6 +47,8 @@ from privbo.runs.sources import algorithm_table
 from privbo.runs.states import States
 
 Use = Literal["direction", "magnitude"]
+# The Thompson family maximises the released function or fits its scale.
+_DIRECTION = {"dp-fts-de", "shared-prior", "scout"}
 LEAST = 0.01  # smaller effects are nothing to gain, however sure
 
 
@@ -251,7 +253,7 @@ def audit(record: Record) -> ClippingAudit:
     """PRIVATE: measure what clipping did to a run's vectors.
 
     Raises:
-        RunError: If the run is in memory, its private folder is not here, or is of an older release.
+        RunError: If the run is in memory, its private folder is not here.
 
     Example:
         >>> import tempfile, privbo as pb
@@ -276,30 +278,23 @@ def audit(record: Record) -> ClippingAudit:
         raise RunError("this run's vectors were shared among guardians, so nobody knows how clipping met them")
     if not rounds:
         raise RunError(f"{home.private} holds no clip statistics; audit the run where its clients answered")
-    last = rounds[-1]
+    last, kind = rounds[-1], algorithm_table(record.spec.algorithm)["type"]
+    use: Use = "direction" if kind in _DIRECTION else "magnitude"
+    whole = max(float(np.mean([r.signal for r in rounds])), 1e-300)
+    if use == "direction":
+        tried = [{float(factor): share for factor, share in r.agreement_at.items()} for r in rounds]
+    else:
+        tried = [{float(factor): -error / whole for factor, error in r.error_at.items()} for r in rounds]
     return ClippingAudit(
         name=record.spec.name,
         rounds=rounds,
         clipping_norm=last.bound * math.sqrt(len(last.bias_by_region)),
-        advice=_advice(record, rounds),
+        advice=advise(use, tried),
         warnings=tuple(_warnings(rounds)),
     )
 
 
-def _advice(record: Record, rounds: Sequence[ClippedRound]) -> Advice:
-    """Ask what the algorithm uses: the Thompson family maximises the released function or fits its scale."""
-    if algorithm_table(record.spec.algorithm)["type"] in _DIRECTION:
-        return advise("direction", [{float(f): v for f, v in r.agreement_at.items()} for r in rounds])
-    whole = max(float(np.mean([r.signal for r in rounds])), 1e-300)
-    return advise("magnitude", [{float(f): -v / whole for f, v in r.error_at.items()} for r in rounds])
-
-
-_DIRECTION = {"dp-fts-de", "shared-prior", "scout"}
-
-
 def _round(line: Mapping[str, Any], *, noise_stddev: float, shape: tuple[int, ...]) -> ClippedRound:
-    if "kept_at" not in line:
-        raise RunError("these clip statistics are of an older release of privbo and cannot be audited; run it again")
     n_blocks, dim = shape
     noise = noise_stddev * math.sqrt(n_blocks * dim)
     return ClippedRound(
@@ -374,7 +369,7 @@ def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending | Non
     _require_publishable(record, noise_multiplier)
     request = norm_histogram_request(np.array(BOUND_FACTORS), record.spec.problem.n_clients)
     event = mechanism_for(request, noise_multiplier=noise_multiplier).event()
-    run = _run_of(record)
+    run = f"{record.run_id}-norms"
     last = max((release.round for release in record.releases), default=None)
     if record.ledger.book().find(f"{run}/{last}") is not None:
         return None
@@ -390,10 +385,6 @@ def _require_publishable(record: Record, noise_multiplier: float) -> None:
             "run a "
             "small one with trust='server' on data that may be seen by its server"
         )
-
-
-def _run_of(record: Record) -> str:
-    return f"{record.run_id}-norms"
 
 
 def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:
@@ -413,7 +404,7 @@ def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:
     request = norm_histogram_request(edges, n_clients)
     door = Door(
         record.ledger,
-        run=_run_of(record),
+        run=f"{record.run_id}-norms",
         noise=SecureNoise(),
         mechanism=lambda wanted: mechanism_for(wanted, noise_multiplier=noise_multiplier),
         n_clients=n_clients,

@@ -7,13 +7,13 @@ something about the code that ran, not about this run's data.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 from accountant.wording import event_text
-from privbo.audits.black_box import World, audit_curve, epsilon_lower_bound
+from privbo.audits.black_box import ALPHA, World, audit_curve, epsilon_lower_bound
 from privbo.audits.clipping import ClippingAudit, PublishedNorms
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import SecureNoise
@@ -91,20 +91,16 @@ def audit_run(record: Record, *, trials: int, trust: bool = False) -> tuple[Empi
     """
     if record.plan.noise_multiplier is None:
         raise ConfigurationError("a run without noise claims nothing, so there is nothing to audit")
-    _require_same_code(record.manifest.versions)
-    spec = record.spec
-    if trust and isinstance(spec.algorithm, ForeignAlgorithm):
-        spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
-    return audit_plan(planned_requests(spec), record.plan.mechanism, delta=record.delta, trials=trials)
-
-
-def _require_same_code(made_by: Mapping[str, str]) -> None:
-    ours = versions()
+    ours, made_by = versions(), record.manifest.versions
     for name in (name for name in ("privbo", CODE) if name in made_by and made_by[name] != ours[name]):
         raise ConfigurationError(
             f"the run was made by {name} {made_by[name]}, installed is {ours[name]}, which the attack would "
             "try out instead; audit it with that version, or audit its configuration file (TOML)"
         )
+    spec = record.spec
+    if trust and isinstance(spec.algorithm, ForeignAlgorithm):
+        spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
+    return audit_plan(planned_requests(spec), record.plan.mechanism, delta=record.delta, trials=trials)
 
 
 def audit_plan(
@@ -121,25 +117,18 @@ def audit_plan(
     Raises:
         ConfigurationError: If the plan releases nothing, or one reward is its unit.
     """
-    found: list[Empirical] = []
-    for request in _distinct(plan, mechanism):
-        found += _audit(request, mechanism, delta=delta, trials=trials)
-    if not found:
-        raise ConfigurationError("the plan releases nothing, so there is nothing to audit")
-    return tuple(found)
-
-
-def _distinct(plan: Iterable[Request], mechanism: Callable[[Request], Mechanism]) -> Iterator[Request]:
-    seen = set()
+    found, seen = list[Empirical](), set[Mechanism]()
     for request in plan:
         if request.unit == "reward":
             raise ConfigurationError("the empirical audit compares runs with and without one client, not one reward")
-        described = mechanism(request)
-        if described not in seen:
+        if (described := mechanism(request)) not in seen:
             seen.add(described)
-            yield request
+            found += _audit(request, mechanism, delta=delta, trials=trials)
         if len(seen) == _MOST_MECHANISMS:
-            return
+            break
+    if not found:
+        raise ConfigurationError("the plan releases nothing, so there is nothing to audit")
+    return tuple(found)
 
 
 def _audit(
@@ -152,15 +141,19 @@ def _audit(
         return described
 
     whole, noise = build(request.weights), SecureNoise()
-    bounds = epsilon_lower_bound(whole, request.weights, noise=noise, delta=delta, trials=trials)
+    lower, claimed = epsilon_lower_bound(whole, request.weights, noise=noise, delta=delta, trials=trials)
     for world in get_args(World):
-        measured = audit_curve(build, request.weights, noise=noise, world=world, trials=trials)
+        point = audit_curve(build, request.weights, noise=noise, world=world, trials=trials)
         yield Empirical(
             event=f"{event_text(whole.event())}, clipped to {request.clipping_norm:.4g}",
+            world=world,
+            trials=trials,
+            passed=point.passed,
             delta=delta,
-            epsilon_lower=bounds[0],
-            epsilon_claimed=bounds[1],
-            **vars(measured),
+            epsilon_lower=lower,
+            epsilon_claimed=claimed,
+            alpha=ALPHA,
+            **vars(point),
         )
 
 

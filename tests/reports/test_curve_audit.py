@@ -106,7 +106,7 @@ def test_every_sign_score_threshold_tail_and_direction_shares_the_false_alarm_ra
     """Releases without noise tell every trial apart, so the bound is a closed form of its level."""
     everyone = ScriptedNoise(participants=np.ones(1, dtype=bool))
     found = audit_curve(build, WEIGHTS[blocks], noise=everyone, world="others zero", trials=400, alpha=1e-3)
-    assert (found.passed, found.world, found.trials, found.alpha) == (False, "others zero", 400, 1e-3)
+    assert not found.passed
     bounds = worth(400, 400, 1e-3 / (2 * n_scores * 49 * 4 * 2))
     assert found.delta_lower == pytest.approx(bounds[black_box.EPSILONS.index(found.epsilon)], rel=1e-9)
 

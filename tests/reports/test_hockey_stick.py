@@ -16,7 +16,6 @@ from privbo.audits.black_box import (
     N_BOUNDS,
     THRESHOLDS,
     Point,
-    accounted_curve,
     closest_point,
     curve_of,
     lower_confidence,
@@ -61,20 +60,20 @@ def test_a_point_above_the_accountants_comes_before_any_below_and_shares_decide_
 
     below, nearer, above = points(1e-3), points(0.0, 5e-4), points(0.0, 0.0, 2e-6)
     found = closest_point(np.array([below, nearer, above]), claimed)
-    assert (found, found.above) == (Point(epsilon=0.5, lower=2e-6, claimed=1e-6), True)
+    assert (found, found.passed) == (Point(epsilon=0.5, delta_lower=2e-6, delta_claimed=1e-6), False)
     found = closest_point(np.array([nearer, below]), claimed)
-    assert (found, found.above) == (Point(epsilon=0.25, lower=5e-4, claimed=1e-3), False)
+    assert (found, found.passed) == (Point(epsilon=0.25, delta_lower=5e-4, delta_claimed=1e-3), True)
     nothing_claimed = points(9e-3, 0.0, 0.0, 1e-9)
     found = closest_point(np.array([nothing_claimed]), claimed)
-    assert (found, found.above) == (Point(epsilon=1.0, lower=1e-9, claimed=0.0), True)
-    assert closest_point(np.array([points()]), np.zeros(len(EPSILONS))).above is False
+    assert (found, found.passed) == (Point(epsilon=1.0, delta_lower=1e-9, delta_claimed=0.0), False)
+    assert closest_point(np.array([points()]), np.zeros(len(EPSILONS))).passed
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.25])
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 def test_the_curve_to_stay_below_is_the_accountants(rate: float, adjacency: Adjacency) -> None:
     event = PoissonSampledGaussian(sample_rate=rate, noise_multiplier=1.0)
-    found = accounted_curve(event, adjacency)
+    found = curve_of(event.pairs(adjacency))
     for epsilon, delta in zip(black_box.EPSILONS, found, strict=True):
         interval = numerical.delta_interval(event, epsilon, adjacency=adjacency)
         assert interval.lower * (1 - 1e-9) <= delta <= interval.upper * (1 + 1e-3) + 1e-12
