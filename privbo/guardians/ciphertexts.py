@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-from accountant.events import Json
 from accountant.ledger.policy import canonical
 from privbo.door.mechanism import PrivateSum
 from privbo.door.shares import share_sizes, split
@@ -29,6 +29,9 @@ from privbo.protocol.messages import IntArray, Request
 SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 OVERHEAD = 48  # 32 bytes of the encapsulated key, 16 of the tag
 SHARE_ID_BYTES = 8
+_MAGIC = b"privbo cipher 1\n"
+_ROUND, _SHARE = struct.Struct("<Q"), struct.Struct(f"<q{SHARE_ID_BYTES}s")
+_START = len(_MAGIC) + _ROUND.size + SHARE_ID_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +50,6 @@ class Call:
     plan: str
     question: str
 
-    def to_dict(self) -> Json:
-        """Plain values."""
-        return dict(vars(self))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ciphertext:
@@ -67,18 +66,21 @@ class Ciphertext:
     share_id: str
     sealed: tuple[bytes, ...]
 
-    def share(self, place: int) -> EncryptedShare:
-        """Give the part that is for one guardian."""
-        return EncryptedShare(client=self.client, share_id=self.share_id, sealed=self.sealed[place])
+    def share(self, place: int) -> bytes:
+        """Give the part that is for one guardian, as the server hands it over; see ``read_share``."""
+        return _SHARE.pack(self.client, bytes.fromhex(self.share_id)) + self.sealed[place]
 
 
-@dataclass(frozen=True, kw_only=True)
-class EncryptedShare:
-    """One client's encrypted share for one guardian, as the server hands it over."""
+def read_share(share: bytes) -> tuple[int, str, bytes]:
+    """Read the client's number, the ciphertext's share id and the encrypted share; nothing is known about any.
 
-    client: int
-    share_id: str
-    sealed: bytes
+    Raises:
+        ValueError: If the bytes are too few.
+    """
+    if len(share) < _SHARE.size:
+        raise ValueError(f"{len(share)} bytes are no share")
+    client, share_id = _SHARE.unpack_from(share)
+    return client, share_id.hex(), share[_SHARE.size :]
 
 
 def question_digest(mechanism: PrivateSum, request: Request) -> str:
@@ -130,17 +132,18 @@ def open_share(
 
 def _context(call: Call, client: int, site: str, guardian: str, share_id: str) -> bytes:
     bound = {"client": client, "site": site, "guardian": guardian, "share_id": share_id}
-    return b"privbo share 1\n" + canonical(call.to_dict() | bound)
-
-
-_MAGIC = b"privbo cipher 1\n"
-_ROUND = struct.Struct("<Q")
-_START = len(_MAGIC) + _ROUND.size + SHARE_ID_BYTES
+    return b"privbo share 1\n" + canonical(vars(call) | bound)
 
 
 def encode_ciphertext(round_: int, ciphertext: Ciphertext) -> bytes:
     """Give a client's message: magic, round, share_id, and the encrypted shares in the order of guardians."""
     return _MAGIC + _ROUND.pack(round_) + bytes.fromhex(ciphertext.share_id) + b"".join(ciphertext.sealed)
+
+
+def stored(round_: int, ciphertexts: Sequence[Ciphertext]) -> dict[str, npt.NDArray[np.generic]]:
+    """Give ciphertexts as arrays, as they are kept: every client's number and its message."""
+    messages = [np.frombuffer(encode_ciphertext(round_, ciphertext), dtype=np.uint8) for ciphertext in ciphertexts]
+    return {"clients": np.array([each.client for each in ciphertexts], dtype=np.int64), "messages": np.array(messages)}
 
 
 class CiphertextBox:
@@ -171,6 +174,11 @@ class CiphertextBox:
             sealed.append(message[at : at + size])
             at += size
         self._arrived[client] = Ciphertext(client=client, share_id=share_id, sealed=tuple(sealed))
+
+    def receive_stored(self, kept: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take every message that ``stored`` gave."""
+        for client, message in zip(kept["clients"].tolist(), kept["messages"], strict=True):
+            self.receive(client, message.tobytes())
 
     def _refusal(self, client: int, message: bytes) -> str | None:
         if type(client) is not int or not 0 <= client < self._n_clients:

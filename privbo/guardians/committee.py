@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from accountant.events import Json
+from accountant.ledger.signing import ANSWERED, checked
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource
 from privbo.door.payload import vet_rows
-from privbo.door.shares import joined, own_units
-from privbo.guardians.ciphertexts import Call, Ciphertext, encrypt_shares, question_digest
-from privbo.guardians.guardian import Answer, Guardian, StateStore, read_answer
+from privbo.door.shares import NoisySum, joined, own_units
+from privbo.guardians.ciphertexts import Call, Ciphertext, CiphertextBox, encrypt_shares, question_digest, stored
+from privbo.guardians.guardian import Answer, Guardian, StateStore
 from privbo.guardians.keys import Card
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import IntArray, Request
@@ -42,12 +43,20 @@ def joined_answers(
         The noisy sums in grid units, ``(n_entries,)``.
 
     Raises:
-        RunError: If an answer is not its guardian's own, or they are for different sets of clients.
+        RunError: If an answer is not its guardian's own, of this round and of the right length, or they are for
+            different sets of clients.
+        LedgerError: If it is no guardian's sum.
     """
     sums, n_entries = [], request.dim * request.n_blocks
     for name, card in cards.items():
-        sums.append(read_answer(answers[name], card, call, name, n_entries))
-        note(answers[name].receipt)
+        receipt, payload = answers[name].receipt, answers[name].payload
+        said, found = checked(receipt, ANSWERED), NoisySum.decode(payload)
+        own = call.run, call.round, name, hashlib.sha256(payload).hexdigest(), card.signing, n_entries
+        of_run = (said.get(key) for key in ("run", "round", "guardian", "sum"))
+        if own != (*of_run, receipt["key"], len(found.total)):
+            raise RunError(f"the answer of guardian {name} to round {call.round} is not its own; there is no release")
+        sums.append(found)
+        note(receipt)
     if len({found.agreed for found in sums}) > 1:
         raise RunError(f"the guardians have answered round {call.round} for different sets of clients; no release")
     return joined([found.total for found in sums])
@@ -96,37 +105,21 @@ class LocalCommittee:
         answers = {name: each.answer(call, request, signed) for name, each in self.guardians.items()}
         return joined_answers(answers, self.cards, call, request, self.note)
 
-    def _ciphertexts(self, call: Call, mechanism: PrivateSum, request: Request, answers: object) -> list[Ciphertext]:
+    def _ciphertexts(
+        self, call: Call, mechanism: PrivateSum, request: Request, answers: object
+    ) -> Sequence[Ciphertext]:
         if (kept := self.outbox.arrays(call.round)) is not None:
-            return unpacked(kept, len(self.cards))
+            n_entries = request.dim * request.n_blocks
+            box = CiphertextBox(
+                round_=call.round, n_clients=request.n_clients, n_guardians=len(self.cards), n_entries=n_entries
+            )
+            box.receive_stored(kept)
+            return box.close()
         rows = vet_rows(answers, n_clients=request.n_clients, dim=request.dim)
         coins, ciphertexts = self.coins.stream(str(call.round)), list[Ciphertext]()
         for start in range(0, request.n_clients, _AT_ONCE):
             some = np.arange(start, min(start + _AT_ONCE, request.n_clients))
             units = own_units(mechanism, request, rows[some], some, coins)
             ciphertexts += encrypt_shares(call, units, some.tolist(), cards=self.cards, site="")
-        self.outbox.put_arrays(call.round, packed(ciphertexts))
+        self.outbox.put_arrays(call.round, stored(call.round, ciphertexts))
         return ciphertexts
-
-
-def packed(ciphertexts: Sequence[Ciphertext]) -> dict[str, npt.NDArray[np.generic]]:
-    """Give ciphertexts as arrays, as they are kept."""
-    n_guardians = len(ciphertexts[0].sealed) if ciphertexts else 0
-    return {
-        "clients": np.array([ciphertext.client for ciphertext in ciphertexts], dtype=np.int64),
-        "share_ids": np.array([ciphertext.share_id for ciphertext in ciphertexts]),
-    } | {
-        f"sealed{place}": np.array(
-            [np.frombuffer(ciphertext.sealed[place], dtype=np.uint8) for ciphertext in ciphertexts]
-        )
-        for place in range(n_guardians)
-    }
-
-
-def unpacked(kept: Mapping[str, npt.NDArray[np.generic]], n_guardians: int) -> list[Ciphertext]:
-    """Read ciphertexts that ``packed`` gave."""
-    sealed = [kept[f"sealed{place}"] for place in range(n_guardians)]
-    return [
-        Ciphertext(client=int(client), share_id=str(share_id), sealed=tuple(bytes(column[row]) for column in sealed))
-        for row, (client, share_id) in enumerate(zip(kept["clients"], kept["share_ids"], strict=True))
-    ]

@@ -12,15 +12,17 @@ charged equally often; so a server that shows them different things gets nothing
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
 
 from accountant.errors import LedgerError
 from accountant.events import Json
@@ -29,11 +31,11 @@ from accountant.ledger.policy import canonical
 from accountant.ledger.signing import ANSWERED, checked, sign
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import NoiseSource
-from privbo.door.shares import GuardianDoor, NoisySum, share_sizes, sum_shares
-from privbo.guardians.ciphertexts import Call, EncryptedShare, open_share, question_digest
+from privbo.door.shares import GuardianDoor, share_sizes, sum_shares
+from privbo.guardians.ciphertexts import Call, open_share, question_digest, read_share
 from privbo.guardians.keys import Card, GuardianKeys
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import alone, load_arrays, save_arrays, write_atomically
+from privbo.protocol.files import alone, array_bytes, write_atomically
 from privbo.protocol.messages import Request
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
@@ -50,25 +52,20 @@ class StateStore:
     """
 
     path: Path | None = None
-    _memory: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    _memory: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[None]:
         """One process at a time, so that a round is never answered twice."""
-        if self.path is None:
-            yield
-        else:
-            with alone(self.path):
-                yield
+        return nullcontext() if self.path is None else alone(self.path)
 
     def put_arrays(self, round_: int, arrays: Arrays) -> None:
         """Keep a round's arrays, in place of earlier ones."""
-        self._put(f"{round_:06d}.npz", arrays, save_arrays)
+        self._put(f"{round_:06d}.npz", array_bytes(arrays))
 
     def arrays(self, round_: int) -> Arrays | None:
         """A round's arrays."""
-        found: Arrays | None = self._get(f"{round_:06d}.npz", load_arrays)
-        return found
+        found = self._get(f"{round_:06d}.npz")
+        return None if found is None else dict(np.load(io.BytesIO(found), allow_pickle=False))
 
     def drop_arrays(self, round_: int) -> None:
         """Throw a round's arrays away."""
@@ -79,29 +76,29 @@ class StateStore:
 
     def put_statement(self, round_: int, statement: Json) -> None:
         """Keep what was stated in a round, in place of what stands there."""
-        self._put(f"{round_:06d}.json", statement, lambda path, it: write_atomically(path, json.dumps(it).encode()))
+        self._put(f"{round_:06d}.json", json.dumps(statement).encode())
 
     def statement(self, round_: int) -> Json | None:
         """A round's statement."""
-        found: Json | None = self._get(f"{round_:06d}.json", lambda path: json.loads(path.read_bytes()))
-        return found
+        found = self._get(f"{round_:06d}.json")
+        return None if found is None else dict(json.loads(found))
 
     def is_empty(self) -> bool:
         """Whether nothing was ever stated."""
         names = self._memory if self.path is None else [path.name for path in self.path.glob("*.json")]
         return not any(name.endswith(".json") for name in names)
 
-    def _put(self, name: str, content: Mapping[str, Any], write: Callable[[Path, Mapping[str, Any]], None]) -> None:
+    def _put(self, name: str, content: bytes) -> None:
         if self.path is None:
             self._memory[name] = content
         else:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write(self.path / name, content)
+            write_atomically(self.path / name, content)
 
-    def _get(self, name: str, read: Callable[[Path], Any]) -> Any:  # noqa: ANN401 (what was put)
+    def _get(self, name: str) -> bytes | None:
         if self.path is None:
             return self._memory.get(name)
-        return read(self.path / name) if (self.path / name).exists() else None
+        return (self.path / name).read_bytes() if (self.path / name).exists() else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,49 +109,30 @@ class Statement:
         call: The round.
         guardian: Its name.
         charged: Releases of the run that its ledger held before.
-        share_ids: Of every client whose share it holds, the id of its ciphertext.
+        share_ids: Of every client whose share it holds, by its number as text, the id of its ciphertext.
     """
 
     call: Call
     guardian: str
     charged: int
-    share_ids: Mapping[int, str]
+    share_ids: dict[str, str]
 
     def signed(self, keys: GuardianKeys) -> Json:
         """Give the statement as it is sent, with a signature."""
-        return sign(keys.signing, STATED, self.to_dict()).to_dict()
-
-    def to_dict(self) -> Json:
-        """Plain values."""
-        share_ids = {str(client): share_id for client, share_id in self.share_ids.items()}
-        return {"call": self.call.to_dict(), "guardian": self.guardian, "charged": self.charged, "share_ids": share_ids}
+        return sign(keys.signing, STATED, asdict(self)).to_dict()
 
     @staticmethod
-    def from_dict(content: Json) -> Statement:
-        """Read what ``to_dict`` gave."""
-        share_ids = {int(client): str(share_id) for client, share_id in content["share_ids"].items()}
-        return Statement(
-            call=Call(**content["call"]),
-            guardian=str(content["guardian"]),
-            charged=int(content["charged"]),
-            share_ids=share_ids,
-        )
+    def read(signed: object) -> Statement:
+        """Read what ``signed`` gave.
+
+        Raises:
+            LedgerError: If it is no signed statement of a guardian.
+            ValueError: If what was signed is none.
+        """
+        return TypeAdapter(Statement).validate_python(checked(signed, STATED))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Agreement:
-    """The set that all guardians have agreed on.
-
-    Attributes:
-        clients: Clients of whom every guardian holds a share of the same ciphertext, in order.
-        digest: Of all statements together.
-    """
-
-    clients: tuple[int, ...]
-    digest: str
-
-
-def agreement(signed: Sequence[object], cards: Mapping[str, Card], call: Call) -> Agreement:
+def agreement(signed: Sequence[object], cards: Mapping[str, Card], call: Call) -> tuple[tuple[int, ...], str]:
     """Hold the guardians' statements against each other.
 
     Args:
@@ -162,14 +140,26 @@ def agreement(signed: Sequence[object], cards: Mapping[str, Card], call: Call) -
         cards: Every guardian's public keys by name.
         call: The round as the reader means it.
 
+    Returns:
+        The clients, in order, of whom every guardian holds a share of the same ciphertext, and a digest of all
+        statements.
+
     Raises:
         RunError: If one is missing, forged, or speaks of another round, plan, question or past.
     """
     found: dict[str, Statement] = {}
     for each in signed:
-        statement = _read(each, cards)
+        try:
+            statement, key = Statement.read(each), each["key"]  # type: ignore[index]  # its signature was checked
+        except (LedgerError, ValueError) as error:
+            raise RunError(f"this is no guardian's statement ({error}); nothing is summed") from None
+        if statement.guardian not in cards or key != cards[statement.guardian].signing:
+            raise RunError(
+                f"a statement of {statement.guardian!r} is not signed with the key that is registered for it; name its "
+                "new key, or restore the old one"
+            )
         if statement.call != call:
-            differs = ", ".join(k for k, v in call.to_dict().items() if statement.call.to_dict()[k] != v)
+            differs = ", ".join(name for name, own in vars(call).items() if getattr(statement.call, name) != own)
             raise RunError(f"guardian {statement.guardian} was shown another {differs}; nothing is summed")
         if statement.guardian in found:
             raise RunError(f"guardian {statement.guardian} was named twice; nothing is summed")
@@ -183,24 +173,9 @@ def agreement(signed: Sequence[object], cards: Mapping[str, Card], call: Call) -
             "restored from an old copy; restore its newest one"
         )
     first, *others = (found[name].share_ids for name in cards)
-    clients = sorted(client for client, share_id in first.items() if all(o.get(client) == share_id for o in others))
-    body = canonical({name: found[name].to_dict() for name in cards})
-    return Agreement(clients=tuple(clients), digest=hashlib.sha256(body).hexdigest())
-
-
-def _read(signed: object, cards: Mapping[str, Card]) -> Statement:
-    try:
-        statement = Statement.from_dict(checked(signed, STATED))
-        key = signed["key"]  # type: ignore[index]  # it has one: its signature was checked
-    except (LedgerError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunError(f"this is no guardian's statement ({error}); nothing is summed") from None
-    card = cards.get(statement.guardian)
-    if card is None or key != card.signing:
-        raise RunError(
-            f"a statement of {statement.guardian!r} is not signed with the key that is registered for it; name its new "
-            "key, or restore the old one"
-        )
-    return statement
+    clients = sorted(int(client) for client, own in first.items() if all(o.get(client) == own for o in others))
+    body = canonical({name: asdict(found[name]) for name in cards})
+    return tuple(clients), hashlib.sha256(body).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +219,7 @@ class Guardian:
     noise: NoiseSource
     site_of: Callable[[int], str] = lambda _: ""
 
-    def receive(self, call: Call, request: Request, encrypted_shares: Sequence[EncryptedShare]) -> Json:
+    def receive(self, call: Call, request: Request, encrypted_shares: Sequence[bytes]) -> Json:
         """Open what was sealed to this guardian, keep it, and state once per round what it is.
 
         Raises:
@@ -265,8 +240,10 @@ class Guardian:
                     f"guardian {self.name}: none of {len(encrypted_shares)} shares opens; they were encrypted for "
                     "another key, round, plan or question. Name this guardian's card anew, or restore its key"
                 )
-            self.store.put_arrays(call.round, _packed(taken))
-            share_ids = {client: share_id for client, (share_id, _) in taken.items()}
+            shares = [np.frombuffer(share, dtype=np.uint8) for _, share in taken.values()]
+            numbers = np.array(list(taken), dtype=np.int64)
+            self.store.put_arrays(call.round, {"clients": numbers, "shares": np.array(shares, dtype=np.uint8)})
+            share_ids = {str(client): share_id for client, (share_id, _) in taken.items()}
             statement = Statement(call=call, guardian=self.name, charged=charged, share_ids=share_ids).signed(self.keys)
             self.store.put_statement(call.round, statement)
             return statement
@@ -293,18 +270,37 @@ class Guardian:
         mechanism = self._vetted(call, request)
         with self.store.alone():
             own = self.stated(call)
-            agreed = agreement(signed, self.cards, call)
+            clients, agreed = agreement(signed, self.cards, call)
             if own["content"] not in [dict(each)["content"] for each in signed]:
                 raise RunError(f"guardian {self.name} has stated something else for round {call.round}")
 
             def summed() -> npt.NDArray[np.uint64]:
-                return self._summed(call.round, agreed.clients, request)
+                kept = self.store.arrays(call.round)
+                if kept is None:
+                    raise RunError(
+                        f"guardian {self.name}: its shares of round {call.round} are gone; restore {call.round:06d}.npz"
+                    )
+                rows = zip(kept["shares"], kept["clients"].tolist(), strict=True)
+                return sum_shares(
+                    (share.tobytes() for share, client in rows if client in clients),
+                    place=list(self.cards).index(self.name),
+                    n_entries=request.dim * request.n_blocks,
+                )
 
             with self.ledger() as ledger:
                 door = GuardianDoor(ledger=ledger, run=self.run, noise=self.noise)
-                found = door.answer(call.round, mechanism, agreed=agreed.digest, summed=summed)
+                found = door.answer(call.round, mechanism, agreed=agreed, summed=summed)
             self.store.drop_arrays(call.round)
-        return self._signed(call, found)
+        payload = found.encode()
+        content: Json = {
+            "run": call.run,
+            "round": call.round,
+            "guardian": self.name,
+            "sequence": found.sequence,
+            "head": found.head,
+            "sum": hashlib.sha256(payload).hexdigest(),
+        }
+        return Answer(payload=payload, receipt=sign(self.keys.signing, ANSWERED, content).to_dict())
 
     def _vetted(self, call: Call, request: Request) -> PrivateSum:
         """The mechanism by which this guardian hides the round, once the question is the one that was sealed for."""
@@ -318,76 +314,24 @@ class Guardian:
         return mechanism
 
     def _stated_again(self, call: Call, stated: Json) -> Json:
-        statement = Statement.from_dict(checked(stated, STATED))
+        statement = Statement.read(stated)
         if statement.call != call:
             raise RunError(f"guardian {self.name}: round {call.round} was asked before in another way")
         # A guardian whose signing key was replaced says the same again with its new one.
         return stated if stated["key"] == self.keys.card.signing else statement.signed(self.keys)
 
     def _opened(
-        self, call: Call, mechanism: PrivateSum, request: Request, encrypted_shares: Iterable[EncryptedShare]
+        self, call: Call, mechanism: PrivateSum, request: Request, encrypted_shares: Iterable[bytes]
     ) -> dict[int, tuple[str, bytes]]:
-        n_entries = request.dim * request.n_blocks
-        size = dict(zip(self.cards, share_sizes(mechanism.n_noises, n_entries), strict=True))[self.name]
-        taken: dict[int, tuple[str, bytes]] = {}
+        sizes = share_sizes(mechanism.n_noises, request.dim * request.n_blocks)
+        size, taken = sizes[list(self.cards).index(self.name)], dict[int, tuple[str, bytes]]()
         for encrypted_share in encrypted_shares:
-            client = encrypted_share.client
-            if type(client) is not int or not 0 <= client < request.n_clients or client in taken:
-                continue
-            share = open_share(
-                self.keys.sealing,
-                encrypted_share.sealed,
-                call,
-                client=client,
-                site=self.site_of(client),
-                guardian=self.name,
-                share_id=encrypted_share.share_id,
-            )
-            if share is not None and len(share) == size:
-                taken[client] = (encrypted_share.share_id, share)
+            with suppress(ValueError):  # it is no share, and counts for nothing
+                client, share_id, sealed = read_share(encrypted_share)
+                if not 0 <= client < request.n_clients or client in taken:
+                    continue
+                where = {"site": self.site_of(client), "guardian": self.name, "share_id": share_id}
+                share = open_share(self.keys.sealing, sealed, call, client=client, **where)
+                if share is not None and len(share) == size:
+                    taken[client] = (share_id, share)
         return taken
-
-    def _summed(self, round_: int, clients: Sequence[int], request: Request) -> npt.NDArray[np.uint64]:
-        n_entries = request.dim * request.n_blocks
-        kept = self.store.arrays(round_)
-        if kept is None:
-            raise RunError(f"guardian {self.name}: its shares of round {round_} are gone; restore {round_:06d}.npz")
-        shares, wanted = kept["shares"].astype(np.uint8), set(clients)
-        rows = (bytes(row) for row, client in zip(shares, kept["clients"].tolist(), strict=True) if client in wanted)
-        return sum_shares(rows, place=list(self.cards).index(self.name), n_entries=n_entries)
-
-    def _signed(self, call: Call, found: NoisySum) -> Answer:
-        payload = found.encode()
-        content: Json = {
-            "run": call.run,
-            "round": call.round,
-            "guardian": self.name,
-            "sequence": found.sequence,
-            "head": found.head,
-            "sum": hashlib.sha256(payload).hexdigest(),
-        }
-        return Answer(payload=payload, receipt=sign(self.keys.signing, ANSWERED, content).to_dict())
-
-
-def _packed(taken: Mapping[int, tuple[str, bytes]]) -> Arrays:
-    shares = [np.frombuffer(share, dtype=np.uint8) for _, share in taken.values()]
-    return {
-        "clients": np.array(list(taken), dtype=np.int64),
-        "shares": np.stack(shares) if shares else np.zeros((0, 0), dtype=np.uint8),
-    }
-
-
-def read_answer(answer: Answer, card: Card, call: Call, name: str, n_entries: int) -> NoisySum:
-    """Read a guardian's answer once it is known to be its own, of this round, and of the right length.
-
-    Raises:
-        RunError: If it is not.
-        LedgerError: If it is no guardian's sum.
-    """
-    content = checked(answer.receipt, ANSWERED)
-    found = NoisySum.decode(answer.payload)
-    said = (content.get("run"), content.get("round"), content.get("guardian"), content.get("sum"))
-    wanted = (call.run, call.round, name, hashlib.sha256(answer.payload).hexdigest())
-    if said != wanted or answer.receipt["key"] != card.signing or len(found.total) != n_entries:
-        raise RunError(f"the answer of guardian {name} to round {call.round} is not its own; there is no release")
-    return replace(found, sequence=int(content["sequence"]))

@@ -14,8 +14,6 @@ from accountant.ledger.signing import kept_secret, signing_key
 from privbo.protocol.errors import RunError
 from privbo.protocol.settings import settings
 
-SEALING, SIGNING = "sealing.key", "signing.key"
-
 
 @settings(table="guardians")
 class Card:
@@ -76,13 +74,10 @@ def guardian_keys(folder: Path) -> GuardianKeys:
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    return GuardianKeys(sealing=_sealing_key(folder / SEALING), signing=signing_key(folder / SIGNING))
-
-
-def _sealing_key(path: Path) -> X25519PrivateKey:
+    path = folder / "sealing.key"
+    kept = kept_secret(path, lambda: X25519PrivateKey.generate().private_bytes_raw())
     try:
-        return X25519PrivateKey.from_private_bytes(
-            kept_secret(path, lambda: X25519PrivateKey.generate().private_bytes_raw())
-        )
+        sealing = X25519PrivateKey.from_private_bytes(kept)
     except ValueError as error:
         raise RunError(f"{path} holds no sealing key ({error}); restore it from a copy or move it away") from None
+    return GuardianKeys(sealing=sealing, signing=signing_key(folder / "signing.key"))

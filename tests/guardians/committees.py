@@ -14,7 +14,7 @@ from accountant.ledger.book import Declaration
 from privbo.door.mechanism import PrivateSum, mechanism_for
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.door.shares import own_units
-from privbo.guardians.ciphertexts import Call, Ciphertext, EncryptedShare, encrypt_shares, question_digest
+from privbo.guardians.ciphertexts import Call, Ciphertext, encrypt_shares, question_digest
 from privbo.guardians.committee import LocalCommittee
 from privbo.guardians.guardian import Guardian, StateStore
 from privbo.guardians.keys import Card, GuardianKeys, fresh_keys
@@ -109,7 +109,7 @@ def cards_of(guardians: dict[str, Guardian]) -> dict[str, Card]:
     return next(iter(guardians.values())).cards
 
 
-def shares(written: list[Ciphertext], place: int) -> list[EncryptedShare]:
+def shares(written: list[Ciphertext], place: int) -> list[bytes]:
     return [one.share(place) for one in written]
 
 
