@@ -35,12 +35,11 @@ from privbo.flower.messages import (
     GuardianQuestion,
     GuardianReply,
     Question,
-    decode_guardian_question,
-    decode_question,
-    encode_failure,
-    encode_guardian_reply,
-    encode_reply,
-    refusal_of,
+    Reply,
+    decode,
+    encode,
+    failure,
+    refusal,
 )
 from privbo.flower.party import (
     AppFiles,
@@ -57,16 +56,14 @@ from privbo.flower.party import (
 )
 from privbo.flower.registry import read_federation, require_guardians
 from privbo.flower.site import Arrays, SiteRecord, Wanted, require_run_name
-from privbo.guardians.ciphertexts import Call, encode_ciphertext, encrypt_shares
-from privbo.guardians.committee import packed, unpacked
+from privbo.guardians.ciphertexts import encrypt_shares, stored
 from privbo.guardians.guardian import Guardian, StateStore
 from privbo.guardians.keys import GuardianKeys, guardian_keys
-from privbo.plans.plan import Plan
 from privbo.plans.policy import Policy
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
 from privbo.protocol.files import load_arrays, save_arrays
-from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Request
+from privbo.protocol.messages import Broadcast, FloatArray
 from privbo.protocol.processes import Stopped, limited_loaded_threads, watched_interrupts
 from privbo.protocol.settings import read_settings
 from privbo.runs.clients import clients_of
@@ -90,8 +87,8 @@ def respond(message: Message, context: Context, home: Path) -> Message:
     except RunError as error:  # the site's process is gone
         nonce = b""
         with suppress(RunError, KeyError, TypeError, ValueError):
-            nonce = decode_question(content)[1]
-        found = encode_failure("", nonce, error)
+            nonce = decode(Question, content)[1]
+        found = encode(failure("", error), nonce)
     return Message(found, reply_to=message)
 
 
@@ -100,32 +97,28 @@ def answered(content: RecordDict, context: Context, home: Path) -> RecordDict:
     site, run_name, nonce, record = SiteSettings(name="", directory=""), "", b"", None
     with watched_interrupts() as stopped:
         try:
-            question, nonce = decode_question(content)
+            question, nonce = decode(Question, content)
             run_name, site = question.run, _site(context, home)
             record = SiteRecord.open(Path(site.directory), run_name)
             required_policy(site)
             run = approved_run(home, site)
-            request, wanted = _wanted(run, record, question)
+            wanted = _wanted(run, record, question)
             admit(run, run_name, answered=record.latest() is not None)
-            clients, messages, receipt = _answer(run, record, question, request, wanted, stopped)
-            return encode_reply(site.name, nonce, clients, messages, receipt)
+            return encode(_answer(run, record, question, wanted, stopped), nonce)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and stopped():
                 raise
             if isinstance(error, PolicyError | RefusedError):
                 keep_refusal(site, run_name, error)
+            seen: Position | None = None
             if record is not None:
                 record.note(traceback.format_exc())
-            return encode_failure(site.name, nonce, error, _last_seen(record))
+                with suppress(RunError, KeyError, TypeError, ValueError, OSError):  # what failed may be this very file
+                    seen = record.last_seen()
+            return encode(failure(site.name, error, seen), nonce)
 
 
-def _last_seen(record: SiteRecord | None) -> Position | None:
-    with suppress(RunError, KeyError, TypeError, ValueError, OSError):  # what failed may be this very file
-        return None if record is None else record.last_seen()
-    return None
-
-
-def _wanted(run: PartyRun, record: SiteRecord, question: Question) -> tuple[Request | None, Wanted]:
+def _wanted(run: PartyRun, record: SiteRecord, question: Question) -> Wanted:
     """The round as this site computes it from approved files and the broadcast; what the message says else is refused.
 
     Raises:
@@ -139,37 +132,39 @@ def _wanted(run: PartyRun, record: SiteRecord, question: Question) -> tuple[Requ
         run.require_declared(name, plan, rows)
         run.require_charged(f"{name}/{round_}", event, rows)
 
-    dim = 0 if request is None else request.dim
-    return request, Wanted(dim=dim, event="" if event is None else event_name(event), require_ledger=require_ledger)
+    wanted = Wanted(
+        dim=0 if request is None else request.dim,
+        event="" if event is None else event_name(event),
+        require_ledger=require_ledger,
+    )
+    if request is None or run.spec.privacy.trust != "guardians":
+        return wanted
+    cards = require_guardians(run.federation, run.spec.privacy)
+    call, mechanism = run.call(name, round_, request)
+    clients = run.clients()
+    coins = noise_of(run.plan.noise_source, run.clients_seed or 0, f"coins of {clients.tolist()}")
+    site = run.federation.checked(run.plan.n_clients).key_digests()[int(clients[0])]
+
+    def encrypted(vectors: FloatArray) -> Arrays:
+        """The sum of a site's vectors, encrypted for the guardians of the approved federation."""
+        units = own_units(mechanism, request, vectors, clients, coins.stream(str(round_)))
+        together = units.sum(axis=0, keepdims=True)  # the grid's step leaves room for the sum of all clients
+        return stored(round_, encrypt_shares(call, together, clients[:1].tolist(), cards=cards, site=site))
+
+    return dataclasses.replace(wanted, send=encrypted)
 
 
-def _answer(
-    run: PartyRun,
-    record: SiteRecord,
-    question: Question,
-    request: Request | None,
-    wanted: Wanted,
-    stopped: Stopped,
-) -> tuple[IntArray, list[bytes], bytes]:
-    spec, federation = run.own_spec, run.federation
-    problem, round_ = spec.problem, question.broadcast.round
-    clients = np.array(federation.checked(problem.n_clients).clients[run.party.name], dtype=np.int64)
-    encrypted = None if request is None or spec.privacy.trust != "guardians" else request
-    if encrypted is not None:
-
-        def send(vectors: FloatArray) -> Arrays:
-            return _ciphertext(run, question, encrypted, vectors, clients)
-
-        wanted = dataclasses.replace(wanted, send=send)
+def _answer(run: PartyRun, record: SiteRecord, question: Question, wanted: Wanted, stopped: Stopped) -> Reply:
+    spec, clients, round_ = run.own_spec, run.clients(), question.broadcast.round
+    problem = spec.problem
     evaluate = problem.evaluator(
         on_failure=lambda client, reason: record.note(f"client {client}: {reason}"),
         stopped=stopped,
         client_seconds=None if spec.times is None else spec.times.of_one(len(clients)),
     )
-    # A site waits for values that are told for what is left of the round: some of it is for its answer.
-    timeout = federation.on_grid(spec).round_timeout
     waiting = None
-    if problem.is_asked:
+    if problem.is_asked:  # for values that are told it waits for what is left of the round but for its answer
+        timeout = run.federation.on_grid(spec).round_timeout
         patience = max(0.5 * timeout, timeout - _FOR_ITS_ANSWER)
         waiting = PendingTrials(spec=spec, evaluate=evaluate, folder=record.path, patience=patience)
     own = clients_of(
@@ -186,28 +181,13 @@ def _answer(
     is_last = CHOSEN in question.broadcast.arrays or (spec.final is None and round_ >= spec.rounds - 1)
     if waiting is not None and is_last:
         waiting.journal.finish()  # the last planned question was answered: no server says more to a site
-    if encrypted is None:  # an absent client sends NaN, so that absence does not show in the size
+    numbers = clients.tolist()
+    if "messages" in made:
+        numbers, messages = made["clients"].tolist(), [message.tobytes() for message in made["messages"]]
+    else:  # an absent client sends NaN, so that absence does not show in the size
         vectors = np.asarray(made["vectors"], dtype=np.float64)
-        return clients, [encode_answer(round_, vector) for vector in vectors] if vectors.shape[1] else [], receipt
-    ciphertexts = unpacked(made, len(federation.guardians))
-    senders = np.array([ciphertext.client for ciphertext in ciphertexts], dtype=np.int64)
-    return senders, [encode_ciphertext(round_, ciphertext) for ciphertext in ciphertexts], receipt
-
-
-def _ciphertext(run: PartyRun, question: Question, request: Request, vectors: FloatArray, clients: IntArray) -> Arrays:
-    """Encrypt a site's vectors for the guardians of the approved federation.
-
-    Raises:
-        RunError: If the run has no guardians.
-        ConfigurationError: If the federation names another number of guardians.
-    """
-    cards = require_guardians(run.federation, run.spec.privacy)
-    call, mechanism = run.call(question.run, question.broadcast.round, request)
-    coins = noise_of(run.plan.noise_source, run.clients_seed or 0, f"coins of {clients.tolist()}")
-    site = run.federation.checked(run.plan.n_clients).key_digests()[int(clients[0])]
-    units = own_units(mechanism, request, vectors, clients, coins.stream(str(call.round)))
-    together = units.sum(axis=0, keepdims=True)  # the grid's step leaves room for the sum of all clients
-    return packed(encrypt_shares(call, together, clients[:1].tolist(), cards=cards, site=site))
+        messages = [encode_answer(round_, vector) for vector in vectors] if wanted.dim else []
+    return Reply(site=run.party.name, clients=numbers if messages else [], vectors=messages, receipt=receipt)
 
 
 def _site(context: Context, home: Path) -> SiteSettings:
@@ -232,16 +212,16 @@ def guard(message: Message, context: Context, home: Path) -> Message:
     """A guardian's reply to one question: what was asked for, or why not."""
     asked, nonce, own = GuardianQuestion(kind="meet", run=""), b"", None
     try:
-        asked, nonce = decode_guardian_question(message.content)
-        own = _settings(context)
+        asked, nonce = decode(GuardianQuestion, message.content)
+        own = _guardian_settings(context)
         reply = _reply(asked, nonce, own, home)
     except Exception as error:
         if own is not None:
             keep_refusal(own, asked.run, error)
             with (Path(own.directory) / "errors.log").open("a") as file:
                 file.write(traceback.format_exc() + "\n")
-        reply = refusal_of(error)
-    return Message(encode_guardian_reply(nonce, reply), reply_to=message)
+        reply = refusal(error)
+    return Message(encode(reply, nonce), reply_to=message)
 
 
 def _reply(asked: GuardianQuestion, nonce: bytes, own: GuardianSettings, home: Path) -> GuardianReply:
@@ -252,40 +232,40 @@ def _reply(asked: GuardianQuestion, nonce: bytes, own: GuardianSettings, home: P
     require_run_name(asked.run)
     required_policy(own)
     run, shown = approved_run(home, own), Path(own.directory) / asked.run / "asked.npz"
-    if asked.kind == "receive":
-        if asked.broadcast is None:
-            raise RunError("the server sends shares without what clients were shown; use one version of privbo")
-        call, request = _round(run, asked.run, asked.broadcast, asked.public_seed)
-        statement = _guardian(run, own, keys, asked.run).receive(call, request, asked.encrypted_shares)
-        arrays = {_SHOWN + name: np.asarray(array) for name, array in asked.broadcast.arrays.items()}
-        numbers = {"round": np.array(asked.round), "public_seed": np.array(asked.public_seed)}
-        save_arrays(shown, arrays | numbers)
-        return GuardianReply(statement=statement)
-    kept = load_arrays(shown) if shown.exists() else None
-    if kept is None or int(kept["round"]) != asked.round:
-        raise RunError(f"guardian {own.name} has received nothing for round {asked.round}; nothing is summed")
-    arrays = {name.removeprefix(_SHOWN): array for name, array in kept.items() if name.startswith(_SHOWN)}
-    broadcast = Broadcast(round=asked.round, arrays=arrays)
-    call, request = _round(run, asked.run, broadcast, int(kept["public_seed"]))
-    guardian = _guardian(run, own, keys, asked.run)
-    return GuardianReply(answer=guardian.answer(call, request, [*asked.signed, guardian.stated(call)]))
-
-
-def _round(run: PartyRun, name: str, broadcast: Broadcast, public_seed: int) -> tuple[Call, Request]:
-    """A round that ends with a release, as this guardian computes it."""
+    broadcast, public_seed = asked.broadcast, asked.public_seed
+    if asked.kind == "answer":  # the same request again, from what was shown with the shares
+        kept = load_arrays(shown) if shown.exists() else None
+        if kept is None or int(kept["round"]) != asked.round:
+            raise RunError(f"guardian {own.name} has received nothing for round {asked.round}; nothing is summed")
+        public_seed = int(kept["public_seed"])
+        arrays = {name.removeprefix(_SHOWN): array for name, array in kept.items() if name.startswith(_SHOWN)}
+        broadcast = Broadcast(round=asked.round, arrays=arrays)
+    if broadcast is None:
+        raise RunError("the server sends shares without what clients were shown; use one version of privbo")
     request = run.request(broadcast, public_seed=public_seed, released=True)
     if request is None:
         raise RefusedError("released", expected=False, found=True)
-    return run.call(name, broadcast.round, request)[0], request
+    call, guardian = run.call(asked.run, broadcast.round, request)[0], _guardian(run, own, keys, asked.run)
+    if asked.kind == "answer":
+        found = guardian.answer(call, request, [*(asked.signed or ()), guardian.stated(call)])
+        return GuardianReply(payload=found.payload, receipt=found.receipt)
+    statement = guardian.receive(call, request, asked.encrypted_shares or ())
+    arrays = {_SHOWN + name: np.asarray(array) for name, array in broadcast.arrays.items()}
+    numbers = {"round": np.array(asked.round), "public_seed": np.array(public_seed)}
+    save_arrays(shown, arrays | numbers)
+    return GuardianReply(statement=statement)
+
+
+def _guardian_settings(context: Context) -> GuardianSettings:
+    if "guardian" not in context.node_config:
+        raise ConfigurationError("this node is no guardian")
+    return read_settings_of(GuardianSettings, Path(str(context.node_config["guardian"])))
 
 
 def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: str) -> Guardian:
     """The guardian of a run, once its policy admits the run; its noise is the plan's as it computes it."""
-    cards, declared, folder = (
-        require_guardians(run.federation, run.spec.privacy),
-        run.declared(name),
-        Path(own.directory) / name,
-    )
+    cards, declared = require_guardians(run.federation, run.spec.privacy), run.declared(name)
+    folder = Path(own.directory) / name
     if cards.get(own.name) != keys.card:
         raise RunError(
             f"federation.toml names other keys of guardian {own.name} than this one has; register its card: "
@@ -295,6 +275,15 @@ def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: st
     admit(run, name, answered=not store.is_empty())
     folder.mkdir(parents=True, exist_ok=True)
     sites = run.federation.checked(run.plan.n_clients).key_digests()
+    plan = run.plan
+    policy = LedgerPolicy(  # always with a bound, at the plan's delta
+        unit=Unit(plan.unit),
+        adjacency=plan.adjacency,
+        population=name,
+        n_clients=plan.n_clients,
+        budget=plan.budget or Budget(epsilon=min(plan.epsilon().values()) * (1.0 + 1e-6), delta=plan.delta),
+        disjoint=plan.unit == "reward",
+    )
     return Guardian(
         name=own.name,
         keys=keys,
@@ -303,26 +292,7 @@ def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: st
         plan=plan_name(declared),
         mechanism=run.mechanism,
         store=store,
-        ledger=ledger_of(folder / "ledger.sqlite", _ledger_policy(run.plan, name), declared, store),
-        noise=noise_of(run.plan.noise_source, run.spec.seed or 0, f"noise of {own.name}"),
+        ledger=ledger_of(folder / "ledger.sqlite", policy, declared, store),
+        noise=noise_of(plan.noise_source, run.spec.seed or 0, f"noise of {own.name}"),
         site_of=lambda client: sites[client],
     )
-
-
-def _ledger_policy(plan: Plan, population: str) -> LedgerPolicy:
-    """The policy of a run's own ledger: it always has a bound, at the plan's delta."""
-    cost = min(plan.epsilon().values())
-    return LedgerPolicy(
-        unit=Unit(plan.unit),
-        adjacency=plan.adjacency,
-        population=population,
-        n_clients=plan.n_clients,
-        budget=plan.budget or Budget(epsilon=cost * (1.0 + 1e-6), delta=plan.delta),
-        disjoint=plan.unit == "reward",
-    )
-
-
-def _settings(context: Context) -> GuardianSettings:
-    if "guardian" not in context.node_config:
-        raise ConfigurationError("this node is no guardian")
-    return read_settings_of(GuardianSettings, Path(str(context.node_config["guardian"])))

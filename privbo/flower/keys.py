@@ -71,7 +71,7 @@ def _certificate(
     if hosts:
         extensions.append((x509.SubjectAlternativeName([_host(host) for host in hosts]), False))
     else:  # signs: a digital signature, certificates and lists of revoked ones, and nothing else
-        extensions.append((x509.KeyUsage(True, *4 * [False], True, True, False, False), True))
+        extensions.append((x509.KeyUsage(True, False, False, False, False, True, True, False, False), True))
     builder = x509.CertificateBuilder(
         issuer_name=authority,
         subject_name=subject,

@@ -1,9 +1,9 @@
 """Messages between Flower's server app and client apps: plain records, nothing pickled.
 
-A question goes down as an ``ArrayRecord`` (the broadcast) and a ``ConfigRecord`` (the run,
-the round, a nonce). An answer comes up as a ``ConfigRecord`` of bytes, one fixed-layout
-message per client, which the door's inbox takes or drops. The nonce is drawn anew for every
-node and round: a reply without it is none, so no node can answer in another's place.
+A message's fields are a ``ConfigRecord``, with what is neither number, text nor bytes as JSON; a broadcast's arrays
+are an ``ArrayRecord``. A site's answer holds bytes, one fixed-layout message per client, which the door's inbox takes
+or drops. The nonce is drawn anew for every node and round: a reply without it is none, so no node can answer in
+another's place.
 """
 
 from __future__ import annotations
@@ -12,25 +12,23 @@ import builtins
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from pydantic import Field, InstanceOf, Json, TypeAdapter
 
 from accountant.errors import PrivacyError
-from accountant.events import Json
 from accountant.ledger.chain import Position
-from privbo.guardians.ciphertexts import EncryptedShare
-from privbo.guardians.guardian import Answer
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import Broadcast, IntArray, Standing
+from privbo.protocol.messages import Broadcast, Standing
 
 ACTION, GUARD = "respond", "guard"
 MEETING = "guardian's greeting"
 _FORMAT = 5
 _LONGEST = 600  # characters of a refusal
+_Statement: TypeAlias = Json[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +46,12 @@ class Question:
         chain: Rows of that ledger up to where it stands: from what the site has seen, else from the run's plan, on.
     """
 
+    record: ClassVar[str] = "question"
     run: str
     public_seed: int
-    broadcast: Broadcast
+    broadcast: InstanceOf[Broadcast]
     released: bool
-    standing: Standing
+    standing: Json[Standing]
     chain: bytes
 
     def digest(self) -> bytes:
@@ -63,147 +62,6 @@ class Question:
             found.update(repr((name, array.dtype.str, array.shape)).encode())
             found.update(np.ascontiguousarray(array).tobytes())
         return found.digest()
-
-
-def encode_question(question: Question, nonce: bytes) -> RecordDict:
-    """Encode one question to one node as Flower's records."""
-    fields: dict[str, int | str | bytes] = {
-        "format": _FORMAT, "run": question.run, "public_seed": question.public_seed, "nonce": nonce,
-        "round": question.broadcast.round, "released": question.released, "chain": question.chain,
-    }  # fmt: skip
-    fields |= vars(question.standing)
-    return RecordDict({"question": ConfigRecord(fields), "broadcast": _encode_broadcast(question.broadcast)})
-
-
-def _encode_broadcast(broadcast: Broadcast) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.asarray(array)) for name, array in broadcast.arrays.items()})
-
-
-def _decode_broadcast(content: RecordDict, round_: int) -> Broadcast:
-    arrays = {name: array.numpy() for name, array in content.array_records["broadcast"].items()}
-    return Broadcast(round=round_, arrays=arrays)
-
-
-def decode_question(content: RecordDict) -> tuple[Question, bytes]:
-    """Decode a question that ``encode_question`` wrote, and the nonce that the reply has to repeat.
-
-    Raises:
-        RunError: If the question is of another format.
-    """
-    fields = _fields_of(content, "question")
-    question = Question(
-        run=str(fields["run"]),
-        public_seed=int(fields["public_seed"]),
-        broadcast=_decode_broadcast(content, int(fields["round"])),
-        released=bool(fields["released"]),
-        standing=Standing(plan=str(fields["plan"]), sequence=int(fields["sequence"]), head=str(fields["head"])),
-        chain=bytes(fields["chain"]),
-    )
-    return question, bytes(fields["nonce"])
-
-
-def _fields_of(content: RecordDict, name: str) -> Mapping[str, Any]:
-    fields: Mapping[str, Any] = content.config_records.get(name, {})
-    if fields.get("format") != _FORMAT:
-        raise RunError(f"the server speaks format {fields.get('format')!r}, this party {_FORMAT}; use one version")
-    return fields
-
-
-def encode_reply(site: str, nonce: bytes, clients: IntArray, messages: list[bytes], receipt: bytes) -> RecordDict:
-    """Encode one site's answer.
-
-    Args:
-        site: The site's name.
-        nonce: Nonce of the question.
-        clients: Numbers of its clients, ``(n,)``.
-        messages: One per client; none in a round of local work.
-        receipt: Countersignature of the ledger's head that was shown.
-    """
-    content: dict[str, str | bytes | list[int] | list[bytes]] = {
-        "site": site, "nonce": nonce, "clients": [int(client) for client in clients] if messages else [],
-        "vectors": messages, "receipt": receipt,
-    }  # fmt: skip
-    return RecordDict({"answer": ConfigRecord(content)})
-
-
-def encode_failure(site: str, nonce: bytes, error: BaseException, seen: Position | None = None) -> RecordDict:
-    """Encode a failure: the class of the error, never its text, and the last head that the site has seen."""
-    content = {"site": site, "nonce": nonce, "error": error_class(error)}
-    place = {} if seen is None else {"sequence": seen[0], "head": seen[1]}
-    return RecordDict({"answer": ConfigRecord(content | place)})
-
-
-def error_class(error: BaseException) -> str:
-    """Name the first class of an error that is Python's or ours; a user's class name could tell something.
-
-    Example:
-        >>> import json
-        >>> error_class(json.JSONDecodeError("ward seven is empty", "", 0))
-        'ValueError'
-    """
-    return next(
-        kind.__name__
-        for kind in type(error).__mro__
-        if getattr(builtins, kind.__name__, None) is kind or kind.__module__.split(".")[0] in {"privbo", "accountant"}
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """A node's reply, as far as it has the form of an answer.
-
-    Attributes:
-        site: The name that the node gives itself.
-        answers: Pairs of client number and bytes; nothing about either is known.
-        receipt: A countersignature, perhaps.
-        error: Class of the error in place of an answer, or None.
-        seen: With an error, the last place of the ledger that the node says it has seen, or None.
-    """
-
-    site: str
-    answers: tuple[tuple[Any, Any], ...] = ()
-    receipt: object = None
-    error: str | None = None
-    seen: Position | None = None
-
-
-def decode_reply(message: Message, nonce: bytes) -> Reply | str:
-    """Decode a reply, or give the reason why it is none (PRIVATE); raises nothing, whatever arrives."""
-    try:
-        record = _record_of(message, "answer", nonce)
-        site = record.get("site")
-        if type(site) is not str or len(site) > 200:
-            return "no site"
-        if "error" in record:
-            sequence, head = record.get("sequence"), record.get("head")
-            named = type(sequence) is int and type(head) is str and len(head) < 200
-            seen = (cast("int", sequence), str(head)) if named else None
-            return Reply(site=site, error=str(record["error"])[:40], seen=seen)
-        clients, vectors = record.get("clients"), record.get("vectors")
-        if type(clients) is not list or type(vectors) is not list or len(clients) != len(vectors):
-            return "no answer"
-        return Reply(site=site, answers=tuple(zip(clients, vectors, strict=True)), receipt=record.get("receipt"))
-    except RunError as error:
-        return str(error)
-    except Exception as error:
-        return f"malformed ({error_class(error)})"
-
-
-def _record_of(message: Message, name: str, nonce: bytes) -> Mapping[str, Any]:
-    """Give a reply's record.
-
-    Raises:
-        RunError: If there is none, or it answers another question.
-    """
-    if message.has_error():
-        raise RunError(f"flower error {int(message.error.code)}")
-    record: Mapping[str, Any] | None = message.content.config_records.get(name)
-    if record is None:
-        raise RunError("no answer")
-    echoed = record.get("nonce")
-    if type(echoed) is not bytes or not hmac.compare_digest(echoed, nonce):
-        raise RunError("another question's answer")
-    return record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,92 +80,140 @@ class GuardianQuestion:
         signed: The other guardians' statements to answer.
     """
 
+    record: ClassVar[str] = "guard"
     kind: Literal["meet", "receive", "answer"]
     run: str
     round: int = -1
     public_seed: int = 0
-    broadcast: Broadcast | None = None
-    encrypted_shares: Sequence[EncryptedShare] = ()
-    signed: Sequence[Json] = ()
+    broadcast: InstanceOf[Broadcast] | None = None
+    encrypted_shares: list[bytes] | None = None
+    signed: Json[list[Any]] | None = None
 
 
-def encode_guardian_question(question: GuardianQuestion, nonce: bytes) -> RecordDict:
-    """Encode a question to one guardian."""
-    fields: dict[str, int | str | bytes | list[int] | list[str] | list[bytes]] = {
-        "format": _FORMAT, "kind": question.kind, "nonce": nonce, "run": question.run,
-        "round": question.round, "public_seed": question.public_seed, "signed": json.dumps(list(question.signed)),
-    }  # fmt: skip
-    if question.broadcast is None:
-        return RecordDict({"guard": ConfigRecord(fields)})
-    fields |= {
-        "clients": [share.client for share in question.encrypted_shares],
-        "share_ids": [share.share_id for share in question.encrypted_shares],
-        "sealed": [share.sealed for share in question.encrypted_shares],
-    }
-    return RecordDict({"guard": ConfigRecord(fields), "broadcast": _encode_broadcast(question.broadcast)})
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """A site's reply, as far as it has the form of one.
 
-
-def decode_guardian_question(content: RecordDict) -> tuple[GuardianQuestion, bytes]:
-    """Decode what ``encode_guardian_question`` wrote, and the nonce that the reply has to repeat.
-
-    Raises:
-        RunError: If the question is of another format.
+    Attributes:
+        site: The name that the node gives itself.
+        clients: Numbers of clients; nothing about them is known.
+        vectors: What they sent, one each; nothing about it is known.
+        receipt: A countersignature, perhaps.
+        error: Class of the error in place of an answer, or None.
+        sequence: With an error, the last row of the ledger that the site says it has seen, or None.
+        head: That row's digest.
     """
-    fields = _fields_of(content, "guard")
-    has_shares, round_ = "broadcast" in content.array_records, int(fields["round"])
-    shares = zip(fields["clients"], fields["share_ids"], fields["sealed"], strict=True) if has_shares else ()
-    question = GuardianQuestion(
-        kind=cast("Literal['meet']", str(fields["kind"])),
-        run=str(fields["run"]),
-        round=round_,
-        public_seed=int(fields["public_seed"]),
-        broadcast=_decode_broadcast(content, round_) if has_shares else None,
-        encrypted_shares=[EncryptedShare(client=int(c), share_id=str(i), sealed=bytes(s)) for c, i, s in shares],
-        signed=json.loads(fields["signed"]),
-    )
-    return question, bytes(fields["nonce"])
+
+    record: ClassVar[str] = "answer"
+    site: Annotated[str, Field(max_length=200)]
+    clients: list[Any] | None = None
+    vectors: list[Any] | None = None
+    receipt: Any = None
+    error: Annotated[str, Field(max_length=200)] | None = None
+    sequence: int | None = None
+    head: Annotated[str, Field(max_length=200)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.error is None and (self.clients is None or len(self.clients) != len(self.vectors or ())):
+            raise ValueError("as many vectors as clients are an answer")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuardianReply:
     """A guardian's reply, as far as it has the form of one: a statement, an answer, or the words of a refusal."""
 
-    statement: Json | None = None
-    answer: Answer | None = None
-    refusal: str | None = None
+    record: ClassVar[str] = "reply"
+    statement: _Statement | None = None
+    payload: bytes = b""
+    receipt: _Statement | None = None
+    refusal: Annotated[str, Field(max_length=2 * _LONGEST)] | None = None
 
 
-def encode_guardian_reply(nonce: bytes, reply: GuardianReply) -> RecordDict:
-    """Encode a guardian's reply."""
-    content: dict[str, str | bytes] = {"nonce": nonce}
-    if reply.statement is not None:
-        content["statement"] = json.dumps(reply.statement).encode()
-    if reply.answer is not None:
-        content |= {"payload": reply.answer.payload, "receipt": json.dumps(reply.answer.receipt).encode()}
-    if reply.refusal is not None:
-        content["refusal"] = reply.refusal
-    return RecordDict({"reply": ConfigRecord(content)})
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {
+    kind: TypeAdapter(kind) for kind in (Question, GuardianQuestion, Reply, GuardianReply)
+}
+Asked = TypeVar("Asked", Question, GuardianQuestion)
+Replied = TypeVar("Replied", Reply, GuardianReply)
 
 
-def refusal_of(error: BaseException) -> GuardianReply:
+def encode(message: Question | GuardianQuestion | Reply | GuardianReply, nonce: bytes) -> RecordDict:
+    """Encode a message with a question's nonce."""
+    fields: dict[str, Any] = {"nonce": nonce}
+    records: dict[str, Any] = {message.record: fields}
+    if isinstance(message, Question | GuardianQuestion):
+        fields["format"] = _FORMAT
+    for name, value in vars(message).items():
+        match value:
+            case None:
+                continue
+            case Broadcast():
+                fields.setdefault("round", value.round)
+                records["broadcast"] = ArrayRecord({name: Array(np.asarray(a)) for name, a in value.arrays.items()})
+            case str() | int() | bytes():
+                fields[name] = value
+            case list() if name != "signed":
+                fields[name] = value
+            case _:
+                fields[name] = json.dumps(value, default=vars)
+    return RecordDict(records | {message.record: ConfigRecord(fields)})
+
+
+def decode(kind: type[Asked], content: RecordDict) -> tuple[Asked, bytes]:
+    """Decode a question, and the nonce that the reply has to repeat.
+
+    Raises:
+        RunError: If the question is of another format.
+        ValueError: If a field is missing or of another type.
+    """
+    fields = dict(content.config_records.get(kind.record, {}))
+    if fields.get("format") != _FORMAT:
+        raise RunError(f"the server speaks format {fields.get('format')!r}, this party {_FORMAT}; use one version")
+    if "broadcast" in content.array_records:
+        arrays = {name: array.numpy() for name, array in content.array_records["broadcast"].items()}
+        fields["broadcast"] = Broadcast(round=int(fields["round"]), arrays=arrays)
+    question: Asked = _ADAPTERS[kind].validate_python(fields)
+    return question, bytes(fields["nonce"])
+
+
+def decode_reply(kind: type[Replied], message: Message | None, nonce: bytes) -> Replied | str:
+    """Decode a reply, or give the reason why it is none (PRIVATE); raises nothing, whatever arrives."""
+    try:
+        if message is None:
+            return "unreadable"
+        if message.has_error():
+            return f"flower error {int(message.error.code)}"
+        fields = dict(message.content.config_records[kind.record])
+        echoed = fields.get("nonce")
+        if type(echoed) is not bytes or not hmac.compare_digest(echoed, nonce):
+            return "another question's answer"
+        reply: Replied = _ADAPTERS[kind].validate_python(fields)
+    except Exception as error:
+        return f"malformed ({error_class(error)})"
+    return reply
+
+
+def failure(site: str, error: BaseException, seen: Position | None = None) -> Reply:
+    """Give a site's failure: the class of the error, never its text, and the last head that the site has seen."""
+    sequence, head = seen or (None, None)
+    return Reply(site=site, error=error_class(error), sequence=sequence, head=head)
+
+
+def refusal(error: BaseException) -> GuardianReply:
     """Give a refusal: our own errors with their text, which holds names and rounds only; of others the class."""
     words = str(error)[:_LONGEST] if isinstance(error, PrivacyError) else ""
     return GuardianReply(refusal=f"{error_class(error)}: {words}")
 
 
-def decode_guardian_reply(message: Message | None, nonce: bytes) -> GuardianReply:
-    """Decode a reply; what is none is a refusal in words; raises nothing, whatever arrives."""
-    if message is None:
-        return GuardianReply(refusal="its reply can't be read")
-    try:
-        record = _record_of(message, "reply", nonce)
-        if "refusal" in record:
-            return GuardianReply(refusal=str(record["refusal"])[: 2 * _LONGEST])
-        if "statement" in record:
-            return GuardianReply(statement=dict(json.loads(record["statement"])))
-        receipt = dict(json.loads(record["receipt"]))
-        return GuardianReply(answer=Answer(payload=record["payload"], receipt=receipt))
-    except RunError as error:
-        return GuardianReply(refusal=str(error))
-    except Exception as error:
-        return GuardianReply(refusal=f"its reply is malformed ({error_class(error)})")
+def error_class(error: BaseException) -> str:
+    """Name the first class of an error that is Python's or ours; a user's class name could tell something.
+
+    Example:
+        >>> import json
+        >>> error_class(json.JSONDecodeError("ward seven is empty", "", 0))
+        'ValueError'
+    """
+    return next(
+        kind.__name__
+        for kind in type(error).__mro__
+        if getattr(builtins, kind.__name__, None) is kind or kind.__module__.split(".")[0] in {"privbo", "accountant"}
+    )

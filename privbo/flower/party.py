@@ -49,6 +49,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias, TypeVar
 
+import numpy as np
 from pydantic import Field
 
 from accountant.events import Event, to_dict
@@ -62,7 +63,7 @@ from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision, Policy
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
 from privbo.protocol.files import alone, append_line
-from privbo.protocol.messages import Broadcast, Request, Server, request_of
+from privbo.protocol.messages import Broadcast, IntArray, Request, Server, request_of
 from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import Sequence, read_settings, settings
 from privbo.runs.evidence import declared_by, plan_name
@@ -214,6 +215,10 @@ class PartyRun:
         if self.spec.seed is None or self.plan.noise_source not in {"simulation", "none"}:
             return None
         return derive_seed(self.spec.seed, "clients")
+
+    def clients(self) -> IntArray:
+        """Give the numbers of the site's own clients."""
+        return np.array(self.federation.checked(self.plan.n_clients).clients[self.party.name], dtype=np.int64)
 
     def declared(self, run: str) -> Declaration:
         """Declare the plan as this party's own ledger is to bind it."""

@@ -52,7 +52,9 @@ def write_app(
     }
     made = [_write(directory / file, file, **values) for file in _FILES]
     (directory / ".gitignore").write_text(_PRIVATE)
-    made += [_write_party(directory / "sites" / name / "site.toml", "this site's people", name, bound) for name in sites]
+    made += [
+        _write_party(directory / "sites" / name / "site.toml", "this site's people", name, bound) for name in sites
+    ]
     for name in (f"guardian{number + 1}" for number in range(n_guardians)):
         with (directory / "federation.toml").open("a") as registry:
             registry.write("\n" + write_guardian(directory / "guardians" / name, name, bound))

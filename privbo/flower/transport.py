@@ -13,7 +13,6 @@ to answer, or there is no release.
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 import threading
 import time
@@ -21,16 +20,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from queue import Empty, SimpleQueue
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from accountant.errors import LedgerError
 from accountant.events import Json
-from accountant.ledger.chain import Position
+from accountant.ledger.chain import Position, encode_rows
 from accountant.ledger.signing import checked
 from privbo.door.door import Ticket
 from privbo.door.mechanism import PrivateSum
@@ -43,11 +43,10 @@ from privbo.flower.messages import (
     GuardianQuestion,
     GuardianReply,
     Question,
+    Replied,
     Reply,
-    decode_guardian_reply,
     decode_reply,
-    encode_guardian_question,
-    encode_question,
+    encode,
 )
 from privbo.flower.registry import Federation
 from privbo.flower.site import countersigned
@@ -55,10 +54,13 @@ from privbo.guardians.ciphertexts import Call, Ciphertext, CiphertextBox, questi
 from privbo.guardians.committee import joined_answers
 from privbo.guardians.guardian import Answer
 from privbo.protocol.errors import RunError
+from privbo.protocol.files import append_line, read_lines
 from privbo.protocol.messages import Ask, Broadcast, FloatArray, IntArray, Request, Standing
+from privbo.runs.evidence import declared_by, plan_name, plan_of
+from privbo.runs.guarded import keeping
+from privbo.runs.manifest import Manifest, RunDirectory
+from privbo.runs.opening import Run
 
-_NOTHING: Position = (0, "")  # seen by a site that names no head
-_MEETING = "-1"  # in place of a round
 _AGAIN = "the run goes on where it is when it is run again"
 _POLL = 0.3  # seconds between two looks at the grid
 _PATIENCE = 1.0  # seconds in one call after which a thread no longer counts
@@ -66,7 +68,6 @@ _PULLERS = 16
 _NETWORK = {"httpx", "httpcore", "grpc"}  # what Flower's grid raises when the SuperLink is gone
 # A reply by the name of its question, None in place of one that no decoding can read; an error ends the run.
 _Fetched: TypeAlias = tuple[str, Message | None] | BaseException
-Q = TypeVar("Q", Question, GuardianQuestion)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,31 +87,32 @@ class SealedRound(Sealed):
 class Flower:
     """Transport over Flower's grid; the server's end of the wire.
 
+    The PRIVATE folder of the run's directory keeps the traffic of every round (how many nodes were asked, which sites
+    answered, replies refused by reason, seconds) and every good countersignature with its site's name.
+
     Attributes:
         grid: Flower's grid.
-        run: Name of the run.
-        public_seed: Seed of what all sides agree on.
         federation: Sites, their clients, waiting times, and the number of sites without which no round is played.
-        note: Receives the PRIVATE traffic of every round: how many nodes were asked, which sites answered, replies
-            refused by reason, and seconds.
-        chain: Gives the ledger's rows up to a place, as a site is shown them: from what it has seen, else the plan, on.
+        directory: The run's.
+        run: The run.
+        guardians: Those who sum, if any; their nodes are no sites.
         seen: By site, the last place of the ledger that it has countersigned, or named when it refused.
-        receipt: Receives every good countersignature with its site's name: PRIVATE, it tells who was there.
-        apart: Nodes that are no sites.
     """
 
     grid: Grid
-    run: str
-    public_seed: int
     federation: Federation
-    note: Callable[[Json], None]
-    chain: Callable[[Standing, Position | None], bytes]
-    receipt: Callable[[str, Json], None]
-    seen: dict[str, Position] = field(default_factory=dict)
-    apart: Callable[[], Collection[int]] = tuple
+    directory: RunDirectory
+    run: Run
+    guardians: FlowerCommittee | None = None
+    seen: dict[str, Position] = field(init=False)
     hides_senders: bool = True  # where that is declared: the settings refuse it elsewhere
     _sites: dict[int, str] = field(default_factory=dict, init=False)
     _started: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        path = self.directory.countersigned_path
+        path.touch()  # whether it is there shall not tell whether any site was
+        self.seen = {str(row["site"]): (int(row["sequence"]), str(row["head"])) for row in read_lines(path)}
 
     def collect(self, ask: Ask, ticket: Ticket | None = None) -> FloatArray | SealedRound:
         """Ask every client and collect the answers, ``(n_clients, dim)``; NaN rows are absences.
@@ -143,41 +145,44 @@ class Flower:
         nodes = {node: site for node, site in there.items() if only is None or site in only}
         if standing is None:
             raise RunError("a question to sites needs a ledger behind it; play it through privbo.runs.loop.play")
-        question = Question(
-            run=self.run,
-            public_seed=self.public_seed,
-            broadcast=ask.broadcast,
-            released=ask.request is not None,
-            standing=standing,
-            chain=b"",
-        )
         refused, answered, started = Counter[str](), set[str](), time.monotonic()
         # Each is shown the rows that its site lacks, as far as is known what it has seen.
-        seen = {node: self.seen.get(site or self._sites.get(node) or "") for node, site in nodes.items()}
-        shown = {n: dataclasses.replace(question, chain=self.chain(standing, place)) for n, place in seen.items()}
-        sent = push(self.grid, shown, encode_question, ACTION, self.federation, group=str(round_))
-        for identity, message in replies(self.grid, sent, seconds=self.federation.round_timeout):
-            if message is None:
-                refused["unreadable"] += 1
-            elif (reply := self._take(sent[identity], message, nodes, inbox, refused)) is not None:
-                answered.add(reply.site)
-                receipt = countersigned(reply.receipt, self.run, round_, standing)
-                if receipt is None:
-                    refused["countersignature"] += 1
-                else:
-                    self.receipt(reply.site, receipt)
-                    self.seen[reply.site] = (standing.sequence, standing.head)
-        if nodes and not sent:
-            raise RunError("the SuperLink takes no question; look at its log and run the app again")
-        self.note(
-            {
-                "round": round_,
-                "asked": len(sent),
-                "answered": sorted(answered),
-                "refused": refused + Counter(inbox.refused),
-                "seconds": round(time.monotonic() - started, 3),
-            }
-        )
+        questions = {
+            node: Question(
+                run=self.run.record.run_id,
+                public_seed=self.run.setting.public_seed,
+                broadcast=ask.broadcast,
+                released=ask.request is not None,
+                standing=standing,
+                chain=self._chain(standing, self.seen.get(site or self._sites.get(node) or "")),
+            )
+            for node, site in nodes.items()
+        }
+        for node, _, reply in exchange(self.grid, questions, Reply, self.federation, group=str(round_)):
+            site = self._take(node, reply, nodes[node], inbox, refused)
+            if site is None or isinstance(reply, str):
+                continue
+            answered.add(site)
+            receipt = countersigned(reply.receipt, self.run.record.run_id, round_, standing)
+            if receipt is None:
+                refused["countersignature"] += 1
+            else:
+                append_line(self.directory.countersigned_path, {"site": site} | receipt, durable=True)
+                self.seen[site] = (standing.sequence, standing.head)
+        row = {"round": round_, "asked": len(nodes), "answered": sorted(answered)}
+        row |= {"refused": refused + Counter(inbox.refused), "seconds": round(time.monotonic() - started, 3)}
+        append_line(self.directory.private / "transport.jsonl", row)
+
+    def _chain(self, standing: Standing, seen: Position | None) -> bytes:
+        """Rows of the run's ledger that a site lacks: from its last head, or the run's plan if that is not there, on.
+
+        The last row is always among them: it is the round's charge.
+        """
+        book = self.run.record.ledger.book()
+        start = plan_of(self.run.record.manifest, book).sequence - 1
+        if seen is not None and seen[0] > start and book.digest_at(seen[0]) == seen[1]:
+            start = min(seen[0], standing.sequence - 1)
+        return encode_rows(book.rows[start : standing.sequence])
 
     def wait_for_sites(self) -> dict[int, str | None]:
         """Wait for nodes; each that is connected, with the site its key proves (None without keys).
@@ -200,44 +205,37 @@ class Flower:
         return nodes
 
     def _nodes(self) -> dict[int, str | None]:
-        found = [node for node in self.grid.get_nodes() if int(node.node_id) not in self.apart()]
-        if not self.federation.has_keys:
-            return {int(node.node_id): None for node in found}
-        sites = {int(node.node_id): self.federation.site_with(bytes(node.public_key)) for node in found}
-        return {node: site for node, site in sites.items() if site is not None}
+        apart = set() if self.guardians is None else set(self.guardians.nodes.values())
+        keys = {int(node.node_id): bytes(node.public_key) for node in self.grid.get_nodes()}
+        sites = {node: self.federation.site_with(key) for node, key in keys.items() if node not in apart}
+        return {node: site for node, site in sites.items() if site is not None or not self.federation.has_keys}
 
     def _take(
-        self,
-        sent: Sent,
-        message: Message,
-        nodes: Mapping[int, str | None],
-        inbox: Inbox | CiphertextBox,
-        refused: Counter[str],
-    ) -> Reply | None:
-        """Put one node's answers into the inbox; returns the reply under its site's name, if it was an answer."""
-        reply = decode_reply(message, sent.nonce)
+        self, node: int, reply: Reply | str, named: str | None, inbox: Inbox | CiphertextBox, refused: Counter[str]
+    ) -> str | None:
+        """Put one node's answers into the inbox; returns its site, if it was an answer."""
         if isinstance(reply, str):
             refused[reply] += 1
             return None
-        # By its key; without keys, for trying out, by its word.
-        named = reply.site if reply.site in self.federation.clients else None
-        site = nodes[sent.node] if self.federation.has_keys else named
+        site = named
+        if not self.federation.has_keys:  # for trying out, it is whichever it says
+            site = reply.site if reply.site in self.federation.clients else None
         if reply.error is not None:
             refused[f"raised {reply.error}"] += 1
-            if site is not None:
-                self.seen[site] = reply.seen or _NOTHING  # it is shown what it lacks the next time
+            if site is not None:  # it is shown what it lacks the next time
+                self.seen[site] = (reply.sequence or 0, reply.head or "")
             return None
         if site is None:
             refused["foreign node"] += 1
             return None
-        self._sites[sent.node] = site
+        self._sites[node] = site
         mine = set(self.federation.clients[site])
-        for client, answer in reply.answers:
+        for client, answer in zip(reply.clients or (), reply.vectors or (), strict=True):
             if type(client) is int and client in mine:
                 inbox.receive(client, answer)
             else:
                 refused["foreign client"] += 1
-        return dataclasses.replace(reply, site=site)
+        return site
 
 
 @dataclass(kw_only=True)
@@ -247,21 +245,15 @@ class FlowerCommittee:
     Attributes:
         grid: Flower's grid.
         federation: Waiting times, and every guardian's public keys by name, in the order of shares.
-        run: Name of the run.
-        plan: Name of its declared plan, as every party computes it.
-        public_seed: Seed of what all sides agree on.
-        sites: Nodes that are known to be sites, by their keys.
-        note: Receives every guardian's signed receipt.
+        directory: The run's, which keeps every guardian's signed receipt.
+        manifest: Of the run.
         nodes: By name, where each guardian was met last.
     """
 
     grid: Grid
     federation: Federation
-    run: str
-    plan: str
-    public_seed: int
-    sites: Callable[[bytes], bool]
-    note: Callable[[Json], None]
+    directory: RunDirectory
+    manifest: Manifest
     nodes: dict[str, int] = field(default_factory=dict)
 
     def meet(self) -> None:
@@ -275,7 +267,7 @@ class FlowerCommittee:
             there = {int(node.node_id): bytes(node.public_key) for node in self.grid.get_nodes()}
             self.nodes = {name: node for name, node in self.nodes.items() if node in there}
             asked &= there.keys()
-            unknown = [n for n, key in there.items() if n not in asked and not self.sites(key)]
+            unknown = [n for n, key in there.items() if n not in asked and self.federation.site_with(key) is None]
             if len(self.nodes) < len(self.federation.guardians) and unknown:
                 asked.update(unknown)
                 self._greet(unknown)
@@ -294,22 +286,32 @@ class FlowerCommittee:
         """
         if not isinstance(answers, SealedRound):
             raise RunError(f"guardians on other machines sum ciphertexts, and not {type(answers).__name__}")
-        cards = self.federation.guardians
-        call = Call(run=self.run, round=round_, plan=self.plan, question=question_digest(mechanism, request))
-        shown = GuardianQuestion(
-            kind="receive", run=self.run, round=round_, public_seed=self.public_seed, broadcast=answers.broadcast
-        )
-        shares = {name: [one.share(place) for one in answers.ciphertexts] for place, name in enumerate(cards)}
-        stated = self._ask({n: dataclasses.replace(shown, encrypted_shares=own) for n, own in shares.items()}, round_)
-        # Each is shown the others' statements; its own it has.
-        others = {n: [each.statement or {} for name, each in stated.items() if name != n] for n in cards}
-        answered = self._ask(
-            {n: GuardianQuestion(kind="answer", run=self.run, round=round_, signed=own) for n, own in others.items()},
-            round_,
-        )
-        nothing = Answer(payload=b"", receipt={})
-        found = {name: each.answer or nothing for name, each in answered.items()}
-        return joined_answers(found, cards, call, request, self.note)
+        manifest, cards = self.manifest, self.federation.guardians
+        run = manifest.run_id
+        declared = declared_by(manifest.plan, run=run, settings=manifest.spec.digest())
+        question = question_digest(mechanism, request)
+        shown = {
+            name: GuardianQuestion(
+                kind="receive",
+                run=run,
+                round=round_,
+                public_seed=manifest.public_seed,
+                broadcast=answers.broadcast,
+                encrypted_shares=[one.share(place) for one in answers.ciphertexts],
+            )
+            for place, name in enumerate(cards)
+        }
+        stated = {name: reply.statement for name, reply in self._ask(shown, round_).items()}
+        asked = {}
+        for own in cards:  # each is shown the others' statements; its own it has
+            others = [statement for name, statement in stated.items() if name != own]
+            asked[own] = GuardianQuestion(kind="answer", run=run, round=round_, signed=others)
+        answered = {
+            name: Answer(payload=reply.payload, receipt=reply.receipt or {})
+            for name, reply in self._ask(asked, round_).items()
+        }
+        call = Call(run=run, round=round_, plan=plan_name(declared), question=question)
+        return joined_answers(answered, cards, call, request, self._keep)
 
     def _ask(self, questions: Mapping[str, GuardianQuestion], round_: int) -> dict[str, GuardianReply]:
         """Ask all guardians at once; every reply, in the order of shares.
@@ -318,141 +320,93 @@ class FlowerCommittee:
             RunError: If one refuses, is gone, or does not answer in time.
         """
         self.meet()
-        asked = {self.nodes[name]: question for name, question in questions.items()}
-        found = {sent.node: reply for sent, reply in self._exchange(asked, str(round_), self.federation.round_timeout)}
-        replied = {name: found.get(self.nodes[name], GuardianReply(refusal="no answer in time")) for name in questions}
-        for name, reply in replied.items():
-            if reply.refusal is not None:
+        asked, found = {self.nodes[name]: question for name, question in questions.items()}, dict[str, GuardianReply]()
+        came = exchange(self.grid, asked, GuardianReply, self.federation, group=str(round_))
+        replied = {node: reply for node, _, reply in came}
+        for name in questions:
+            reply = replied.get(self.nodes[name], "no answer in time")
+            words = reply if isinstance(reply, str) else reply.refusal
+            if isinstance(reply, str) or words is not None:
                 self.nodes.pop(name)
-                raise RunError(f"guardian {name}, round {round_}: {reply.refusal}; there is no release, and {_AGAIN}")
-        return replied
+                raise RunError(f"guardian {name}, round {round_}: {words}; there is no release, and {_AGAIN}")
+            found[name] = reply
+        return found
+
+    @cached_property
+    def _keep(self) -> Callable[[Json], None]:
+        return keeping(self.directory)
 
     def _greet(self, nodes: Sequence[int]) -> None:
         """Ask nodes who they are: a guardian's registered key signs this very greeting."""
-        asked = dict.fromkeys(nodes, GuardianQuestion(kind="meet", run=self.run))
-        for sent, reply in self._exchange(asked, _MEETING, self.federation.start_timeout):
+        run, seconds = self.manifest.run_id, self.federation.start_timeout
+        asked = dict.fromkeys(nodes, GuardianQuestion(kind="meet", run=run))
+        for node, nonce, reply in exchange(
+            self.grid, asked, GuardianReply, self.federation, group="-1", seconds=seconds
+        ):
+            statement = None if isinstance(reply, str) else reply.statement
             with suppress(LedgerError, KeyError, TypeError):
-                content, key = checked(reply.statement, MEETING), (reply.statement or {})["key"]
-                name = str(content["guardian"])
-                is_fresh = (content["run"], content["nonce"]) == (self.run, sent.nonce.hex())
-                if is_fresh and self.federation.guardians[name].signing == key:
-                    self.nodes[name] = sent.node
-
-    def _exchange(
-        self, questions: Mapping[int, GuardianQuestion], group: str, seconds: float
-    ) -> Iterator[tuple[Sent, GuardianReply]]:
-        """Push a question to every node and decode what comes back in time."""
-        sent = push(self.grid, questions, encode_guardian_question, GUARD, self.federation, group=group)
-        for identity, message in replies(self.grid, sent, seconds=seconds):
-            yield sent[identity], decode_guardian_reply(message, sent[identity].nonce)
+                content, key = checked(statement, MEETING), (statement or {})["key"]
+                is_fresh = (content["run"], content["nonce"]) == (run, nonce.hex())
+                if is_fresh and self.federation.guardians[name := str(content["guardian"])].signing == key:
+                    self.nodes[name] = node
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sent:
-    """A question on its way: to which node, with which nonce."""
-
-    node: int
-    nonce: bytes
-
-
-def push(
+def exchange(
     grid: Grid,
-    questions: Mapping[int, Q],
-    encode: Callable[[Q, bytes], RecordDict],
-    action: str,
+    questions: Mapping[int, Question] | Mapping[int, GuardianQuestion],
+    kind: type[Replied],
     federation: Federation,
     *,
     group: str,
-) -> dict[str, Sent]:
-    """Push a question to every node, each with a nonce of its own; what was sent, by the messages' names."""
-    sent = [Sent(node=node, nonce=secrets.token_bytes(16)) for node in questions]
-    messages = [
-        Message(encode(question, one.nonce), one.node, f"query.{action}", ttl=federation.round_timeout, group_id=group)
-        for one, question in zip(sent, questions.values(), strict=True)
-    ]
-    # Flower gives an empty name to a message it could not take, such as one to a node that has just left.
-    return {name: one for name, one in zip(grid.push_messages(messages), sent, strict=False) if name}
+    seconds: float | None = None,
+) -> Iterator[tuple[int, bytes, Replied | str]]:
+    """Push a question to every node, each with a nonce of its own; yield what comes back in time, read.
 
-
-@dataclass(kw_only=True)
-class ReplyFetcher:
-    """Threads that fetch the replies to one round's questions, each call for one reply.
-
-    Attributes:
+    Args:
         grid: Flower's grid.
-        n_asked: Number of nodes that were asked.
-        waiting: Names of the questions that no thread asks about right now.
-        found: Replies, and what ends the run.
-        over: Set when replies are awaited no longer.
+        questions: By node.
+        kind: The replies' type; what is none is given as the reason (PRIVATE).
+        federation: Waiting times.
+        group: Name of the questions: the round's number.
+        seconds: Time until replies are awaited no longer; a round's unless said otherwise.
+
+    Raises:
+        RunError: If the SuperLink takes no question, or is out of reach.
     """
-
-    grid: Grid
-    n_asked: int
-    waiting: SimpleQueue[str] = field(default_factory=SimpleQueue)
-    found: SimpleQueue[_Fetched] = field(default_factory=SimpleQueue)
-    over: threading.Event = field(default_factory=threading.Event)
-    _since: dict[int, float] = field(default_factory=dict)
-    _started_threads: int = 0
-
-    def start_missing(self) -> None:
-        """Start the threads that are missing: those that hang in a call count no more."""
-        now = time.monotonic()
-        hanging = sum(now - since > _PATIENCE for since in list(self._since.values()))
-        while self._started_threads - hanging < min(_PULLERS, self.n_asked):
-            threading.Thread(target=self._fetch, args=(self._started_threads,), daemon=True).start()
-            self._started_threads += 1
-
-    def _fetch(self, worker: int) -> None:
-        while not self.over.is_set():
-            try:
-                identity = self.waiting.get(timeout=_POLL)
-            except Empty:
-                continue
-            self._since[worker] = time.monotonic()
-            try:
-                replies = list(self.grid.pull_messages([identity]))
-            except Exception as error:  # what a node sent may break Flower's own decoding
-                if _is_gone(error):
-                    self.found.put(error)
-                    return
-                self.found.put((identity, None))  # Flower hands every reply out once: this one is lost
-                continue
-            finally:
-                del self._since[worker]
-            for message in replies:
-                self.found.put((message.metadata.reply_to_message_id, message))
-            if not replies:
-                self.waiting.put(identity)
-                # However many are asked, so many looks in vain a second and no more: each costs the SuperLink a call.
-                self.over.wait(_POLL)
+    ttl, action = federation.round_timeout, f"query.{ACTION if kind is Reply else GUARD}"
+    asked = [(node, secrets.token_bytes(16)) for node in questions]
+    messages = [Message(encode(questions[node], nonce), node, action, ttl=ttl, group_id=group) for node, nonce in asked]
+    # Flower gives an empty name to a message it could not take, such as one to a node that has just left.
+    sent = {name: one for name, one in zip(grid.push_messages(messages), asked, strict=False) if name}
+    if asked and not sent:
+        raise RunError("the SuperLink takes no question; look at its log and run the app again")
+    for name, message in _replies(grid, sent, seconds or ttl):
+        node, nonce = sent[name]
+        yield node, nonce, decode_reply(kind, message, nonce)
 
 
-def replies(grid: Grid, sent: Collection[str], *, seconds: float) -> Iterator[tuple[str, Message | None]]:
+def _replies(grid: Grid, sent: Collection[str], seconds: float) -> Iterator[tuple[str, Message | None]]:
     """Yield replies as they come, None for one that can't be read, until all are there or the time is up.
 
     Flower fetches the replies of one call together and waits for their parts, so one that can't be
     decoded would lose the others, and a node that announces a reply and never delivers it would hold
     them up. Every call therefore asks for one reply, and a thread that hangs in its call is left behind
     and replaced.
-
-    Args:
-        grid: Flower's grid.
-        sent: Names of the questions.
-        seconds: Time until replies are awaited no longer.
-
-    Raises:
-        RunError: If the SuperLink is out of reach.
     """
-    fetcher = ReplyFetcher(grid=grid, n_asked=len(sent))
-    for identity in sent:
-        fetcher.waiting.put(identity)
-    deadline = time.monotonic() + seconds
-    left = set(sent)
+    waiting, found, since, over = SimpleQueue[str](), SimpleQueue[_Fetched](), dict[int, float](), threading.Event()
+    for name in sent:
+        waiting.put(name)
+    deadline, left, n_threads = time.monotonic() + seconds, set(sent), 0
     try:
         while left and (rest := deadline - time.monotonic()) > 0:
-            fetcher.start_missing()
+            now = time.monotonic()
+            hanging = sum(now - start > _PATIENCE for start in list(since.values()))
+            while n_threads - hanging < min(_PULLERS, len(sent)):
+                arguments = (grid, waiting, found, since, over, n_threads)
+                threading.Thread(target=_fetch, args=arguments, daemon=True).start()
+                n_threads += 1
             try:
-                item = fetcher.found.get(timeout=min(rest, _PATIENCE))
+                item = found.get(timeout=min(rest, _PATIENCE))
             except Empty:
                 continue
             if isinstance(item, BaseException):
@@ -461,10 +415,38 @@ def replies(grid: Grid, sent: Collection[str], *, seconds: float) -> Iterator[tu
                 left.discard(item[0])
                 yield item
     finally:
-        fetcher.over.set()
+        over.set()
 
 
-def _is_gone(error: Exception) -> bool:
-    """Whether an error of the grid means that the SuperLink is out of reach, rather than one reply's being bad."""
-    network = type(error).__module__.split(".")[0] in _NETWORK
-    return isinstance(error, OSError) or (network and not hasattr(error, "response"))
+def _fetch(
+    grid: Grid,
+    waiting: SimpleQueue[str],
+    found: SimpleQueue[_Fetched],
+    since: dict[int, float],
+    over: threading.Event,
+    thread: int,
+) -> None:
+    """Fetch replies, each call for one, until it is over; ``since`` says when each thread in a call began it."""
+    while not over.is_set():
+        try:
+            name = waiting.get(timeout=_POLL)
+        except Empty:
+            continue
+        since[thread] = time.monotonic()
+        try:
+            fetched = list(grid.pull_messages([name]))
+        except Exception as error:  # what a node sent may break Flower's own decoding
+            network = type(error).__module__.split(".")[0] in _NETWORK
+            if isinstance(error, OSError) or (network and not hasattr(error, "response")):
+                found.put(error)
+                return
+            found.put((name, None))  # Flower hands every reply out once: this one is lost
+            continue
+        finally:
+            del since[thread]
+        for message in fetched:
+            found.put((message.metadata.reply_to_message_id, message))
+        if not fetched:
+            waiting.put(name)
+            # However many are asked, so many looks in vain a second and no more: each costs the SuperLink a call.
+            over.wait(_POLL)

@@ -25,14 +25,7 @@ from accountant.ledger import Ledger
 from accountant.ledger.chain import Row, decode_rows, encode_rows, row_digest
 from accountant.ledger.pricing import total
 from privbo.flower.apps import serve
-from privbo.flower.messages import (
-    GuardianQuestion,
-    Question,
-    decode_guardian_question,
-    decode_question,
-    encode_guardian_question,
-    encode_question,
-)
+from privbo.flower.messages import GuardianQuestion, Question, decode, encode
 from privbo.flower.registry import public_spec
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, Standing
@@ -176,7 +169,7 @@ TO_GUARDIANS: dict[str, tuple[type, str]] = {
 
 def bend_question(message: Message, kind: type, name: str) -> None:
     """Change a field of a question to a site."""
-    question, nonce = decode_question(message.content)
+    question, nonce = decode(Question, message.content)
     bend = _bent(kind, name)
     if kind is Question:
         question = bend(question)
@@ -184,12 +177,12 @@ def bend_question(message: Message, kind: type, name: str) -> None:
         question = dataclasses.replace(question, standing=bend(question.standing))
     else:
         question = dataclasses.replace(question, broadcast=bend(question.broadcast))
-    _replace(message, encode_question(question, nonce))
+    _replace(message, encode(question, nonce))
 
 
 def bend_guardian_question(message: Message, kind: type, name: str) -> None:
     """Change a field of a question to a guardian."""
-    asked, nonce = decode_guardian_question(message.content)
+    asked, nonce = decode(GuardianQuestion, message.content)
     if asked.kind == "meet":
         return
     bend = _bent(kind, name)
@@ -197,7 +190,7 @@ def bend_guardian_question(message: Message, kind: type, name: str) -> None:
         asked = asked if asked.broadcast is None else dataclasses.replace(asked, broadcast=bend(asked.broadcast))
     else:
         asked = bend(asked)
-    _replace(message, encode_guardian_question(asked, nonce))
+    _replace(message, encode(asked, nonce))
 
 
 def _replace(message: Message, content: Any) -> None:
@@ -207,7 +200,7 @@ def _replace(message: Message, content: Any) -> None:
 
 def bend_rows(message: Message, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
     """Show a site another ledger, every digest of which is right: ``change`` gives other contents of a row, or None."""
-    question, nonce = decode_question(message.content)
+    question, nonce = decode(Question, message.content)
     rows, plan = list[Row](), question.standing.plan
     for row in decode_rows(question.chain):
         content = json.loads(row.body)
@@ -218,7 +211,7 @@ def bend_rows(message: Message, change: Callable[[dict[str, Any]], dict[str, Any
         plan = digest if row.digest == question.standing.plan else plan
         rows.append(dataclasses.replace(row, body=body, previous=previous, digest=digest))
     standing = dataclasses.replace(question.standing, plan=plan, head=rows[-1].digest)
-    _replace(message, encode_question(dataclasses.replace(question, standing=standing, chain=encode_rows(rows)), nonce))
+    _replace(message, encode(dataclasses.replace(question, standing=standing, chain=encode_rows(rows)), nonce))
 
 
 class LyingGrid(LoopGrid):

@@ -20,7 +20,7 @@ from accountant.verify.auditor import verify_bundle
 from privbo.door.noise import SecureNoise
 from privbo.door.shares import expand, own_units, split
 from privbo.flower.apps import serve
-from privbo.flower.messages import decode_guardian_question, encode_guardian_question
+from privbo.flower.messages import GuardianQuestion, decode, encode
 from privbo.flower.party import read_party
 from privbo.flower.registry import public_spec, read_federation, require_guardians
 from privbo.flower.scaffold import write_app, write_guardian
@@ -235,8 +235,8 @@ def bent(node: Node, bend: Callable) -> Node:
 
     def handle(message: Message, context: object) -> Message | None:
         if "guard" in message.content.config_records:
-            wanted, nonce = decode_guardian_question(message.content)
-            bent_content = encode_guardian_question(bend(wanted), nonce)
+            wanted, nonce = decode(GuardianQuestion, message.content)
+            bent_content = encode(bend(wanted), nonce)
             message.content.config_records.update(bent_content.config_records)
             message.content.array_records.update(bent_content.array_records)
         return node.app(message, context)
