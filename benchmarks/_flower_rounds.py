@@ -32,9 +32,9 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 import privbo as pb
 from benchmarks._held import held
-from privbo.flower.apps import serve
 from privbo.flower.launch import Deployment, approve_here
 from privbo.flower.scaffold import write_app
+from privbo.flower.server import serve
 from privbo.protocol.files import read_json, read_lines, write_json
 from privbo.runs.manifest import RunDirectory
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 
 from accountant.events import Unit
 from accountant.ledger import Budget, LedgerPolicy
@@ -31,6 +32,8 @@ from privbo.door.payload import encode_answer
 from privbo.door.shares import own_units
 from privbo.flower.fork_server import fork_server
 from privbo.flower.messages import (
+    ACTION,
+    GUARD,
     MEETING,
     GuardianQuestion,
     GuardianReply,
@@ -54,7 +57,7 @@ from privbo.flower.party import (
     read_site,
     required_policy,
 )
-from privbo.flower.registry import read_federation, require_guardians
+from privbo.flower.registry import read_federation
 from privbo.flower.site import Arrays, SiteRecord, Wanted, require_run_name
 from privbo.guardians.ciphertexts import encrypt_shares, stored
 from privbo.guardians.guardian import Guardian, StateStore
@@ -74,6 +77,17 @@ from privbo.runs.trials import PendingTrials
 
 _FOR_ITS_ANSWER = 30.0  # seconds
 _SHOWN = "said "  # before the names of a broadcast's arrays
+
+
+def client_app(home: Path) -> ClientApp:
+    """A site's app, which answers rounds with the site's own clients, or a guardian's, from its own disk.
+
+    The node config's ``site`` names the site's ``site.toml``, ``guardian`` the guardian's ``guardian.toml``.
+    """
+    app = ClientApp()
+    app.query(ACTION)(lambda message, context: respond(message, context, home))
+    app.query(GUARD)(lambda message, context: guard(message, context, home))
+    return app
 
 
 def respond(message: Message, context: Context, home: Path) -> Message:
@@ -139,17 +153,18 @@ def _wanted(run: PartyRun, record: SiteRecord, question: Question) -> Wanted:
     )
     if request is None or run.spec.privacy.trust != "guardians":
         return wanted
-    cards = require_guardians(run.federation, run.spec.privacy)
+    cards, sites = run.federation.guardians, run.federation.key_digests()
     call, mechanism = run.call(name, round_, request)
     clients = run.clients()
     coins = noise_of(run.plan.noise_source, run.clients_seed or 0, f"coins of {clients.tolist()}")
-    site = run.federation.checked(run.plan.n_clients).key_digests()[int(clients[0])]
 
     def encrypted(vectors: FloatArray) -> Arrays:
         """The sum of a site's vectors, encrypted for the guardians of the approved federation."""
         units = own_units(mechanism, request, vectors, clients, coins.stream(str(round_)))
         together = units.sum(axis=0, keepdims=True)  # the grid's step leaves room for the sum of all clients
-        return stored(round_, encrypt_shares(call, together, clients[:1].tolist(), cards=cards, site=site))
+        return stored(
+            round_, encrypt_shares(call, together, clients[:1].tolist(), cards=cards, site=sites[int(clients[0])])
+        )
 
     return dataclasses.replace(wanted, send=encrypted)
 
@@ -264,7 +279,7 @@ def _guardian_settings(context: Context) -> GuardianSettings:
 
 def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: str) -> Guardian:
     """The guardian of a run, once its policy admits the run; its noise is the plan's as it computes it."""
-    cards, declared = require_guardians(run.federation, run.spec.privacy), run.declared(name)
+    cards, sites, declared = run.federation.guardians, run.federation.key_digests(), run.declared(name)
     folder = Path(own.directory) / name
     if cards.get(own.name) != keys.card:
         raise RunError(
@@ -274,7 +289,6 @@ def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: st
     store = StateStore(path=folder / "rounds")
     admit(run, name, answered=not store.is_empty())
     folder.mkdir(parents=True, exist_ok=True)
-    sites = run.federation.checked(run.plan.n_clients).key_digests()
     plan = run.plan
     policy = LedgerPolicy(  # always with a bound, at the plan's delta
         unit=Unit(plan.unit),

@@ -57,7 +57,7 @@ from accountant.ledger import Ledger
 from accountant.ledger.book import Declaration
 from accountant.ledger.chain import RESERVATION, Row
 from privbo.door.mechanism import Mechanism, PrivateSum
-from privbo.flower.registry import FEDERATION_FILE, RUN_FILE, Federation, federation_of, spec_of
+from privbo.flower.registry import FEDERATION_FILE, RUN_FILE, Federation, federation_of, require_guardians, spec_of
 from privbo.guardians.ciphertexts import Call, question_digest
 from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision, Policy
@@ -201,8 +201,7 @@ class PartyRun:
         return site_spec(self.files.home, self.files.run, self.party)
 
     @cached_property
-    def settings(self) -> str:
-        """Digest of the run's settings, as the server's ledger has it."""
+    def _digest(self) -> str:
         return self.spec.digest()
 
     @cached_property
@@ -218,11 +217,11 @@ class PartyRun:
 
     def clients(self) -> IntArray:
         """Give the numbers of the site's own clients."""
-        return np.array(self.federation.checked(self.plan.n_clients).clients[self.party.name], dtype=np.int64)
+        return np.array(self.federation.clients[self.party.name], dtype=np.int64)
 
     def declared(self, run: str) -> Declaration:
         """Declare the plan as this party's own ledger is to bind it."""
-        return declared_by(self.plan, run=run, settings=self.settings)
+        return declared_by(self.plan, run=run, settings=self._digest)
 
     def mechanism(self, request: Request) -> Mechanism:
         """Give the mechanism that answers a request under the plan."""
@@ -293,10 +292,10 @@ class PartyRun:
         computed = {name: own.to_dict()[name] for name in _DECLARED} | terms
         for row in rows:
             content = json.loads(row.body)
-            if row.digest != plan and (content.get("row"), content.get("run")) != (RESERVATION, run):
+            of_run = (content.get("row"), content.get("run")) == (RESERVATION, run)
+            # A recovery pays once more for what was lost.
+            if row.digest != plan and (not of_run or content.get("kind") == "recovery"):
                 continue
-            if row.digest != plan and content.get("kind") == "recovery":
-                continue  # pays once more for what was lost
             for name, expected in computed.items():
                 if not _alike(expected, content.get(name)):
                     raise RefusedError(f"ledger's {name}", expected=expected, found=content.get(name))
@@ -354,7 +353,8 @@ def run_of(files: AppFiles, party: Party) -> PartyRun:
     """
     if not _kept or (_kept[0].files, _kept[0].party) != (files, party):
         spec, plan = _priced(files.home, files.run)
-        federation = federation_of(files.federation)
+        federation = federation_of(files.federation).checked(plan.n_clients)
+        require_guardians(federation, spec.privacy)
         _kept[:] = [PartyRun(party=party, files=files, spec=spec, federation=federation, plan=plan)]
     return _kept[0]
 
@@ -417,8 +417,8 @@ def approve_files(path: Path, party: Party, files: AppFiles) -> bool:
     if found in party.approved:
         return False
     text = path.read_text()
-    lines = ["", "[[approved]]", f'run = "{found.run}"', f'federation = "{found.federation}"', ""]
-    path.write_text(text + ("" if text.endswith("\n") else "\n") + "\n".join(lines))
+    table = f'[[approved]]\nrun = "{found.run}"\nfederation = "{found.federation}"\n'
+    path.write_text(f"{text.rstrip()}\n\n{table}")
     return True
 
 
@@ -450,10 +450,10 @@ def judged(run: PartyRun) -> Decision:
     """
     party, policy = run.party, required_policy(run.party)
     if not ledger_path(party).exists():
-        return _decision(policy, run.spec, run.plan, None)
+        return _decision(run, None)
     with Ledger.open(ledger_path(party)) as ledger:
         _require_bound(party, policy, ledger)
-        return _decision(policy, run.spec, run.plan, ledger)
+        return _decision(run, ledger)
 
 
 def admit(run: PartyRun, name: str, *, answered: bool) -> Decision:
@@ -473,7 +473,7 @@ def admit(run: PartyRun, name: str, *, answered: bool) -> Decision:
     with alone(ledger_path(party).parent), _opened(party, policy) as ledger:
         _require_bound(party, policy, ledger)
         known = ledger.book().plan_of(name)
-        if known is not None and known.declared.settings != run.settings:
+        if known is not None and known.declared.settings != run.declared(name).settings:
             raise RunError(f"run {name!r} was charged with other settings than it has now; it is not answered")
         private = run.spec.privacy.noise_source != "none"
         if known is None and answered and private:
@@ -481,20 +481,20 @@ def admit(run: PartyRun, name: str, *, answered: bool) -> Decision:
                 f"{ledger_path(party)} does not know run {name!r}, which this {party.role} has answered; restore it "
                 "from a copy"
             )
-        decision = _decision(policy, run.spec, run.plan if known is None else None, ledger)
+        decision = _decision(run, ledger, is_new=known is None)
         decision.require(f"this {party.role}")
         if known is None and private:
             ledger.reserve(run.declared(name))
     return decision
 
 
-def _decision(policy: Policy, spec: Spec, plan: Plan | None, ledger: Ledger | None) -> Decision:
+def _decision(run: PartyRun, ledger: Ledger | None, *, is_new: bool = True) -> Decision:
     book = None if ledger is None else ledger.book()
-    return policy.decide(
-        spec.privacy,
-        None if plan is None else plan.event,
-        algorithm=str(algorithm_table(spec.algorithm)["type"]),
-        rounds=spec.rounds,
+    return required_policy(run.party).decide(
+        run.spec.privacy,
+        run.plan.event if is_new else None,
+        algorithm=str(algorithm_table(run.spec.algorithm)["type"]),
+        rounds=run.spec.rounds,
         paid=() if book is None else (*book.paid, *book.paid_again),
     )
 

@@ -10,9 +10,10 @@ import tomli_w
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from privbo.flower.apps import client_app, serve
+from privbo.flower.answers import client_app
 from privbo.flower.party import AppFiles, approve_files, read_party
 from privbo.flower.scaffold import write_app, write_guardian
+from privbo.flower.server import serve
 from privbo.plans.policy import Policy
 from privbo.runs.manifest import RunDirectory
 from tests.conformance.small import N_CLIENTS, ROUNDS

@@ -24,9 +24,9 @@ from accountant.errors import PrivacyError
 from accountant.ledger import Ledger
 from accountant.ledger.chain import Row, decode_rows, encode_rows, row_digest
 from accountant.ledger.pricing import total
-from privbo.flower.apps import serve
 from privbo.flower.messages import GuardianQuestion, Question, decode, encode
 from privbo.flower.registry import public_spec
+from privbo.flower.server import serve
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, Standing
 from privbo.runs.opening import plan_run
@@ -108,9 +108,6 @@ def files_with(federation: Federation, **changes: object) -> Path:
     return home
 
 
-Bend = Callable[[Any], Any]
-
-
 def _changed(value: object) -> object:
     """Another value of the same type."""
     match value:
@@ -129,19 +126,14 @@ def _changed(value: object) -> object:
     raise TypeError(f"no other value of {value!r}; name one here")
 
 
-def _bent(kind: type, name: str) -> Bend:
-    """Change one field of every message of a kind; of a broadcast's arrays every entry."""
-
-    def bend(message: Any) -> Any:
-        value = getattr(message, name)
-        if value is None:
-            return message
-        if isinstance(value, Mapping):
-            return dataclasses.replace(message, **{name: {key: _other(array) for key, array in value.items()}})
-        return dataclasses.replace(message, **{name: _changed(value)})
-
-    bend.__name__ = f"{kind.__name__}.{name}"
-    return bend
+def _bent(message: Any, name: str) -> Any:
+    """Change one field of a message; of a broadcast's arrays every entry."""
+    value = getattr(message, name)
+    if value is None:
+        return message
+    if isinstance(value, Mapping):
+        return dataclasses.replace(message, **{name: {key: _other(array) for key, array in value.items()}})
+    return dataclasses.replace(message, **{name: _changed(value)})
 
 
 def _other(array: np.ndarray) -> np.ndarray:
@@ -167,30 +159,17 @@ TO_GUARDIANS: dict[str, tuple[type, str]] = {
 }
 
 
-def bend_question(message: Message, kind: type, name: str) -> None:
-    """Change a field of a question to a site."""
-    question, nonce = decode(Question, message.content)
-    bend = _bent(kind, name)
-    if kind is Question:
-        question = bend(question)
-    elif kind is Standing:
-        question = dataclasses.replace(question, standing=bend(question.standing))
-    else:
-        question = dataclasses.replace(question, broadcast=bend(question.broadcast))
-    _replace(message, encode(question, nonce))
-
-
-def bend_guardian_question(message: Message, kind: type, name: str) -> None:
-    """Change a field of a question to a guardian."""
-    asked, nonce = decode(GuardianQuestion, message.content)
-    if asked.kind == "meet":
+def bend_question(message: Message, asked: type, kind: type, name: str) -> None:
+    """Change a field of a question to a site or a guardian, or of what is in it."""
+    question, nonce = decode(asked, message.content)
+    if isinstance(question, GuardianQuestion) and question.kind == "meet":
         return
-    bend = _bent(kind, name)
-    if kind is Broadcast:
-        asked = asked if asked.broadcast is None else dataclasses.replace(asked, broadcast=bend(asked.broadcast))
-    else:
-        asked = bend(asked)
-    _replace(message, encode(asked, nonce))
+    part = {Standing: "standing", Broadcast: "broadcast"}.get(kind)
+    if part is None:
+        question = _bent(question, name)
+    elif (inner := getattr(question, part)) is not None:
+        question = dataclasses.replace(question, **{part: _bent(inner, name)})
+    _replace(message, encode(question, nonce))
 
 
 def _replace(message: Message, content: Any) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privbo.flower.apps import client_app, serve
+from privbo.flower.answers import client_app
 from privbo.flower.registry import canonical_key
+from privbo.flower.server import serve
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.runs.manifest import RunDirectory
 from tests.deployment.grid import LoopGrid, Node

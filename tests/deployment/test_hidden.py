@@ -12,19 +12,13 @@ import tomli_w
 
 import privbo as pb
 from accountant.events import (
-    FixedSizeSampledGaussian,
     Gaussian,
-    NonPrivate,
-    PoissonSampledGaussian,
-    RandomAllocationGaussian,
-    TruncatedPoissonSampledGaussian,
     compose,
-    of_seen_samples,
 )
 from accountant.tight.numerical import epsilon_table
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sampling import Sample
-from privbo.flower.apps import serve
+from privbo.flower.server import serve
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_lines
 from privbo.reports.report import report
@@ -128,16 +122,3 @@ def test_a_plan_says_against_whom_the_sampling_holds() -> None:
     assert seen.epsilon > 1.5 * secret.epsilon
     assert "the sample is seen" in seen.words
     assert not pb.plan(problem, pb.FedPNE(), privacy=pb.Privacy(epsilon=2.0), rounds=3).exposures(1e-5)
-
-
-def test_every_secret_sample_has_a_price_for_who_sees_it() -> None:
-    cases = {
-        PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=2.0): (2.0, 1),
-        FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=3.0): (3.0, 1),
-        TruncatedPoissonSampledGaussian(n_clients=40, sample_rate=0.1, batch_size=8, noise_multiplier=4.0): (4.0, 1),
-        RandomAllocationGaussian(n_rounds=9, participations=3, noise_multiplier=5.0): (5.0, 3),
-    }
-    for event, (multiplier, count) in cases.items():
-        assert of_seen_samples(event).parts == ((Gaussian(noise_multiplier=multiplier), count),)
-    mixed = compose([NonPrivate(), Gaussian(noise_multiplier=2.0)])
-    assert of_seen_samples(mixed) == mixed

@@ -202,7 +202,7 @@ def test_a_bent_question_is_refused_by_every_site(case: str, tmp_path: Path) -> 
     federation = trusting(tmp_path)
 
     def bend(message: Message) -> None:
-        lies.bend_question(message, *lies.TO_SITES[case])
+        lies.bend_question(message, lies.Question, *lies.TO_SITES[case])
 
     grid = lies.play(federation, federation.nodes(), bend=bend)
     assert grid.answers
@@ -217,7 +217,7 @@ def test_a_bent_question_to_all_guardians_is_refused_or_paid_for(case: str, tmp_
 
     def bend(message: Message) -> None:
         if "guard" in message.content.config_records:
-            lies.bend_guardian_question(message, *lies.TO_GUARDIANS[case])
+            lies.bend_question(message, lies.GuardianQuestion, *lies.TO_GUARDIANS[case])
 
     lies.play(federation, federation.everyone(), bend=bend)
     answered = lies.require_paid(federation, NAMES)

@@ -22,7 +22,7 @@ from privbo.protocol.messages import FloatArray, IntArray
 from tests.cli.test_cli import privbo
 from tests.conformance.small import problem as small_problem
 from tests.deployment.federations import Federation, make
-from tests.deployment.processes import ROOT, deployed, start_parties
+from tests.deployment.processes import ROOT
 
 EVALUATED: list[int] = []
 FACTORY = "tests.deployment.test_party_policy:counting_problem"
@@ -344,28 +344,3 @@ def test_check_prints_the_sites_verdict_and_ledger_left_reads_its_ledger(tmp_pat
     assert without.returncode == 3
     assert "this site refuses every question: site.toml has no [policy]" in without.stdout
     assert privbo("ledger", "left", str(federation.home)).returncode == 2
-
-
-@pytest.mark.deployment
-def test_real_nodes_refuse_a_run_without_privacy_after_one_that_they_answered(tmp_path: Path) -> None:
-    federation = federation_of(
-        tmp_path, rounds=1, factory="tests.conformance.small:problem", round_timeout=300.0, start_timeout=300.0
-    )
-    with deployed(federation) as deployment:
-        start_parties(deployment, federation)
-        deployment.play(federation.home, timeout=600)
-        answered = read_lines(federation.run.private / "transport.jsonl")
-        assert all(row["answered"] == sorted(federation.sites) for row in answered)
-        sent = {site: files_sent(federation, site) for site in federation.sites}
-        asks(federation, privacy={"none": True})
-        deployment.play(federation.home, timeout=600)
-    refused = read_lines(federation.run.private / "transport.jsonl")
-    assert refused
-    for row in refused:
-        assert row["answered"] == []
-        assert row["refused"] == {"raised PolicyError": 3}
-    for site in federation.sites:
-        assert files_sent(federation, site) == sent[site]
-        assert "privacy.none=true, and policy.no_privacy=false" in last_words(federation, site)
-        with ledger_of(federation, site) as ledger:
-            assert ledger.left().spent == pytest.approx(2.0, rel=2e-3)

@@ -17,7 +17,7 @@ from accountant.errors import LedgerError, PrivacyError
 from accountant.ledger.chain import Row, encode_rows, row_digest
 from accountant.ledger.signing import checked
 from privbo.cli.ledger import verify
-from privbo.flower.apps import serve
+from privbo.flower.server import serve
 from privbo.flower.site import PURPOSE, SiteRecord, countersigned
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Standing

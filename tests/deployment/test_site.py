@@ -18,7 +18,7 @@ from accountant.ledger.book import Declaration
 from accountant.ledger.chain import encode_rows
 from privbo.flower.messages import Question, error_class
 from privbo.flower.party import read_site, site_spec
-from privbo.flower.registry import Federation, SiteEntry, parse_clients
+from privbo.flower.registry import Federation, SiteEntry
 from privbo.flower.site import SiteRecord, Wanted
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
@@ -254,19 +254,13 @@ def test_registries_that_do_not_fit_are_refused() -> None:
         (2, [("0", one), ("1", None)], "no public key"),
         (2, [("0", one), ("1", one)], "same public key"),
         (1, [("0", "rubbish")], "neither"),
+        *((1, [(text, None)], "numbers and ranges") for text in ("", "a", "1-", "-1", "1-b")),
     ):
         with pytest.raises(pb.ConfigurationError, match=words):
             sited(*sites).checked(n_clients)
     federation = sited(("0", one), ("1", two)).checked(2)
     assert federation.site_with(pem(two)) == "b"
     assert federation.site_with(b"rubbish") is None
-
-
-def test_client_numbers_are_read_from_ranges() -> None:
-    assert parse_clients("0-2, 5") == (0, 1, 2, 5)
-    for text in ("", "a", "1-", "-1", "1-b"):
-        with pytest.raises(pb.ConfigurationError, match="numbers and ranges"):
-            parse_clients(text)
 
 
 def test_a_node_that_names_no_site_says_so_to_nobody_but_its_class(tmp_path: Path) -> None:
@@ -276,11 +270,3 @@ def test_a_node_that_names_no_site_says_so_to_nobody_but_its_class(tmp_path: Pat
     federation.play(nodes)
     (first, *_) = read_lines(federation.run.private / "transport.jsonl")
     assert first["refused"] == {"raised ConfigurationError": 1}
-
-
-@pytest.mark.parametrize(
-    "impossible", [{"round_timeout": 0.0}, {"round_timeout": "5"}, {"start_timeout": float("nan")}, {"min_sites": 0}]
-)
-def test_impossible_timeouts_are_refused(impossible: dict[str, Any]) -> None:
-    with pytest.raises(pb.ConfigurationError, match=f"federation.{next(iter(impossible))}="):
-        Federation(sites={"north": SiteEntry(clients="0")}, **impossible)

@@ -19,11 +19,11 @@ from accountant.ledger import Ledger
 from accountant.verify.auditor import verify_bundle
 from privbo.door.noise import SecureNoise
 from privbo.door.shares import expand, own_units, split
-from privbo.flower.apps import serve
 from privbo.flower.messages import GuardianQuestion, decode, encode
 from privbo.flower.party import read_party
 from privbo.flower.registry import public_spec, read_federation, require_guardians
 from privbo.flower.scaffold import write_app, write_guardian
+from privbo.flower.server import serve
 from privbo.guardians.keys import guardian_keys
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_lines
@@ -32,7 +32,7 @@ from privbo.reports.bundle import write_bundle
 from privbo.reports.report import report
 from privbo.runs.record import load
 from tests.conformance.cases import ROUNDS, problem
-from tests.deployment.federations import ALGORITHMS, SITES, Federation, change, make, node_key
+from tests.deployment.federations import SITES, Federation, change, make
 from tests.deployment.grid import LoopGrid, Node, unavailable
 from tests.deployment.reading import releases
 from tests.guardians.canary import CANARY, Canary
@@ -58,14 +58,11 @@ def test_the_grid_gives_the_releases_of_guardians_in_one_process(algorithm: str,
     federation = guarded(tmp_path, algorithm, privacy=SEEDED, rounds=ROUNDS)
     federation.play()
     made = releases(federation)
-    from tests.deployment.test_grid import Split  # the same layout of cohorts as at the sites
-
     kind = {"dp-fts-de": pb.DPFTSDE(n_features=12), "fed-pne": pb.FedPNE(horizon=400, c=0.02)}[algorithm]
-    assert ALGORITHMS[algorithm]["type"] == algorithm
-    whole = pb.run(problem(), Split(kind), privacy=pb.Privacy(**SEEDED), rounds=ROUNDS, seed=3)
+    whole = pb.run(problem(), kind, privacy=pb.Privacy(**SEEDED), rounds=ROUNDS, seed=3)
     assert len(made) == len(whole.releases) > 0
     for ours, theirs in zip(made, whole.releases, strict=True):
-        np.testing.assert_array_equal(ours.values, theirs.values)
+        np.testing.assert_allclose(ours.values, theirs.values, rtol=0, atol=1e-9)
         assert ours.noise_stddev == theirs.noise_stddev
 
 
@@ -230,13 +227,14 @@ def test_a_guardian_that_dies_with_its_answer_unsent_sends_the_same_one_later(at
 # --- who lies -----------------------------------------------------------------------------------------------
 
 
-def bent(node: Node, bend: Callable) -> Node:
-    """A guardian whose questions the server has bent."""
+def bent(node: Node, kind: str, change: Callable) -> Node:
+    """A guardian whose questions of a kind the server has bent."""
 
     def handle(message: Message, context: object) -> Message | None:
         if "guard" in message.content.config_records:
             wanted, nonce = decode(GuardianQuestion, message.content)
-            bent_content = encode(bend(wanted), nonce)
+            changes = change(wanted) if wanted.kind == kind else {}
+            bent_content = encode(dataclasses.replace(wanted, **changes), nonce)
             message.content.config_records.update(bent_content.config_records)
             message.content.array_records.update(bent_content.array_records)
         return node.app(message, context)
@@ -244,46 +242,27 @@ def bent(node: Node, bend: Callable) -> Node:
     return dataclasses.replace(node, app=handle)
 
 
-def set_of_others(wanted):
-    return (
-        dataclasses.replace(wanted, encrypted_shares=wanted.encrypted_shares[1:])
-        if wanted.kind == "receive"
-        else wanted
-    )
-
-
-def another_round(wanted):
-    return dataclasses.replace(wanted, round=wanted.round + 1) if wanted.kind == "receive" else wanted
-
-
-def another_run(wanted):
-    return dataclasses.replace(wanted, run="another") if wanted.kind == "receive" else wanted
-
-
-def another_seed(wanted):
-    return dataclasses.replace(wanted, public_seed=wanted.public_seed + 1) if wanted.kind == "receive" else wanted
-
-
 def fewer_nodes(wanted):
-    if wanted.broadcast is None:
-        return wanted
     arrays = {**wanted.broadcast.arrays, **{name: wanted.broadcast.arrays[name][:1] for name in ("nodes", "pulls")}}
-    return dataclasses.replace(wanted, broadcast=dataclasses.replace(wanted.broadcast, arrays=arrays))
+    return {"broadcast": dataclasses.replace(wanted.broadcast, arrays=arrays)}
 
 
-def other_statements(wanted):
-    return dataclasses.replace(wanted, signed=[wanted.signed[0]] * 2) if wanted.kind == "answer" else wanted
+BENDS: dict[str, tuple[str, Callable]] = {
+    "another round": ("receive", lambda wanted: {"round": wanted.round + 1}),
+    "another run": ("receive", lambda wanted: {"run": "another"}),
+    "another seed": ("receive", lambda wanted: {"public_seed": wanted.public_seed + 1}),
+    "fewer nodes": ("receive", fewer_nodes),
+    "other statements": ("answer", lambda wanted: {"signed": [wanted.signed[0]] * 2}),
+}
 
 
-@pytest.mark.parametrize("bend", [another_round, another_run, another_seed, fewer_nodes, other_statements])
-def test_a_server_that_shows_one_guardian_something_else_gets_no_release(bend: Callable, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bend", BENDS)
+def test_a_server_that_shows_one_guardian_something_else_gets_no_release(bend: str, tmp_path: Path) -> None:
     federation = guarded(tmp_path)
     first, second = federation.guardians()
     with pytest.raises(RunError, match="there is no release"):
-        federation.play([*federation.nodes(), first, bent(second, bend)])
-    with Ledger.open(federation.run.ledger_path) as book:
-        assert not book.release_rows()
-    for path in (tmp_path / "guardian2" / "kept").glob("federated-*/ledger.sqlite"):
+        federation.play([*federation.nodes(), first, bent(second, *BENDS[bend])])
+    for path in (federation.run.ledger_path, *(tmp_path / "guardian2" / "kept").glob("federated-*/ledger.sqlite")):
         with Ledger.open(path) as book:
             assert not book.release_rows()
 
@@ -291,7 +270,13 @@ def test_a_server_that_shows_one_guardian_something_else_gets_no_release(bend: C
 def test_a_client_withheld_from_one_guardian_is_in_no_guardians_sum(tmp_path: Path) -> None:
     federation = guarded(tmp_path)
     first, second = federation.guardians()
-    federation.play([*federation.nodes(), first, bent(second, set_of_others)])
+    federation.play(
+        [
+            *federation.nodes(),
+            first,
+            bent(second, "receive", lambda wanted: {"encrypted_shares": wanted.encrypted_shares[1:]}),
+        ]
+    )
     statements = [json.loads(path.read_text()) for path in tmp_path.glob("guardian*/kept/*/rounds/000000.json")]
     sets = sorted(len(statement["content"]["share_ids"]) for statement in statements)
     assert sets == [len(SITES) - 1, len(SITES)]  # one ciphertext a site
@@ -357,28 +342,3 @@ def test_a_replaced_sealing_key_stops_the_run_until_its_card_is_registered(tmp_p
     (federation.run.path / "guardians.json").unlink()
     federation.play()  # what it had received stands, and later ciphertexts are sealed to the new key
     assert len(releases(federation)) > 1
-
-
-@pytest.mark.slow
-def test_a_site_whose_node_key_was_replaced_goes_on_with_the_new_one(tmp_path: Path) -> None:
-    public = {site: node_key()[1] for site in SITES}
-    federation = guarded(tmp_path, keys=public, seed=None)
-
-    def nodes() -> list[Node]:
-        made = zip(federation.nodes(), public.values(), strict=True)
-        return [dataclasses.replace(node, public_key=key.encode()) for node, key in made]
-
-    with pytest.raises(RunError, match="guardian2"):
-        federation.play([*nodes(), *lossy(federation, 4)[-2:]])
-    before = len(read_lines(federation.run.history_path))
-    public["north"] = node_key()[1]
-    stranger = [*nodes(), *federation.guardians()]
-    path = federation.home / "federation.toml"
-    table = tomllib.loads(path.read_text())
-    table["sites"]["north"]["public_key"] = public["north"]
-    path.write_text(tomli_w.dumps(table))
-    federation.approve()
-    federation.play(stranger)
-    assert 0 < before < len(releases(federation)) == load(federation.run.path).plan.releases
-    last = max(tmp_path.glob("guardian1/kept/*/rounds/*.json"))
-    assert len(json.loads(last.read_text())["content"]["share_ids"]) == len(SITES)  # north's ciphertexts open again

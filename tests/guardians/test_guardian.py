@@ -74,16 +74,15 @@ def test_a_share_opens_for_nothing_but_what_it_was_sealed_for(changed: dict | st
     assert open_share(keys.sealing, one.sealed[0], asked, **context) is None
 
 
-@pytest.mark.parametrize("bent", ["truncated", "longer", "flipped", "empty", "another key"])
-def test_a_share_that_was_bent_opens_never(bent: str) -> None:
+def test_a_share_that_was_bent_opens_never() -> None:
     keys = fresh_keys()
     cards = {"guardian1": keys.card, "guardian2": fresh_keys().card}
     one = ciphertexts(call(), cards)[0]
-    sealed = one.sealed[0]
+    sealed, context = one.sealed[0], {"client": 0, "site": "", "guardian": "guardian1", "share_id": one.share_id}
     flipped = sealed[:40] + bytes([sealed[40] ^ 1]) + sealed[41:]
-    arrived = {"truncated": sealed[:-1], "longer": sealed + b"x", "flipped": flipped, "empty": b""}.get(bent, sealed)
-    key = fresh_keys().sealing if bent == "another key" else keys.sealing
-    assert open_share(key, arrived, call(), client=0, site="", guardian="guardian1", share_id=one.share_id) is None
+    for bent in (sealed[:-1], sealed + b"x", flipped, b""):
+        assert open_share(keys.sealing, bent, call(), **context) is None
+    assert open_share(fresh_keys().sealing, sealed, call(), **context) is None
 
 
 # --- sums -------------------------------------------------------------------------------------------

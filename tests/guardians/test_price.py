@@ -13,10 +13,9 @@ from accountant import Gaussian, PoissonSampledGaussian, epsilon_table
 from accountant.errors import EventError
 from accountant.events import SLACK, Adjacency, Laplace, compose, of_noises
 from privbo.door.shares import joined
-from privbo.plans.cost import exposures
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
-from tests.guardians.committees import REQUEST, Silence, circle, committee, mechanism
+from tests.guardians.committees import REQUEST, circle, committee, mechanism
 
 N = 40
 PROBLEM = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.0, n_clients=N)
@@ -136,14 +135,6 @@ def test_noise_is_calibrated_for_whom_it_was_asked() -> None:
     assert cautious.grid_step() == theirs.grid_step()
 
 
-def test_exposures_follow_a_plan_that_was_read_again() -> None:
-    privacy = pb.Privacy(noise_multiplier=4.0, trust="guardians", sample_rate=0.5)
-    event = compose([(PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=4.0), 10)])
-    found = exposures(privacy, event, 1e-6, adjacency=Adjacency.ZERO_OUT)
-    assert [each.unknown for each in found] == [1, 1, 2]
-    assert found[0].epsilon == min(epsilon_table(event, 1e-6, adjacency=Adjacency.ZERO_OUT).values())
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -159,9 +150,3 @@ def test_exposures_follow_a_plan_that_was_read_again() -> None:
 def test_what_guardians_cannot_carry_is_refused_with_its_reason(settings: dict, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         pb.Privacy(epsilon=2.0, **settings)
-
-
-def test_silence_is_only_a_tests() -> None:
-    with pytest.raises(ConfigurationError, match=r"privacy\.noise"):
-        pb.Privacy(epsilon=2.0, trust="guardians", noise="none")
-    assert not Silence().gaussian((3,), 2.0**16).any()

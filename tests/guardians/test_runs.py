@@ -142,16 +142,8 @@ def test_the_noise_of_a_release_is_that_of_all_guardians_together(tmp_path: Path
     assert server.plan.noise_multiplier == pytest.approx(two.plan.noise_multiplier, rel=1e-8)
 
 
-def test_a_simulation_is_repeatable_and_its_guardians_draw_apart() -> None:
-    first, second = (guarded(privacy={"noise": "simulation", "sample_rate": 0.5}) for _ in range(2))
-    assert [r.values.tolist() for r in first.releases] == [r.values.tolist() for r in second.releases]
-    other = guarded(privacy={"noise": "simulation", "sample_rate": 0.5}, seed=2)
-    assert first.releases[0].values.tolist() != other.releases[0].values.tolist()
-
-
-@pytest.mark.parametrize("stop", [0, 1, 2])
-def test_an_interrupted_run_goes_on_without_a_second_noise(stop: int, tmp_path: Path) -> None:
-    interrupted(tmp_path / "run", stop)
+def test_an_interrupted_run_goes_on_without_a_second_noise(tmp_path: Path) -> None:
+    interrupted(tmp_path / "run", 1)
     before = (tmp_path / "run/guardians.jsonl").read_text()
     record = guarded(tmp_path / "run", resume=True)
     assert len(record.releases) == 3
@@ -219,20 +211,6 @@ def test_a_report_says_in_its_first_lines_who_had_to_be_trusted(tmp_path: Path) 
     assert "against one guardian: epsilon" in privbo("ledger", "show", str(tmp_path / "run")).stdout
     table = json.loads(privbo("report", str(tmp_path / "run"), "--json").stdout)
     assert [row["unknown"] for row in table["exposures"]] == [1, 1, 2]
-
-
-def test_toml_and_dry_run_know_guardians(tmp_path: Path) -> None:
-    config = tmp_path / "run.toml"
-    config.write_text(
-        'name = "toy"\nrounds = 5\n[problem]\nn_clients = 40\nobjective = "toy:score"\n'
-        'space = { x = { type = "real", low = 0.0, high = 1.0 } }\n[algorithm]\ntype = "dp-fts-de"\n'
-        '[privacy]\nepsilon = 2.0\ntrust = "guardians"\nguardians = 3\n'
-    )
-    out = privbo("run", str(config), "--dry-run").stdout
-    assert "one of 3 guardians is honest" in out
-    assert out.count("against ") == 3
-    table = json.loads(privbo("run", str(config), "--dry-run", "--json").stdout)
-    assert [row["unknown"] for row in table["exposures"]] == [1, 2, 3]
 
 
 def test_what_needs_a_door_that_sees_vectors_is_refused(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from accountant.errors import LedgerError
 from accountant.ledger import Ledger
 from privbo.cli.main import main
 from privbo.cli.run import report_run
-from privbo.flower.apps import serve
+from privbo.flower.server import serve
 from privbo.protocol.files import read_lines
 from privbo.runs.manifest import RunDirectory
 from tests.deployment.federations import Federation, make

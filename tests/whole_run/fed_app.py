@@ -8,7 +8,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from privbo.flower.apps import serve
+from privbo.flower.server import serve
 from privbo.runs.manifest import RunDirectory
 from tests.whole_run.worlds import Feed, same_secrets
 

@@ -1,4 +1,4 @@
-"""The server's way to sites and guardians on other machines, over Flower's grid.
+"""The server's app, which owns door and ledger, and its way to sites and guardians on other machines.
 
 Every registered client is asked in every round, whoever takes part: the sample is drawn
 by the door and never leaves it, so neither the network nor a site learns who was sampled.
@@ -13,7 +13,9 @@ to answer, or there is no release.
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
+import sys
 import threading
 import time
 from collections import Counter
@@ -21,18 +23,20 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 import numpy as np
-from flwr.app import Message
-from flwr.serverapp import Grid
+from flwr.app import Context, Message
+from flwr.serverapp import Grid, ServerApp
 
 from accountant.errors import LedgerError
 from accountant.events import Json
 from accountant.ledger.chain import Position, encode_rows
 from accountant.ledger.signing import checked
-from privbo.door.door import Ticket
+from accountant.verify.text import shown
+from privbo.door.door import Gather, Ticket
 from privbo.door.mechanism import PrivateSum
 from privbo.door.payload import Inbox
 from privbo.door.sums import Sealed
@@ -48,7 +52,7 @@ from privbo.flower.messages import (
     decode_reply,
     encode,
 )
-from privbo.flower.registry import Federation
+from privbo.flower.registry import Federation, public_spec, read_federation, require_guardians, require_hidden
 from privbo.flower.site import countersigned
 from privbo.guardians.ciphertexts import Call, Ciphertext, CiphertextBox, question_digest
 from privbo.guardians.committee import joined_answers
@@ -56,10 +60,14 @@ from privbo.guardians.guardian import Answer
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import append_line, read_lines
 from privbo.protocol.messages import Ask, Broadcast, FloatArray, IntArray, Request, Standing
+from privbo.reports.report_page import write_report
 from privbo.runs.evidence import declared_by, plan_name, plan_of
-from privbo.runs.guarded import keeping
+from privbo.runs.guarded import keep_cards, keeping
+from privbo.runs.history import Round
+from privbo.runs.loop import play
 from privbo.runs.manifest import Manifest, RunDirectory
-from privbo.runs.opening import Run
+from privbo.runs.opening import Run, open_run, plan_run
+from privbo.runs.sources import ForeignAlgorithm
 
 _AGAIN = "the run goes on where it is when it is run again"
 _POLL = 0.3  # seconds between two looks at the grid
@@ -68,6 +76,63 @@ _PULLERS = 16
 _NETWORK = {"httpx", "httpcore", "grpc"}  # what Flower's grid raises when the SuperLink is gone
 # A reply by the name of its question, None in place of one that no decoding can read; an error ends the run.
 _Fetched: TypeAlias = tuple[str, Message | None] | BaseException
+
+
+def server_app(home: Path) -> ServerApp:
+    """The server's app: runs ``home/run.toml``, or goes on with it where it was interrupted.
+
+    The run config's ``directory`` is the run's directory on the server's machine; the ledger is in it.
+    """
+    app = ServerApp()
+
+    def main(grid: Grid, context: Context) -> None:
+        serve(grid, home, RunDirectory(Path(str(context.run_config["directory"]))))
+
+    app.main()(main)
+    return app
+
+
+def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
+    """Play a run over a grid, from its first open round to the last; write its report.
+
+    Raises:
+        ConfigurationError: If a setting is impossible; nothing was touched.
+        RunError: If too few sites are there; the run can be resumed.
+    """
+    spec, federation = public_spec(home), read_federation(home)
+    if isinstance(spec.algorithm, ForeignAlgorithm):
+        spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
+    federation = federation.checked(spec.problem.n_clients).on_grid(spec)
+    require_guardians(federation, spec.privacy)
+    require_hidden(spec, federation)
+    committee: FlowerCommittee | None = None
+
+    def gather(manifest: Manifest) -> Gather:
+        nonlocal committee
+        keep_cards(directory, federation.guardians, "Flower")
+        committee = FlowerCommittee(grid=grid, federation=federation, directory=directory, manifest=manifest)
+        return committee.gather
+
+    run = open_run(spec, plan_run(spec), directory, resume=directory.config_path.exists(), gather=gather)
+
+    def on_round(event: Round) -> None:
+        release = event.release
+        _print(f"round {event.index}: {'local work' if release is None else f'release {release.sequence}'}")
+
+    transport = Flower(grid=grid, federation=federation, directory=directory, run=run, guardians=committee)
+    if committee is not None:
+        committee.meet()
+    with run.record.ledger:
+        if spec.times is not None:
+            transport.wait_for_sites()  # before the grid begins: how long they take is not of it
+        write_report(play(run, transport, on_round))
+    directory.settle(run.record.manifest.created)
+    _print(f"finished; ledger and report are in {directory.path}")
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(shown(f"privbo: {line}") + "\n")
+    sys.stdout.flush()
 
 
 @dataclass(frozen=True, kw_only=True)
