@@ -19,9 +19,7 @@ def main(out: Path) -> None:
     print(QUIET_NOTE)
     keys = out / "keys"
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])  # where ward_model is "installed"
-    with Deployment(
-        root=out / "processes", certificates=keys, environment={"PYTHONPATH": path}
-    ) as deployment:
+    with Deployment(root=out / "processes", certificates=keys, environment={"PYTHONPATH": path}) as deployment:
         deployment.start_superlink()
         hospitals = sorted(path.parent for path in out.glob("*/site.toml"))
         for hospital in hospitals:
