@@ -11,9 +11,11 @@ import numpy as np
 import privbo as pb
 from accountant.events import Adjacency, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
+from privbo.door import mechanism as described
 from privbo.door.door import Door
-from privbo.door.mechanism import mechanism_for
+from privbo.door.mechanism import Mechanism
 from privbo.door.noise import SimulatedNoise
+from privbo.door.sampling import Sample
 from privbo.protocol.messages import Request
 from privbo.testing import toy_problem
 
@@ -63,6 +65,12 @@ def same_releases(found: pb.Record, expected: pb.Record) -> None:
 
 def request(**changes) -> Request:
     return Request(**({"dim": 3, "clipping_norm": 2.0, "weights": WEIGHTS} | changes))
+
+
+def mechanism_for(request: Request, **settings: Any) -> Mechanism:
+    """The mechanism that answers a request, with the settings of its sample among its own."""
+    sampling = {name: settings.pop(name) for name in settings.keys() & vars(Sample(n_clients=1)).keys()}
+    return described.mechanism_for(request, sample=lambda n: Sample(n_clients=n, **sampling), **settings)
 
 
 def ledger(

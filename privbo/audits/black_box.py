@@ -231,7 +231,7 @@ def moments(
         stddev: Standard deviation of the noise in the score.
     """
     each = direction @ (weights * clip_rows(rows, mechanism.applied_bound)[:, 0])
-    sampled = np.sum(each**2) * (1 - mechanism.rate) / mechanism.rate
+    sampled = np.sum(each**2) * (1 - mechanism.sample.rate) / mechanism.sample.rate
     return float(each.sum()), float(np.sqrt(stddev**2 + sampled))
 
 
@@ -327,13 +327,13 @@ def epsilon_lower_bound(
     with_canary = release(mechanism, weights, present, trials, noise) @ direction / scale
     without = release(mechanism, weights, absent, trials, noise) @ direction / scale
     # The best threshold lies midway between the canary's score and its absence's, both stated.
-    each = np.linalg.norm(weights[:, canary]) * mechanism.applied_bound / mechanism.rate / scale
+    each = np.linalg.norm(weights[:, canary]) * mechanism.applied_bound / mechanism.sample.rate / scale
     middle = each / 2 if mechanism.adjacency is Adjacency.ZERO_OUT else 0.0
     errors = np.asarray(np.sum(without > middle) + np.sum(with_canary <= middle), dtype=np.float64)
-    apart = max(0.0, 1.0 - 2.0 * float(upper_confidence(errors, 2 * trials, alpha))) / mechanism.rate
+    apart = max(0.0, 1.0 - 2.0 * float(upper_confidence(errors, 2 * trials, alpha))) / mechanism.sample.rate
     mu = 2.0 * float(ndtri((1.0 + apart) / 2)) if apart < 1 else np.inf
     claimed = numerical.epsilon(mechanism.event(), delta, adjacency=mechanism.adjacency)
     if mu in (0.0, np.inf):
         return mu, claimed
-    event = PoissonSampledGaussian(sample_rate=mechanism.rate, noise_multiplier=1.0 / mu)
+    event = PoissonSampledGaussian(sample_rate=mechanism.sample.rate, noise_multiplier=1.0 / mu)
     return numerical.epsilon_interval(event, delta, adjacency=mechanism.adjacency).lower, claimed

@@ -82,7 +82,7 @@ class AdaptiveSum:
     @property
     def _count_multiplier(self) -> float:
         unit = self._unit_bits
-        return self.count_stddev / (unit.sensitivity() * unit.rate)
+        return self.count_stddev / (unit.sensitivity() * unit.sample.rate)
 
     @property
     def bits(self) -> PrivateSum:

@@ -11,8 +11,8 @@ has the table of what a crash at each point can and cannot do).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
-from typing import NoReturn, Protocol, TypeAlias
+from dataclasses import KW_ONLY, dataclass, field
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 
@@ -21,11 +21,11 @@ from accountant.events import Unit
 from accountant.ledger import Ledger, Receipt
 from privbo.door.adaptive import AdaptiveSum, QuantileClipper
 from privbo.door.clipping import ClipStatistics
-from privbo.door.mechanism import Mechanism, PlainSum, PrivateSum, WeightGeometry, require_request, require_weights
+from privbo.door.mechanism import Mechanism, PlainSum, PrivateSum, WeightGeometry, require_request
 from privbo.door.noise import BoolArray, NoiseSource
 from privbo.door.payload import decode_release, encode_release, vet_rows
-from privbo.door.sampling import Allotments, InMemory, Keeper
-from privbo.door.sums import Answer, Partial, Sealed, Summing, answer, draw_participants, noisy
+from privbo.door.sampling import Keeper, Sample
+from privbo.door.sums import Answer, Partial, Sealed, Summing, answer, noisy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, IntArray, Release, Request
 
@@ -51,20 +51,19 @@ class Ticket:
     _mechanism: PrivateSum | PlainSum | AdaptiveSum
     _participants: BoolArray | None
     _noise: NoiseSource
-    _only_sampled_send: bool
-    _sums_groups: bool
+    _door: Door
 
     @property
     def senders(self) -> BoolArray | None:
         """SECRET: who need send, ``(n_clients,)``, for a channel that hides it; None where everyone sends."""
-        if not self._only_sampled_send or self._participants is None:
+        if not self._door.only_sampled_send or self._participants is None:
             return None
         return self._participants.copy()
 
     @property
     def summing(self) -> Summing | None:
         """SECRET: the sums to be made, for clients who are summed in groups; None where vectors are wanted whole."""
-        if self._participants is None or isinstance(self._mechanism, PlainSum) or not self._sums_groups:
+        if self._participants is None or isinstance(self._mechanism, PlainSum) or self._door.gather is not None:
             return None
         return Summing(
             mechanism=self._mechanism,
@@ -82,14 +81,8 @@ class Ticket:
 
 Answers: TypeAlias = FloatArray | Partial | Sealed
 """What a transport brings back: every client's vector, the sums of all groups, or ciphertexts for guardians."""
-
-
-class Gather(Protocol):
-    """Brings the noisy sums of a round together where clients' vectors are shared among guardians."""
-
-    def __call__(self, round_: int, mechanism: PrivateSum, request: Request, answers: Answers) -> IntArray:
-        """Give the sums under everybody's noise in grid units, ``(n_blocks * dim,)``."""
-        ...
+Gather: TypeAlias = Callable[[int, PrivateSum, Request, Answers], IntArray]
+"""Brings a round's sums, ``(n_blocks * dim,)`` in grid units under everybody's noise, together from guardians."""
 
 
 @dataclass(repr=False, eq=False)
@@ -141,6 +134,7 @@ class Door:
     only_sampled_send: bool = False
     keeper: Keeper | None = None
     gather: Gather | None = None
+    _allocation: BoolArray | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.ledger.policy.n_clients != self.n_clients:
@@ -148,9 +142,6 @@ class Door:
                 f"the run has {self.n_clients} clients, its ledger speaks of {self.ledger.policy.n_clients}; "
                 "register the same clients or start a ledger of their own"
             )
-        self._allotments = Allotments(
-            ledger=self.ledger, run=self.run, noise=self.noise, keeper=self.keeper or InMemory()
-        )
 
     def open(self, round: int, request: Request, plan_position: int | None = None) -> Ticket:  # noqa: A002 (the protocol's word)
         """Charge the ledger for ``request`` and draw the participants.
@@ -164,7 +155,7 @@ class Door:
         sample = None if isinstance(mechanism, PlainSum) else mechanism.sample
         allotted = None
         if sample is not None and sample.is_allocation:
-            allotted = self._allotments.participants(sample, round, plan_position)
+            allotted = self._allotted(sample, round, plan_position)
         receipt = self.ledger.charge(
             f"{self.run}/{round}",
             mechanism.event(),
@@ -174,11 +165,11 @@ class Door:
         )
         stored = self.ledger.stored_release(receipt.release_id) if receipt.known else None
         noise = self.noise.stream(str(round))
-        participants = None
-        if stored is None and self.gather is not None:
-            participants = np.ones(self.n_clients, dtype=bool)  # each client's own coin decides, where it is
-        elif stored is None:
-            participants = draw_participants(mechanism, noise) if allotted is None else allotted
+        participants: BoolArray | None = None
+        if stored is None and (self.gather is not None or sample is None):
+            participants = np.ones(self.n_clients, dtype=bool)  # under guardians each client draws for itself
+        elif stored is None and sample is not None:
+            participants = sample.draw(1, noise)[0] if allotted is None else allotted
         return Ticket(
             round=round,
             receipt=receipt,
@@ -188,9 +179,42 @@ class Door:
             _mechanism=mechanism,
             _participants=participants,
             _noise=noise,
-            _only_sampled_send=self.only_sampled_send,
-            _sums_groups=self.gather is None,
+            _door=self,
         )
+
+    def _allotted(self, sample: Sample, round_: int, position: int | None) -> BoolArray:
+        """SECRET: give the participants of the release at a place of the plan; asked for before its charge."""
+        taken = {entry.plan_position: entry.release_id for entry in self.ledger.entries(self.run)}
+        release_id = f"{self.run}/{round_}"
+        if position is None or not 0 <= position < (sample.n_releases or 0):
+            raise LedgerError(
+                f"round {round_} has place {position} of an allocation over {sample.n_releases} releases; open rounds "
+                "as they were planned"
+            )
+        before = next((place for place, name in taken.items() if name == release_id), position)
+        if taken.get(position, release_id) != release_id or before != position:
+            raise LedgerError(
+                f"place {position} of run {self.run!r} is another round's than {round_}; resume it as it was"
+            )
+        if self._allocation is None:
+            table = None if self.keeper is None else self.keeper.kept()
+            if table is None and taken:
+                raise LedgerError(
+                    f"run {self.run!r} has charged releases and its allocation is gone; restore private/ from a copy, "
+                    "or end the run here: what it paid stays paid"
+                )
+            if table is None:
+                table = sample.allocate(self.noise.stream("allocation"))
+                if self.keeper is not None:
+                    self.keeper.keep(table)
+                    table = self.keeper.kept()  # another process may have been first
+            shape = (sample.n_clients, sample.n_releases)
+            if table is None or table.shape != shape or np.any(table.sum(axis=1) != sample.participations):
+                raise LedgerError(
+                    f"the allocation of run {self.run!r} is not the one that was drawn; restore it from a copy"
+                )
+            self._allocation = table
+        return np.array(self._allocation[:, position])
 
     def close(self, ticket: Ticket, answers: Answers) -> tuple[Release, ClipStatistics | None]:
         """Make the release from the clients' answers, store it, and hand it out.
@@ -232,7 +256,7 @@ class Door:
             if not isinstance(mechanism, PrivateSum) or mechanism.n_noises < 2:
                 raise ConfigurationError("guardians hide sums of a fixed clipping norm, each with a noise of its own")
             totals = self.gather(ticket.round, mechanism, request, answers)
-            values = totals.astype(np.float64) * mechanism.grid_step() / mechanism.rate
+            values = totals.astype(np.float64) * mechanism.grid_step() / mechanism.sample.rate
             return Answer(values=values.reshape(request.n_blocks, request.dim), clipping=None, statistics=None)
         match answers:
             case Partial() if not isinstance(mechanism, PlainSum):
@@ -257,7 +281,8 @@ class Door:
     def _vetted(self, request: Request) -> PrivateSum | PlainSum | AdaptiveSum:
         """The request's mechanism, once everything about it is known to be possible."""
         require_request(request)
-        if require_weights(request.weights).shape[1] != self.n_clients:
+        geometry = WeightGeometry.of(request.weights)
+        if geometry.n_clients != self.n_clients:
             raise ConfigurationError(
                 f"weights speak of {request.n_clients} clients, the run has {self.n_clients}; give each one a column"
             )
@@ -269,7 +294,7 @@ class Door:
                 f"the request protects one {request.unit}, the ledger one {unit.value}: their "
                 "costs never add up; give each unit its own ledger"
             )
-        if mechanism.geometry != WeightGeometry.of(request.weights):
+        if mechanism.geometry != geometry:
             raise ConfigurationError("the mechanism was described for other weights than the request's; rebuild it")
         if isinstance(mechanism, PrivateSum):
             if mechanism.clipping_norm != request.clipping_norm:

@@ -37,15 +37,16 @@ per entry more; noise pays for that too.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from accountant.events import SLACK, Adjacency, Event, NonPrivate
 from accountant.sensitivity import sensitivity
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND, UNIT_ROUNDOFF
-from privbo.door.sampling import Sample, Sampling
+from privbo.door.sampling import Sample
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
 
@@ -93,42 +94,33 @@ class WeightGeometry:
 
     @staticmethod
     def of(weights: FloatArray) -> WeightGeometry:
-        """Geometry of validated weights.
+        """Check weights and give their geometry.
 
         Raises:
             ConfigurationError: If the weights are not a matrix of finite numbers in
                 [0, 1e100] of which one is positive.
         """
-        weights = require_weights(weights)
+        kind, shape = getattr(weights, "dtype", type(weights).__name__), getattr(weights, "shape", None)
+        if not isinstance(weights, np.ndarray) or weights.ndim != 2 or kind != np.float64 or 0 in weights.shape:
+            raise ConfigurationError(
+                f"weights of type {kind} and shape {shape} must be a float64 matrix (n_blocks >= 1, n_clients >= 1)"
+            )
+        largest = float(weights.max())
+        if not np.all(np.isfinite(weights)) or weights.min() < 0 or largest > LARGEST_BOUND:
+            raise ConfigurationError(
+                f"weights between {weights.min()!r} and {largest!r} must be finite and lie in "
+                f"[0, {LARGEST_BOUND:g}]; they are the server's own numbers, so nothing is released"
+            )
+        if largest < SMALLEST_BOUND:
+            raise ConfigurationError("all weights are zero, so there is nothing to release; drop the request")
         norms = np.sort(np.linalg.norm(weights, axis=0))
         return WeightGeometry(
             n_blocks=weights.shape[0],
             n_clients=weights.shape[1],
-            largest_weight=float(weights.max()),
+            largest_weight=largest,
             largest_norms=tuple(norms[-2:].tolist()),
             largest_total=float(weights.sum(axis=1).max()),
         )
-
-
-def require_weights(weights: FloatArray) -> FloatArray:
-    """The weights, if they can be used.
-
-    Raises:
-        ConfigurationError: As ``WeightGeometry.of``.
-    """
-    if not isinstance(weights, np.ndarray) or weights.ndim != 2 or weights.dtype != np.float64 or 0 in weights.shape:
-        raise ConfigurationError(
-            f"weights of type {getattr(weights, 'dtype', type(weights).__name__)} and shape "
-            f"{getattr(weights, 'shape', None)} must be a float64 matrix (n_blocks >= 1, n_clients >= 1)"
-        )
-    if not np.all(np.isfinite(weights)) or weights.min() < 0 or weights.max() > LARGEST_BOUND:
-        raise ConfigurationError(
-            f"weights between {weights.min()!r} and {weights.max()!r} must be finite and lie in "
-            f"[0, {LARGEST_BOUND:g}]; they are the server's own numbers, so nothing is released"
-        )
-    if weights.max() < SMALLEST_BOUND:
-        raise ConfigurationError("all weights are zero, so there is nothing to release; drop the request")
-    return weights
 
 
 # Noise is 2^16 to 2^17 grid units: fine enough to cost nothing, coarse enough that the
@@ -207,9 +199,7 @@ class PrivateSum:
         noise_multiplier: Nominal z. With ``calibration="tight"`` it is the multiplier of
             the event; with ``"paper"`` the noise is ``z phi_max S / q`` and the event carries
             the multiplier which that noise really is.
-        sample_rate: q in (0, 1].
-        sampling: Rule by which participants are drawn (``privbo.door.sampling``), with its numbers ``max_cohort`` or
-            ``participations`` and ``n_releases``.
+        sample: Rule by which participants are drawn, of the same clients; q is its rate.
         adjacency: ``ZERO_OUT`` (one client's vector against zero) or ``REPLACE_ONE``.
         calibration: See ``noise_multiplier``.
         reward: None where the unit is one client; else how far one reward moves a client's
@@ -225,8 +215,9 @@ class PrivateSum:
     Example:
         >>> import numpy as np
         >>> weights = np.full((1, 40), 1 / 40)
+        >>> sample = Sample(n_clients=40, sample_rate=0.25)
         >>> made = PrivateSum(
-        ...     clipping_norm=2.0, geometry=WeightGeometry.of(weights), noise_multiplier=1.5, sample_rate=0.25
+        ...     clipping_norm=2.0, geometry=WeightGeometry.of(weights), noise_multiplier=1.5, sample=sample
         ... )
         >>> made.sensitivity(), made.noise_stddev()
         (0.2, 0.30000000000000004)
@@ -237,11 +228,7 @@ class PrivateSum:
     clipping_norm: float
     geometry: WeightGeometry
     noise_multiplier: float
-    sample_rate: float = 1.0
-    sampling: Sampling = "poisson"
-    max_cohort: int | None = None
-    participations: int | None = None
-    n_releases: int | None = None
+    sample: Sample
     adjacency: Adjacency = Adjacency.ZERO_OUT
     calibration: Calibration = "tight"
     reward: RewardMove | None = None
@@ -253,7 +240,11 @@ class PrivateSum:
         if not 1 <= self.n_counted <= self.n_noises:
             raise ConfigurationError(f"n_counted={self.n_counted!r} must lie between 1 and n_noises={self.n_noises!r}")
         require_number("noise_multiplier", self.noise_multiplier, 1e-6, 1e9)
-        sample = self.sample
+        if self.sample.n_clients != self.geometry.n_clients:
+            raise ConfigurationError(
+                f"a sample of {self.sample.n_clients} clients, and weights of {self.geometry.n_clients}; draw from the "
+                "same clients"
+            )
         if self.calibration not in ("tight", "paper"):
             raise ConfigurationError(f"calibration={self.calibration!r} must be 'tight' or 'paper'")
         if self.adjacency not in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE):
@@ -261,37 +252,10 @@ class PrivateSum:
                 f"adjacency={self.adjacency!r} does not fit public weights over a fixed number of clients; "
                 "use zero-out (a client leaves by contributing zero) or replace-one"
             )
-        if sample.is_allocation and self.adjacency is not Adjacency.ZERO_OUT:
+        if self.sample.is_allocation and self.adjacency is not Adjacency.ZERO_OUT:
             raise ConfigurationError("sampling='random-allocation' has no proven price under replace-one; use zero-out")
         if self.reward is not None:
-            require_reward_unit(self.sample_rate, self.sampling, self.calibration, self.adjacency)
-
-    @property
-    def sample(self) -> Sample:
-        """The rule by which participants are drawn."""
-        return Sample(
-            n_clients=self.geometry.n_clients,
-            sampling=self.sampling,
-            sample_rate=self.sample_rate,
-            max_cohort=self.max_cohort,
-            participations=self.participations,
-            n_releases=self.n_releases,
-        )
-
-    @property
-    def sample_size(self) -> int:
-        """Clients per release under fixed-size sampling."""
-        return self.sample.size
-
-    @property
-    def everyone(self) -> bool:
-        """Tell whether every client takes part in every release."""
-        return self.sample.everyone
-
-    @property
-    def rate(self) -> float:
-        """Divisor of the sums: the probability of taking part, never a realised count."""
-        return self.sample.rate
+            require_reward_unit(self.sample.sample_rate, self.sample.sampling, self.calibration, self.adjacency)
 
     @property
     def vector_bound(self) -> float:
@@ -324,11 +288,11 @@ class PrivateSum:
 
     def sensitivity(self) -> float:
         """L2 sensitivity of the released values under the stated adjacency."""
-        return self._sum_sensitivity() / self.rate
+        return self._sum_sensitivity() / self.sample.rate
 
     def noise_stddev(self) -> float:
         """Standard deviation of the noise in every released entry, of all noises together."""
-        return math.sqrt(self.n_noises) * self._one_stddev() / self.rate
+        return math.sqrt(self.n_noises) * self._one_stddev() / self.sample.rate
 
     def largest_norm(self) -> float:
         """Norm of the released values without their noise where every client answers alike, as loud as it may."""
@@ -393,21 +357,25 @@ class PlainSum:
 Mechanism: TypeAlias = PrivateSum | PlainSum
 
 
+def everybody(n_clients: int) -> Sample:
+    """Describe a release of all clients."""
+    return Sample(n_clients=n_clients)
+
+
 def mechanism_for(
     request: Request,
     *,
     noise_multiplier: float | None,
-    sample_rate: float = 1.0,
-    sampling: Sampling = "poisson",
-    max_cohort: int | None = None,
-    participations: int | None = None,
-    n_releases: int | None = None,
-    adjacency: Adjacency = Adjacency.ZERO_OUT,
-    calibration: Calibration = "tight",
-    n_noises: int = 1,
-    n_counted: int = 1,
+    sample: Callable[[int], Sample] = everybody,
+    **settings: Any,  # noqa: ANN401 (fields of PrivateSum, checked there)
 ) -> Mechanism:
-    """Describe the mechanism that answers ``request``; ``noise_multiplier=None`` is the plain sum.
+    """Describe the mechanism that answers a request.
+
+    Args:
+        request: What is asked for.
+        noise_multiplier: z; None is the plain sum.
+        sample: Gives the rule by which participants are drawn, of so many clients.
+        settings: Further fields of ``PrivateSum``.
 
     Raises:
         ConfigurationError: If the request or a setting is impossible.
@@ -431,14 +399,7 @@ def mechanism_for(
         clipping_norm=request.clipping_norm,
         geometry=geometry,
         noise_multiplier=noise_multiplier,
-        sample_rate=sample_rate,
-        sampling=sampling,
-        max_cohort=max_cohort,
-        participations=participations,
-        n_releases=n_releases,
-        adjacency=adjacency,
-        calibration=calibration,
+        sample=sample(geometry.n_clients),
         reward=reward,
-        n_noises=n_noises,
-        n_counted=n_counted,
+        **settings,
     )

@@ -33,7 +33,6 @@ from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from accountant.errors import LedgerError
 from accountant.events import (
     Event,
     FixedSizeSampledGaussian,
@@ -42,7 +41,6 @@ from accountant.events import (
     RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
 )
-from accountant.ledger import Ledger
 from accountant.mechanisms.truncated import shares
 from accountant.sensitivity import Sampler
 from privbo.door.noise import BoolArray, NoiseSource
@@ -178,7 +176,11 @@ class Sample:
         if self.sampling == "fixed-size":
             return noise.subsets(shape, self.size)
         joined = noise.coins(shape, self.sample_rate)
-        return joined if self.max_cohort is None else _cut(joined, self.max_cohort, noise)
+        for row in joined if self.max_cohort is not None else ():
+            members = np.flatnonzero(row)
+            if len(members) > (largest := self.max_cohort or 0):  # a uniform subset of that many stays
+                row[members[~noise.subsets((1, len(members)), largest)[0]]] = False
+        return joined
 
     def allocate(self, noise: NoiseSource) -> BoolArray:
         """Draw the releases of every client for a whole run, ``(n_clients, n_releases)``; secret."""
@@ -191,14 +193,11 @@ class Sample:
         return table
 
 
-def _cut(joined: BoolArray, largest: int, noise: NoiseSource) -> BoolArray:
-    """Of rows with more than ``largest`` members a uniform subset of that many stays."""
-    for row in joined:
-        members = np.flatnonzero(row)
-        if len(members) > largest:
-            stays = noise.subsets((1, len(members)), largest)[0]
-            row[members[~stays]] = False
-    return joined
+def sample_of(settings: object, n_clients: int, n_releases: int | None = None) -> Sample:
+    """Describe the sample of settings that name a rule and its numbers as ``Privacy`` does, in a plan's releases."""
+    named = {name: getattr(settings, name) for name in ("sampling", "sample_rate", "max_cohort", "participations")}
+    allotted = n_releases if named["sampling"] == "random-allocation" else None
+    return Sample(n_clients=n_clients, n_releases=allotted, **named)
 
 
 def require_sampling(sampling: str, sample_rate: float, max_cohort: int | None, participations: int | None) -> None:
@@ -211,21 +210,20 @@ def require_sampling(sampling: str, sample_rate: float, max_cohort: int | None, 
         raise ConfigurationError(f"sampling={sampling!r} must be one of {', '.join(map(repr, _NAMES))}")
     if not 0 < sample_rate <= 1:
         raise ConfigurationError(f"sample_rate={sample_rate!r} must lie in (0, 1]")
-    _require_number("max_cohort", max_cohort, sampling, "truncated-poisson", "the most clients of one release")
-    _require_number("participations", participations, sampling, "random-allocation", "the releases of every client")
+    for name, value, rule, meaning in (
+        ("max_cohort", max_cohort, "truncated-poisson", "the most clients of one release"),
+        ("participations", participations, "random-allocation", "the releases of every client"),
+    ):
+        if sampling != rule and value is not None:
+            raise ConfigurationError(f"{name}={value!r} belongs to sampling={rule!r}, not {sampling!r}; leave it out")
+        whole = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
+        if sampling == rule and not whole:
+            raise ConfigurationError(f"{name}={value!r} must be an integer >= 1 with sampling={sampling!r}: {meaning}")
     if sampling == "random-allocation" and sample_rate != 1.0:
         raise ConfigurationError(
             f"sample_rate={sample_rate!r} with sampling='random-allocation': participations out of the plan's releases "
             "is the rate; leave sample_rate out"
         )
-
-
-def _require_number(name: str, value: int | None, sampling: str, belongs_to: str, meaning: str) -> None:
-    if sampling != belongs_to and value is not None:
-        raise ConfigurationError(f"{name}={value!r} belongs to sampling={belongs_to!r}, not {sampling!r}; leave it out")
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
-    if sampling == belongs_to and not whole:
-        raise ConfigurationError(f"{name}={value!r} must be an integer >= 1 with sampling={sampling!r}: {meaning}")
 
 
 class Keeper(Protocol):
@@ -238,75 +236,3 @@ class Keeper(Protocol):
     def keep(self, table: BoolArray) -> None:
         """Keep an allocation, durable on return; changes nothing where one is kept already."""
         ...
-
-
-@dataclass(kw_only=True)
-class InMemory:
-    """Keeps an allocation as long as the process lives: for simulations only."""
-
-    _table: BoolArray | None = None
-
-    def kept(self) -> BoolArray | None:
-        """The allocation."""
-        return self._table
-
-    def keep(self, table: BoolArray) -> None:
-        """Keep it."""
-        if self._table is None:
-            self._table = table
-
-
-@dataclass(kw_only=True)
-class Allotments:
-    """SECRET: who takes part in which of a run's releases.
-
-    Attributes:
-        ledger: The ledger that the run charges.
-        run: Its name there.
-        noise: Source of the draw.
-        keeper: Where the draw is kept.
-    """
-
-    ledger: Ledger
-    run: str
-    noise: NoiseSource
-    keeper: Keeper
-    _table: BoolArray | None = None
-
-    def participants(self, sample: Sample, round_: int, position: int | None) -> BoolArray:
-        """Give the participants of the release at a place of the plan, ``(n_clients,)``; asked for before its charge.
-
-        Raises:
-            LedgerError: If the place is none, serves another round, or the allocation was lost.
-        """
-        taken = {entry.plan_position: entry.release_id for entry in self.ledger.entries(self.run)}
-        release_id = f"{self.run}/{round_}"
-        if position is None or not 0 <= position < (sample.n_releases or 0):
-            raise LedgerError(
-                f"round {round_} has place {position} of an allocation over {sample.n_releases} releases; open rounds "
-                "as they were planned"
-            )
-        before = next((place for place, name in taken.items() if name == release_id), position)
-        if taken.get(position, release_id) != release_id or before != position:
-            raise LedgerError(
-                f"place {position} of run {self.run!r} is another round's than {round_}; resume it as it was"
-            )
-        if self._table is None:
-            self._table = self._found(sample, has_charged=bool(taken))
-        return np.array(self._table[:, position])
-
-    def _found(self, sample: Sample, *, has_charged: bool) -> BoolArray:
-        if self.keeper.kept() is None:
-            if has_charged:
-                raise LedgerError(
-                    f"run {self.run!r} has charged releases and its allocation is gone; restore private/ from a copy, "
-                    "or end the run here: what it paid stays paid"
-                )
-            self.keeper.keep(sample.allocate(self.noise.stream("allocation")))
-        table = self.keeper.kept()
-        shape = (sample.n_clients, sample.n_releases)
-        if table is None or table.shape != shape or np.any(table.sum(axis=1) != sample.participations):
-            raise LedgerError(
-                f"the allocation of run {self.run!r} is not the one that was drawn; restore it from a copy"
-            )
-        return table

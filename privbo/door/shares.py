@@ -59,7 +59,7 @@ def own_units(
     """
     clipped = clip_rows(rows, mechanism.applied_bound)
     units = lattice_units(request.weights[:, clients], clipped, mechanism.grid_step())
-    joins = coins.coins((len(clients),), mechanism.sample_rate)
+    joins = coins.coins((len(clients),), mechanism.sample.sample_rate)
     return np.asarray(units * joins[:, None])
 
 

@@ -82,7 +82,7 @@ def noisy_sums(
 def hidden(mechanism: PrivateSum, totals: IntArray, noise: NoiseSource) -> FloatArray:
     """Released values of sums in units of the grid, of whatever shape: their noise is added to them."""
     noisy = totals + noise.gaussian(totals.shape, mechanism.grid_scale())
-    return np.asarray(noisy.astype(np.float64) * mechanism.grid_step() / mechanism.rate)
+    return np.asarray(noisy.astype(np.float64) * mechanism.grid_step() / mechanism.sample.rate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ class Summing:
                 participants=self.participants,
                 weights=self.weights,
                 bound=vectors.vector_bound,
-                rate=vectors.rate,
+                rate=vectors.sample.rate,
             ),
         )
 
@@ -176,13 +176,6 @@ class Answer:
     values: FloatArray
     clipping: Clipping | None
     statistics: ClipStatistics | None
-
-
-def draw_participants(mechanism: PrivateSum | PlainSum | AdaptiveSum, noise: NoiseSource) -> BoolArray:
-    """Draw who takes part in one release, ``(n_clients,)``: secret, and never derived from answers."""
-    if isinstance(mechanism, PlainSum):
-        return np.ones(mechanism.geometry.n_clients, dtype=bool)
-    return np.asarray(mechanism.sample.draw(1, noise)[0])
 
 
 def answer(

@@ -88,7 +88,8 @@ def question_digest(mechanism: PrivateSum, request: Request) -> str:
 
     Numbers that every machine computes for itself stay out, but for the grid's step, on which all must agree.
     """
-    rule = (mechanism.noise_multiplier, mechanism.sample_rate, mechanism.sampling, mechanism.adjacency.value)
+    sample = mechanism.sample
+    rule = (mechanism.noise_multiplier, sample.sample_rate, sample.sampling, mechanism.adjacency.value)
     noises = (mechanism.calibration, mechanism.n_noises, mechanism.n_counted, mechanism.grid_step())
     asked = (request.dim, request.clipping_norm, request.reward_bound, request.noise_scale, request.weights.shape)
     found = hashlib.sha256(repr((rule, noises, asked)).encode())

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -31,39 +31,20 @@ from privbo.protocol.plain import in_two_lines
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.table import Table
 
+# Mechanisms for a run's multiplier of 1 (what they have is their scale), how many numbers each releases, how often.
+_Releases: TypeAlias = Counter[tuple[Mechanism, int]]
 
-def counted(privacy: Privacy | NoPrivacy, requests: Iterable[Request]) -> Counter[tuple[Mechanism, int]]:
-    """Give mechanisms for a multiplier of 1 and how many numbers they release."""
+
+def _asked(privacy: Privacy | NoPrivacy, requests: Iterable[Request]) -> _Releases:
     found = Counter((privacy.mechanism(request, 1.0), request.dim * request.n_blocks) for request in requests)
-    counts = Counter[tuple[Mechanism, int]]()
+    if isinstance(privacy, NoPrivacy) or privacy.sampling != "random-allocation":
+        return found
+    n_releases, allotted = found.total(), _Releases()  # one draw serves them all
     for (mechanism, numbers), count in found.items():
-        counts[_over(mechanism, found.total()), numbers] += count
-    return counts
-
-
-def _over(mechanism: Mechanism, n_releases: int) -> Mechanism:
-    """The mechanism in a plan of so many releases, which matters where one draw serves them all."""
-    if isinstance(mechanism, PrivateSum) and mechanism.sample.is_allocation:
-        return dataclasses.replace(mechanism, n_releases=n_releases)
-    return mechanism
-
-
-def merged(asked: Counter[tuple[Mechanism, int]]) -> Counter[Mechanism]:
-    """Give mechanisms with their counts, whatever the number of numbers."""
-    counts: Counter[Mechanism] = Counter()
-    for (mechanism, _), count in asked.items():
-        counts[mechanism] += count
-    return counts
-
-
-def over_noise(asked: Counter[tuple[Mechanism, int]], z: float | None) -> float | None:
-    """Give the largest norms over the noise's expected norms, together: releases of one vector could be averaged."""
-    square = 0.0
-    for (mechanism, numbers), count in asked.items():
-        made = priced(mechanism, z)
-        if isinstance(made, PrivateSum):
-            square += count * (made.largest_norm() / made.noise_stddev()) ** 2 / numbers
-    return math.sqrt(square) if square else None
+        if isinstance(mechanism, PrivateSum):
+            sample = dataclasses.replace(mechanism.sample, n_releases=n_releases)
+            allotted[dataclasses.replace(mechanism, sample=sample), numbers] = count
+    return allotted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,13 +82,9 @@ def signal_to_noise(made: Iterable[tuple[Mechanism, Request]]) -> tuple[SignalTo
     return tuple(kinds.values())
 
 
-def whole_event(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], z: float | None) -> Event:
-    """Give the event of all releases together, at a run's multiplier.
-
-    Raises:
-        ConfigurationError: If they have no price together.
-    """
-    each = [(priced(mechanism, z).event(), count) for mechanism, count in counts.items()]
+def _event(privacy: Privacy | NoPrivacy, releases: _Releases, z: float | None) -> Event:
+    """The event of all releases together, at a run's multiplier."""
+    each = [(_at(mechanism, z).event(), count) for (mechanism, _), count in releases.items()]
     if privacy.unit == "reward":
         return most_expensive(event for event, _ in each)
     whole = of_one_run(each)
@@ -120,10 +97,9 @@ def whole_event(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], z: flo
     return whole
 
 
-def priced(mechanism: Mechanism, z: float | None) -> Mechanism:
-    """Give a mechanism that was made for a multiplier of 1 at a run's multiplier."""
+def _at(mechanism: Mechanism, z: float | None) -> Mechanism:
+    """A mechanism that was made for a multiplier of 1, at a run's multiplier."""
     if isinstance(mechanism, PrivateSum) and z is not None:
-        # It was made for a run's multiplier of 1, so what it has is its scale.
         return dataclasses.replace(mechanism, noise_multiplier=z * mechanism.noise_multiplier)
     return mechanism
 
@@ -307,7 +283,7 @@ class Plan:
     def from_dict(content: Mapping[str, Any], privacy: Privacy | NoPrivacy, n_clients: int) -> Plan:
         """Read the plan of a run as ``to_dict`` wrote it."""
         multiplier, delta, final = content["noise_multiplier"], float(content["delta"]), content.get("final")
-        ratio = content.get("largest_over_noise")  # runs of older versions have none
+        ratio = content.get("largest_over_noise")
         return Plan(
             privacy=privacy,
             noise_multiplier=None if multiplier is None else float(multiplier),
@@ -349,28 +325,35 @@ def price_plan(
             "final='common' with sampling='random-allocation': the vote has a noise of its own, and a random "
             "allocation one for all releases; use sampling='poisson', or drop final"
         )
-    asked = counted(privacy, requests)
-    vote = None if final is None else privacy.mechanism(final, 1.0)
-    counts = merged(asked) + Counter([] if vote is None else [vote])
-    z = _multiplier(privacy, counts, delta)
-    if not asked:
-        asked = counted(privacy, foregone)
+    asked = _asked(privacy, requests)
+    vote = _asked(privacy, () if final is None else (final,))
+    releases = asked + vote
+    z = _multiplier(privacy, releases, delta)
     chosen = None
-    if final is not None and vote is not None:
-        made = priced(vote, z)
-        stddev = final.n_clients * made.noise_stddev()
-        chosen = FinalVote(event=made.event(), candidates=final.dim, noise_stddev=stddev)
+    for mechanism, candidates in vote:
+        made = _at(mechanism, z)
+        chosen = FinalVote(event=made.event(), candidates=candidates, noise_stddev=n_clients * made.noise_stddev())
+    heard = asked or _asked(privacy, foregone)
+    loudest = _multiplier(privacy, heard, delta) if z is None else z
+    square = 0.0  # of the largest norms over the noise's expected norms: releases of one vector could be averaged
+    for (mechanism, numbers), count in heard.items():
+        made = _at(mechanism, loudest)
+        if isinstance(made, PrivateSum):
+            square += count * (made.largest_norm() / made.noise_stddev()) ** 2 / numbers
+    mechanisms: Counter[Mechanism] = Counter()
+    for (mechanism, _), count in releases.items():
+        mechanisms[_at(mechanism, z)] += count
     plan = Plan(
         privacy=privacy,
         noise_multiplier=z,
         delta=delta,
         n_clients=n_clients,
-        event=whole_event(privacy, counts, z),
-        releases=counts.total(),
+        event=_event(privacy, releases, z),
+        releases=releases.total(),
         budget=_budget(privacy, delta),
         final=chosen,
-        largest_over_noise=over_noise(asked, _multiplier(privacy, merged(asked), delta) if z is None else z),
-        mechanisms={priced(mechanism, z): count for mechanism, count in counts.items()},
+        largest_over_noise=math.sqrt(square) if square else None,
+        mechanisms=mechanisms,
     )
     if privacy.budget is not None and (cost := min(plan.epsilon().values())) > privacy.budget:
         raise BudgetExceeded(
@@ -403,19 +386,20 @@ def single_release_noise(privacy: Privacy | NoPrivacy, n_clients: int) -> float:
         alone = dataclasses.replace(alone, sampling="poisson", participations=None)
     mechanism = alone.mechanism(request, 1.0)
     delta = paper_delta(n_clients) if privacy.delta == "paper" else privacy.resolved_delta(n_clients)
-    return priced(mechanism, _multiplier(privacy, Counter([mechanism]), delta)).noise_stddev()
+    z = _multiplier(privacy, Counter({(mechanism, 1): 1}), delta)
+    return _at(mechanism, z).noise_stddev()
 
 
-def _multiplier(privacy: Privacy | NoPrivacy, counts: Counter[Mechanism], delta: float) -> float | None:
+def _multiplier(privacy: Privacy | NoPrivacy, releases: _Releases, delta: float) -> float | None:
     """The run's noise multiplier; None where nothing is released or nothing hides it."""
-    if not counts or isinstance(privacy, NoPrivacy):
+    if not releases or isinstance(privacy, NoPrivacy):
         return None
     if privacy.noise_multiplier is not None:
         return privacy.noise_multiplier
     if privacy.epsilon is None:
         raise ConfigurationError("privacy names neither epsilon nor noise_multiplier")
     z = calibrate_noise(
-        lambda z: whole_event(privacy, counts, z), epsilon=privacy.epsilon, delta=delta, adjacency=privacy.adjacency
+        lambda z: _event(privacy, releases, z), epsilon=privacy.epsilon, delta=delta, adjacency=privacy.adjacency
     )
     # Every guardian computes z for itself, and all must mean the same plan: last digits are the machine's arithmetic.
     return z if privacy.trust == "server" else float(upper_text(z, _AGREED))

@@ -16,7 +16,7 @@ from pydantic import Field
 from accountant.events import Adjacency
 from privbo.door.adaptive import AdaptiveClipping
 from privbo.door.mechanism import Mechanism, mechanism_for, require_reward_unit
-from privbo.door.sampling import Sample, Sampling, require_sampling
+from privbo.door.sampling import Sampling, require_sampling, sample_of
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.settings import Count, Positive, Probability, settings
@@ -36,29 +36,6 @@ def unknown_noises(against: Against, n_guardians: int) -> int:
         [1, 2, 3]
     """
     return {"coalition": 1, "guardian": max(1, n_guardians - 1), "outsiders": n_guardians}[against]
-
-
-def require_shareable(sampling: str, channel: str, *, adapts: bool) -> None:
-    """Refuse settings that need a party who sees vectors or knows the sample.
-
-    Raises:
-        ConfigurationError: Naming the setting and the reason.
-    """
-    if sampling != "poisson":
-        raise ConfigurationError(
-            f"sampling={sampling!r} needs a party that draws and knows the sample, and with trust='guardians' "
-            "there is none; use sampling='poisson', where each client draws its own coin"
-        )
-    if adapts:
-        raise ConfigurationError(
-            "adaptive_clipping moves the bound from round to round by the server's word, and guardians go by the plan "
-            "that they hold themselves; drop it, or set privacy.trust='server'"
-        )
-    if channel != "open":
-        raise ConfigurationError(
-            f"channel={channel!r}: with trust='guardians' nobody knows who was drawn, so ciphertexts of one size are "
-            "sent in every round; use channel='open'"
-        )
 
 
 # Where a run's noise comes from; "none" for a run that is not private.
@@ -182,14 +159,32 @@ class Privacy:
         if self.budget is not None and self.epsilon is not None:
             raise ConfigurationError("privacy: a target epsilon is its own budget; drop budget")
         if self.unit == "reward":
-            self._require_reward_unit()
+            require_reward_unit(self.sample_rate, self.sampling, self.calibration, self.adjacency)
+            if self.adaptive_clipping is not None:
+                raise ConfigurationError(
+                    "adaptive_clipping counts clients, and one reward may move a count by a whole client; drop it, or "
+                    "set privacy.unit='client'"
+                )
         if self.trust != "server":
-            require_shareable(self.sampling, self.channel, adapts=self.adaptive_clipping is not None)
+            if self.sampling != "poisson":
+                raise ConfigurationError(
+                    f"sampling={self.sampling!r} needs a party that draws and knows the sample, and with "
+                    "trust='guardians' there is none; use sampling='poisson', where each client draws its own coin"
+                )
+            if self.adaptive_clipping is not None:
+                raise ConfigurationError(
+                    "adaptive_clipping moves the bound from round to round by the server's word, and guardians go by "
+                    "the plan that they hold themselves; drop it, or set privacy.trust='server'"
+                )
+            if self.channel != "open":
+                raise ConfigurationError(
+                    f"channel={self.channel!r}: with trust='guardians' nobody knows who was drawn, so ciphertexts of "
+                    "one size are sent in every round; use channel='open'"
+                )
         if self.trust != "guardians" and (self.guardians is not None or self.against is not None):
             raise ConfigurationError(
                 f"privacy: guardians={self.guardians!r}, against={self.against!r} belong to trust='guardians'; set "
-                "it, or "
-                "leave them out"
+                "it, or leave them out"
             )
 
     @property
@@ -201,14 +196,6 @@ class Privacy:
     def n_counted(self) -> int:
         """Number of noises that epsilon counts on."""
         return unknown_noises(self.against or "coalition", self.n_noises)
-
-    def _require_reward_unit(self) -> None:
-        require_reward_unit(self.sample_rate, self.sampling, self.calibration, self.adjacency)
-        if self.adaptive_clipping is not None:
-            raise ConfigurationError(
-                "adaptive_clipping counts clients, and one reward may move a count by a whole client; drop it, or "
-                "set privacy.unit='client'"
-            )
 
     @property
     def adjacency(self) -> Adjacency:
@@ -224,15 +211,7 @@ class Privacy:
         """Give the share of the clients that send in a round on average; which and how many do is secret."""
         if self.channel == "open" or not n_releases:
             return 1.0
-        sample = Sample(
-            n_clients=n_clients,
-            sampling=self.sampling,
-            sample_rate=self.sample_rate,
-            max_cohort=self.max_cohort,
-            participations=self.participations,
-            n_releases=n_releases,
-        )
-        return sample.rate
+        return sample_of(self, n_clients, n_releases).rate
 
     def resolved_delta(self, n_clients: int) -> float:
         """Give delta as a number for N clients; warns where it is too large to mean much."""
@@ -267,11 +246,7 @@ class Privacy:
         return mechanism_for(
             request,
             noise_multiplier=None if noise_multiplier is None else noise_multiplier * request.noise_scale,
-            sample_rate=self.sample_rate,
-            sampling=self.sampling,
-            max_cohort=self.max_cohort,
-            participations=self.participations,
-            n_releases=n_releases if self.sampling == "random-allocation" else None,
+            sample=lambda n_clients: sample_of(self, n_clients, n_releases),
             adjacency=self.adjacency,
             calibration=self.calibration,
             n_noises=self.n_noises,

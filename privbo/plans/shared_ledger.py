@@ -18,7 +18,7 @@ from accountant.events import (
 )
 from accountant.filters import fixed_order_filter
 from accountant.ledger import Budget
-from privbo.door.sampling import Sample, Sampling, require_sampling
+from privbo.door.sampling import Sampling, require_sampling, sample_of
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import Count, Positive, Probability, Sequence, settings
 
@@ -60,14 +60,7 @@ class DeclaredReleases:
 
     def event(self, n_clients: int) -> Composed:
         """Give all of them as one event."""
-        sample = Sample(
-            n_clients=n_clients,
-            sampling=self.sampling,
-            sample_rate=self.sample_rate,
-            max_cohort=self.max_cohort,
-            participations=self.participations,
-            n_releases=self.count if self.sampling == "random-allocation" else None,
-        )
+        sample = sample_of(self, n_clients, self.count)
         return repeat(sample.event(self.noise_multiplier), 1 if sample.is_allocation else self.count)
 
 

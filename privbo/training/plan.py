@@ -17,7 +17,7 @@ from accountant.events import Adjacency, BestOfRandomRuns, Event, Gaussian, comp
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from accountant.tight.numerical import epsilon as best_epsilon
 from accountant.wording import upper_text
-from privbo.door.mechanism import PrivateSum, WeightGeometry
+from privbo.door.mechanism import PrivateSum, WeightGeometry, everybody
 from privbo.protocol.messages import Request
 from privbo.protocol.settings import Count, Positive, Probability, settings
 
@@ -78,7 +78,12 @@ def loss_request(n_records: int, loss_bound: float) -> Request:
 def loss_mechanism(request: Request, noise_multiplier: float) -> PrivateSum:
     """Mechanism that answers ``loss_request``."""
     geometry = WeightGeometry.of(request.weights)
-    return PrivateSum(clipping_norm=request.clipping_norm, geometry=geometry, noise_multiplier=noise_multiplier)
+    return PrivateSum(
+        clipping_norm=request.clipping_norm,
+        geometry=geometry,
+        noise_multiplier=noise_multiplier,
+        sample=everybody(geometry.n_clients),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

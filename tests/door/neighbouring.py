@@ -21,13 +21,13 @@ def samples(spec: PrivateSum, client: int, seed: int) -> tuple[BoolArray, list[B
     rng = np.random.default_rng(seed)
     n = spec.geometry.n_clients
     chosen = np.zeros(n, dtype=bool)
-    if spec.everyone:
+    if spec.sample.everyone:
         return ~chosen, []
-    if spec.sampling == "fixed-size":
+    if spec.sample.sampling == "fixed-size":
         rest = rng.permutation(np.delete(np.arange(n), client))
-        chosen[[client, *rest[: spec.sample_size - 1]]] = True
+        chosen[[client, *rest[: spec.sample.size - 1]]] = True
         swaps = []
-        for other in rest[spec.sample_size - 1 :]:
+        for other in rest[spec.sample.size - 1 :]:
             swap = chosen.copy()
             swap[client], swap[other] = False, True
             swaps.append(swap)

@@ -20,12 +20,11 @@ from privbo.door.adaptive import (
     norm_histogram_request,
     one_hot_norms,
 )
-from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sums import answer
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
-from tests.builders import door, ledger
+from tests.builders import door, ledger, mechanism_for
 from tests.door.replayed_runs import ScriptedNoise
 
 N, DIM = 400, 4

@@ -14,15 +14,28 @@ from accountant.ledger import Budget, Ledger
 from accountant.ledger.book import Declaration
 from accountant.ledger.pricing import total
 from privbo.door.door import Door
-from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import BoolArray, SecureNoise
-from privbo.door.sampling import InMemory, Keeper
+from privbo.door.sampling import Keeper
 from privbo.protocol.messages import Request
 from tests.builders import ledger as new_ledger
+from tests.builders import mechanism_for
 
 N, T, K, Z = 6, 5, 2, 1e-4
 EVENT = RandomAllocationGaussian(n_rounds=T, participations=K, noise_multiplier=Z)
 REQUEST = Request(dim=N, clipping_norm=1.0, weights=np.ones((1, N)))
+
+
+class InMemory:
+    """Keeps an allocation as long as the process lives."""
+
+    def __init__(self) -> None:
+        self.table: BoolArray | None = None
+
+    def kept(self) -> BoolArray | None:
+        return self.table
+
+    def keep(self, table: BoolArray) -> None:
+        self.table = table if self.table is None else self.table
 
 
 def declared(event: RandomAllocationGaussian = EVENT, run: str = "run") -> Declaration:

@@ -12,12 +12,11 @@ import pytest
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Adjacency, NonPrivate, Unit
 from accountant.ledger import Budget, Ledger
-from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.payload import decode_release, encode_release
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
-from tests.builders import door
+from tests.builders import door, mechanism_for
 from tests.builders import ledger as new_ledger
 
 N, DIM = 6, 4

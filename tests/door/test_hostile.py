@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from privbo.door.mechanism import mechanism_for
 from privbo.door.payload import Inbox, encode_answer, vet_rows
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
-from tests.builders import door, ledger
+from tests.builders import door, ledger, mechanism_for
 from tests.sources import ROOT, sources
 
 N, DIM = 5, 3

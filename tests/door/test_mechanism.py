@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, NonPrivate, PoissonSampledGaussian
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND
-from privbo.door.mechanism import PlainSum, PrivateSum, WeightGeometry, mechanism_for
+from privbo.door.mechanism import PlainSum, PrivateSum, WeightGeometry, everybody
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
+from tests.builders import mechanism_for
 
 WEIGHTS = np.array([[0.3, 0.0, 0.1], [0.4, 0.2, 0.1]])
 
@@ -94,15 +95,15 @@ def test_full_participation_is_a_plain_gaussian(sampling: str) -> None:
 
 def test_a_poisson_sample_is_never_everybody_however_near_its_rate_is_to_one() -> None:
     mechanism = private(sample_rate=0.9)  # 2.7 of three clients, which would round to all of them
-    assert not mechanism.everyone
+    assert not mechanism.sample.everyone
     assert mechanism.event() == PoissonSampledGaussian(sample_rate=0.9, noise_multiplier=1.5)
-    assert private(sample_rate=0.9, sampling="fixed-size").everyone
-    assert private(sample_rate=1e-9).rate == 1e-9  # and seldom anybody is a sample too
+    assert private(sample_rate=0.9, sampling="fixed-size").sample.everyone
+    assert private(sample_rate=1e-9).sample.rate == 1e-9  # and seldom anybody is a sample too
 
 
 def test_settings_at_the_ends_of_their_ranges_are_taken() -> None:
     one_of_ten = private(np.full((1, 10), 0.1), sample_rate=0.1, sampling="fixed-size")
-    assert (one_of_ten.sample_size, one_of_ten.rate) == (1, 0.1)
+    assert (one_of_ten.sample.size, one_of_ten.sample.rate) == (1, 0.1)
     for noise_multiplier in (1e-6, 1e9):
         assert private(noise_multiplier=noise_multiplier).noise_multiplier == noise_multiplier
     for clipping_norm in (SMALLEST_BOUND, LARGEST_BOUND):
@@ -114,7 +115,7 @@ def test_settings_at_the_ends_of_their_ranges_are_taken() -> None:
 
 def test_the_rate_is_what_fixed_size_sampling_really_has() -> None:
     mechanism = private(np.full((1, 10), 0.1), sample_rate=0.26, sampling="fixed-size")
-    assert (mechanism.sample_size, mechanism.rate) == (3, 0.3)
+    assert (mechanism.sample.size, mechanism.sample.rate) == (3, 0.3)
 
 
 def test_the_plain_sum_has_no_finite_price() -> None:
@@ -193,7 +194,12 @@ def test_impossible_settings_are_refused(setting) -> None:
         private(**setting)
 
 
+def test_a_sample_of_other_clients_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="a sample of 4 clients, and weights of 3"):
+        PrivateSum(clipping_norm=1.0, geometry=WeightGeometry.of(WEIGHTS), noise_multiplier=1.0, sample=everybody(4))
+
+
 def test_noise_that_integers_cannot_hold_is_refused() -> None:
     geometry = replace(WeightGeometry.of(WEIGHTS), largest_total=1e12)
     with pytest.raises(ConfigurationError, match="raise noise_multiplier"):
-        PrivateSum(clipping_norm=1.0, geometry=geometry, noise_multiplier=1e-6).grid_step()
+        PrivateSum(clipping_norm=1.0, geometry=geometry, noise_multiplier=1e-6, sample=everybody(3)).grid_step()

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, NonPrivate, PoissonSampledGaussian
-from privbo.door.mechanism import PrivateSum, mechanism_for
+from privbo.door.mechanism import PrivateSum
 from privbo.protocol.messages import Request
+from tests.builders import mechanism_for
 from tests.door.neighbouring import samples
 from tests.door.replayed_runs import Play, Replay, replay, through_the_door
 from tests.statistical.faults import quieter

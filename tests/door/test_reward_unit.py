@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from accountant.events import Adjacency, Gaussian
-from privbo.door.mechanism import PrivateSum, RewardMove, WeightGeometry, mechanism_for, require_request
+from privbo.door.mechanism import PrivateSum, RewardMove, WeightGeometry, everybody, require_request
 from privbo.protocol.errors import ConfigurationError
-from tests.builders import WEIGHTS, request
+from tests.builders import WEIGHTS, mechanism_for, request
 
 REWARD = {"adjacency": Adjacency.REPLACE_ONE}
 
@@ -72,7 +72,7 @@ def test_a_reward_bound_out_of_range_is_refused(bound: float) -> None:
 def test_noise_for_a_reward_that_the_grid_would_swallow_is_refused() -> None:
     """Sums this large need a coarser grid than the noise's own, which truncation was not paid for."""
     geometry = WeightGeometry.of(np.full((1, 1000), 1.0))
-    settings = {"clipping_norm": 1e9, "geometry": geometry, "noise_multiplier": 1.0} | REWARD
+    settings = {"clipping_norm": 1e9, "geometry": geometry, "noise_multiplier": 1.0, "sample": everybody(1000)} | REWARD
     with pytest.raises(ConfigurationError, match="one reward is too small"):
         PrivateSum(**settings, reward=RewardMove(bound=0.01, n_entries=1)).grid_step()
     fine = PrivateSum(**settings, reward=RewardMove(bound=0.3, n_entries=1))
@@ -84,7 +84,7 @@ def test_noise_for_a_reward_that_the_grid_would_swallow_is_refused() -> None:
 def test_noise_is_refused_exactly_where_its_grid_has_fewer_than_1024_units() -> None:
     geometry = replace(WeightGeometry.of(np.ones((1, 1))), largest_total=2.0**31)
     step = 2.0 ** (32 - 61)  # the exponent of the largest sum, less 61 bits
-    last = PrivateSum(clipping_norm=1.0, geometry=geometry, noise_multiplier=2.0**10 * step)
+    last = PrivateSum(clipping_norm=1.0, geometry=geometry, noise_multiplier=2.0**10 * step, sample=everybody(1))
     assert last.grid_step() == step
     below = replace(last, noise_multiplier=math.nextafter(2.0**10 * step, 0.0))
     with pytest.raises(ConfigurationError, match="raise noise_multiplier"):
@@ -96,4 +96,4 @@ def test_noise_is_refused_exactly_where_its_grid_has_fewer_than_1024_units() -> 
 def test_numbers_out_of_range_are_refused_by_name(name: str, value: float) -> None:
     settings = {"clipping_norm": 1.0, "noise_multiplier": 1.0} | {name: value}
     with pytest.raises(ConfigurationError, match=name):
-        PrivateSum(geometry=WeightGeometry.of(WEIGHTS), **settings)
+        PrivateSum(geometry=WeightGeometry.of(WEIGHTS), sample=everybody(2), **settings)

@@ -16,11 +16,11 @@ from accountant.events import (
     RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
 )
-from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import BoolArray, NoiseSource, SecureNoise, SimulatedNoise
 from privbo.door.sampling import Sample
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
+from tests.builders import mechanism_for
 
 SOURCES: list[NoiseSource] = [SecureNoise(), SimulatedNoise(3)]
 N = 9
@@ -128,7 +128,7 @@ def test_sensitivity_is_that_of_one_contribution(settings: dict[str, Any]) -> No
     """Whether a cut moves somebody else is in the event; the noise is scaled to one contribution."""
     request = Request(dim=3, clipping_norm=2.0, weights=np.full((1, 4), 0.25))
     made, plain = (mechanism_for(request, noise_multiplier=1.5, **more) for more in (settings, {"sample_rate": 0.5}))
-    assert made.sensitivity() * made.rate == pytest.approx(plain.sensitivity() * 0.5, rel=1e-12)
+    assert made.sensitivity() * made.sample.rate == pytest.approx(plain.sensitivity() * 0.5, rel=1e-12)
     assert made.noise_stddev() == pytest.approx(1.5 * made.sensitivity(), rel=1e-12)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from privbo.door import sums
-from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SimulatedNoise
 from privbo.protocol.messages import Request
+from tests.builders import mechanism_for
 
 N, STEP = 7, 2.0**-6
 RNG = np.random.default_rng(0)

@@ -11,11 +11,11 @@ import pytest
 from accountant.events import Adjacency, NonPrivate, Unit
 from accountant.ledger import Ledger
 from privbo.door.door import Door
-from privbo.door.mechanism import PrivateSum, mechanism_for, require_request
+from privbo.door.mechanism import PrivateSum, require_request
 from privbo.door.noise import SimulatedNoise
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
-from tests.builders import WEIGHTS, ledger, request
+from tests.builders import WEIGHTS, ledger, mechanism_for, request
 from tests.builders import door as new_door
 
 REWARD = {"adjacency": Adjacency.REPLACE_ONE}

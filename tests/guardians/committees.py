@@ -11,7 +11,7 @@ import numpy as np
 from accountant.events import Adjacency, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
 from accountant.ledger.book import Declaration
-from privbo.door.mechanism import PrivateSum, mechanism_for
+from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.door.shares import own_units
 from privbo.guardians.ciphertexts import Call, Ciphertext, encrypt_shares, question_digest
@@ -19,6 +19,7 @@ from privbo.guardians.committee import LocalCommittee
 from privbo.guardians.guardian import Guardian, StateStore
 from privbo.guardians.keys import Card, GuardianKeys, fresh_keys
 from privbo.protocol.messages import Request
+from tests.builders import mechanism_for
 
 N, DIM, RUN, PLAN = 6, 4, "run", "p" * 64
 REQUEST = Request(dim=DIM, clipping_norm=3.0, weights=np.arange(1.0, 2 * N + 1).reshape(2, N) / 50)

@@ -15,10 +15,10 @@ from accountant.events import Gaussian
 from privbo.audits.clipping import advise, agreement, publish_norms
 from privbo.audits.empirical import audit_plan, audit_run
 from privbo.door.clipping import BOUND_FACTORS, clip_rows, measure_clipping
-from privbo.door.mechanism import mechanism_for
 from privbo.protocol.files import append_line, read_lines
 from privbo.reports.audit import audit_figures
 from privbo.runs.manifest import RunDirectory
+from tests.builders import mechanism_for
 from tests.conformance.cases import CASES, problem
 from tests.reports.runs import small_run
 

@@ -22,9 +22,10 @@ from privbo.audits.black_box import (
     releases,
     scores,
 )
-from privbo.door.mechanism import PrivateSum, mechanism_for
+from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import SimulatedNoise
 from privbo.protocol.messages import Request
+from tests.builders import mechanism_for
 from tests.door.replayed_runs import ScriptedNoise
 
 WEIGHTS = np.array([[0.3, 0.2, 0.6], [0.1, 0.2, 0.8]])  # the last client is the canary, of norm 1
@@ -149,7 +150,7 @@ def test_opposing_clients_are_taken_out_by_their_mean_and_spread(sign: float) ->
 def bounded(with_canary, without, *, delta=1e-5, alpha=None, **settings) -> tuple[float, float]:
     """The bound where the canary's score takes the given shares of the stated move, its absence the others."""
     mechanism = build(**settings)
-    move = BOUND / mechanism.rate  # the canary's column has norm 1
+    move = BOUND / mechanism.sample.rate  # the canary's column has norm 1
     gone = -4.0 if mechanism.adjacency is Adjacency.REPLACE_ONE else 0.0
     shares = {4.0: with_canary, gone: without}  # by what the canary sends
 

@@ -16,7 +16,8 @@ from privbo.cli.compare import compare_runs, compare_sweep
 from privbo.cli.main import audit
 from privbo.cli.run import report_run
 from privbo.comparisons.runs import compare
-from privbo.door import door, payload, sums
+from privbo.door import door, payload
+from privbo.door.sampling import Sample
 from privbo.protocol.plain import plain
 from privbo.reports.comparison import write_comparison
 from privbo.reports.report import write_parquet
@@ -56,10 +57,10 @@ class Spy:
         self.sets: set[bytes] = set()
         self.numbers: set[float] = set()
 
-    def participants(self, *args):
-        drawn = sums.draw_participants(*args)
-        if not drawn.all():  # everybody is no secret
-            self.sets |= sets_as_text(drawn)
+    def participants(self, *args, draw=Sample.draw):
+        drawn = draw(*args)
+        if len(drawn) == 1 and not drawn.all():  # of a release, not of an audit; everybody is no secret
+            self.sets |= sets_as_text(drawn[0])
         return drawn
 
     def rows(self, *args, **kwargs):
@@ -72,7 +73,7 @@ class Spy:
 def spy() -> Iterator[Spy]:
     seen = Spy()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(door, "draw_participants", seen.participants)
+        patch.setattr(Sample, "draw", lambda *args: seen.participants(*args))  # noqa: PLW0108 (a function gets the sample)
         patch.setattr(door, "vet_rows", seen.rows)
         yield seen
 

@@ -19,7 +19,6 @@ from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import BoolArray, NoiseSource
 from privbo.door.payload import vet_rows
-from privbo.door.sums import draw_participants
 from privbo.protocol.messages import FloatArray, IntArray, Request
 from tests.door.replayed_runs import through_the_door
 
@@ -56,7 +55,7 @@ class ForgetfulSum(PrivateSum):
 
     @property
     def factor(self) -> float:
-        return self.vector_bound * self.geometry.largest_norms[-1] / (super().sensitivity() * self.rate)
+        return self.vector_bound * self.geometry.largest_norms[-1] / (super().sensitivity() * self.sample.rate)
 
     def noise_stddev(self) -> float:
         return self.factor * super().noise_stddev()
@@ -69,7 +68,7 @@ class BoastingSum(ForgetfulSum):
     """Charges a fixed-size sample as a Poisson sample."""
 
     def event(self) -> Event:
-        return PoissonSampledGaussian(sample_rate=self.rate, noise_multiplier=self.noise_multiplier)
+        return PoissonSampledGaussian(sample_rate=self.sample.rate, noise_multiplier=self.noise_multiplier)
 
 
 def quieter(sound: PrivateSum, factor: float) -> PrivateSum:
@@ -87,27 +86,27 @@ def totals_and_noise(mechanism, weights, clipped, participation, noise) -> tuple
 
 def noise_not_divided_by_the_rate(mechanism, weights, clipped, participation, noise) -> FloatArray:
     totals, drawn = totals_and_noise(mechanism, weights, clipped, participation, noise)
-    return totals * mechanism.grid_step() / mechanism.rate + drawn * mechanism.grid_step()
+    return totals * mechanism.grid_step() / mechanism.sample.rate + drawn * mechanism.grid_step()
 
 
 def divided_by_the_realised_count(mechanism, weights, clipped, participation, noise) -> FloatArray:
     step = mechanism.grid_step()
     totals, drawn = totals_and_noise(mechanism, weights, clipped, participation, noise)
     count = np.maximum(participation.sum(axis=1), 1)[:, None, None] / participation.shape[1]
-    return totals * step / count + drawn * step / mechanism.rate
+    return totals * step / count + drawn * step / mechanism.sample.rate
 
 
 def same_noise_for_all_blocks(mechanism, weights, clipped, participation, noise) -> FloatArray:
     step = mechanism.grid_step()
     totals = sums.lattice_sums(weights, clipped, participation, step)
     drawn = noise.gaussian((len(totals), 1, totals.shape[2]), mechanism.grid_scale())
-    return (totals + drawn) * step / mechanism.rate
+    return (totals + drawn) * step / mechanism.sample.rate
 
 
 def noiseless_empty_sample(mechanism, weights, clipped, participation, noise) -> FloatArray:
     totals, drawn = totals_and_noise(mechanism, weights, clipped, participation, noise)
     somebody = participation.any(axis=1)[:, None, None]
-    return (totals + drawn * somebody) * mechanism.grid_step() / mechanism.rate
+    return (totals + drawn * somebody) * mechanism.grid_step() / mechanism.sample.rate
 
 
 # --- faults ---------------------------------------------------------------------------------
@@ -139,7 +138,7 @@ class Fault:
         """For ``replay``: one release, through the door where the mechanism is what is wrong."""
         if self.arithmetic is None:
             return through_the_door(mechanism, request, rows, noise)
-        participants = draw_participants(mechanism, noise)
+        participants = mechanism.sample.draw(1, noise)[0]
         vetted = vet_rows(rows, n_clients=request.n_clients, dim=request.dim)
         clipped = clip_rows(vetted, mechanism.applied_bound)
         values = self.arithmetic(mechanism, request.weights, clipped, participants[None], noise)[0]

@@ -7,9 +7,9 @@ import pytest
 
 from accountant.events import Adjacency
 from privbo.audits.black_box import audit_curve, epsilon_lower_bound
-from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.protocol.messages import Request
+from tests.builders import mechanism_for
 from tests.statistical.faults import FAULTS, FIXED_SIZE, SOUND, Fault
 
 TRIALS, ALPHA = 100_000, 1e-6

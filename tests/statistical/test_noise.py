@@ -16,10 +16,10 @@ from scipy import stats
 
 from privbo.door import sums
 from privbo.door.clipping import clip_rows
-from privbo.door.mechanism import mechanism_for
 from privbo.door.noise import ExactNoise, NoiseSource, SecureNoise, SimulatedNoise, keystream, lattice_gaussian
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
+from tests.builders import mechanism_for
 
 DRAWS = 200_000
 SCALE = 1.3 * 2**16

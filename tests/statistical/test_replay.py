@@ -13,9 +13,10 @@ import pytest
 
 from accountant.events import Adjacency
 from privbo.audits import black_box
-from privbo.door.mechanism import PrivateSum, RewardMove, mechanism_for
+from privbo.door.mechanism import PrivateSum, RewardMove
 from privbo.door.noise import SimulatedNoise
 from privbo.protocol.messages import Request, Setting
+from tests.builders import mechanism_for
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, problem
 from tests.door.replayed_runs import adversarial_rows, replay, through_the_door
 from tests.statistical.faults import FAULTS, FIXED_SIZE, SOUND, SOUND_ARITHMETIC, Fault
