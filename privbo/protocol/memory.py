@@ -59,8 +59,8 @@ class Memory:
         self._known = known[order]
         self._named = _names(self._known["client"], self._known["place"])
 
-    def recall(self, clients: IntArray, units: FloatArray, counts: IntArray | None) -> tuple[Rows, IntArray]:
-        """Give the rows of what is to be evaluated, with the values that are known, and which are not.
+    def recall(self, clients: IntArray, units: FloatArray, counts: IntArray | None) -> tuple[FloatArray, IntArray]:
+        """Give the values that are known of what is to be evaluated, NaN elsewhere, and the places of those.
 
         Args:
             clients: ``(n,)``.
@@ -73,38 +73,26 @@ class Memory:
         rank[order] = np.arange(len(index)) - np.searchsorted(ordered, ordered)
         places = self._places[index] + rank  # of each evaluation among its client's in this round
         np.add.at(self._places, index, 1)
-        rows = np.zeros(len(clients), dtype=row_type(self._n_dims))
+        self._rows = rows = np.zeros(len(clients), dtype=row_type(self._n_dims))
         rows["client"], rows["round"], rows["place"] = clients, self._round, places
         rows["count"], rows["unit"], rows["seal"] = 0 if counts is None else counts, units, _SEAL
         rows["seal"] = _checksums(rows)  # a value of zero changes no checksum; ``keep`` adds its own
-        rows["value"] = np.nan
+        self._values, self._seals = rows["value"], rows["seal"]  # views, as one evaluation after the other is kept
+        self._values[:], self._bits = np.nan, self._values.view(np.uint64)
         if not len(self._known):
-            return rows, np.arange(len(rows))
-        last = np.searchsorted(self._named, _names(rows["client"], rows["place"]), side="right") - 1
+            return self._values.copy(), np.arange(len(rows))
+        last = np.searchsorted(self._named, _names(clients, places), side="right") - 1
         there = self._known[np.maximum(last, 0)]
         same = [there[name] == rows[name] for name in _KEY]
         same.append((there["unit"].view("<i8") == rows["unit"].view("<i8")).reshape(len(rows), -1).all(axis=1))
         found = np.logical_and.reduce(same)
-        rows["value"][found] = there["value"][found]
-        return rows, np.flatnonzero(~found)
+        return np.where(found, there["value"], np.nan), np.flatnonzero(~found)
 
-    def keep(self, rows: Rows, values: FloatArray) -> None:
-        """Keep what was evaluated: some of the rows that were recalled, each once, with its value."""
-        rows["value"] = values
-        rows["seal"] ^= rows["value"].view(np.uint64)
-        self._keep(rows)
-
-    def keeper(self, rows: Rows) -> Callable[[int, float], None]:
-        """Give what keeps one of the rows that were recalled, with its value: ``keep`` without an array for each."""
-        values, seals = rows["value"], rows["seal"]
-        bits = values.view(np.uint64)
-
-        def keep(place: int, value: float) -> None:
-            values[place] = value
-            seals[place] ^= bits[place]
-            self._keep(rows[place : place + 1])
-
-        return keep
+    def keep(self, made: int | IntArray, values: FloatArray | float) -> None:
+        """Keep the values of what was recalled at a place or at several, each once."""
+        self._values[made] = values
+        self._seals[made] ^= self._bits[made]
+        self._keep(self._rows[made : made + 1] if isinstance(made, int) else self._rows[made])
 
 
 def _names(clients: IntArray, places: IntArray) -> IntArray:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -16,7 +18,7 @@ import numpy.typing as npt
 from pydantic import SkipValidation
 
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.memory import Memory, Rows
+from privbo.protocol.memory import Memory
 from privbo.protocol.messages import FloatArray, IntArray, PullObjective
 from privbo.protocol.processes import NoAnswerError, Stopped, named, nobody_stops, within
 from privbo.protocol.settings import Count, JsonObject, Sequence, settings
@@ -28,7 +30,6 @@ Earlier: TypeAlias = Callable[[int], Iterable[tuple[Mapping[str, Value], float]]
 Enqueued: TypeAlias = Callable[[int], Iterable[Mapping[str, Value]]]
 OnFailure: TypeAlias = Callable[[int, str], None]
 T = TypeVar("T")
-_Known: TypeAlias = tuple[FloatArray, IntArray, Rows | None]
 
 ASK: Literal["ask"] = "ask"
 """The objective of a problem whose evaluations are asked for and told: by a person, a laboratory, another tool."""
@@ -206,15 +207,20 @@ class Evaluator:
 
     def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
         """Objective of ``clients[i]`` at ``units[i]``, ``(n,)``; NaN where it failed."""
-        batch, objective = self.problem.batch_objective, self.problem.objective
-        if batch is not None:
-            return self._made(clients, units, None, lambda left: self._batch(batch, clients[left], units[left]))
-        if callable(objective):
-            return self._each(objective, clients, units)
-        raise ConfigurationError(
-            "objective='ask': trials of this problem are asked and told, so nothing can be called here; give it an "
-            "objective(client, params)"
-        )
+        if self.problem.batch_objective is not None:
+            return self._together(self.problem.batch_objective, clients, units)
+        if not callable(self.problem.objective):
+            raise ConfigurationError(
+                "objective='ask': trials of this problem are asked and told, so nothing can be called here; give it an "
+                "objective(client, params)"
+            )
+        values, left = self._known(clients, units, None)
+        for place, client in zip(left.tolist(), clients[left].tolist(), strict=True):
+            values[place] = self._one(self.problem.objective, client, units[place])
+            if self.memory is not None:
+                self.memory.keep(place, values[place])
+            self.moved()
+        return values
 
     @property
     def pull(self) -> PullObjective | None:
@@ -224,59 +230,47 @@ class Evaluator:
         reward; it is meant for simulations.
         """
         pull: PullObjective | None = getattr(self.problem.batch_objective, "pull", None)
-        if pull is None:
-            return None
+        return None if pull is None else partial(self._together, pull)
 
-        def means(clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:
-            given = clients, units, counts
-            return self._made(*given, lambda left: self._guarded(pull, *(each[left] for each in given)))
-
-        return means
-
-    def _made(
-        self, clients: IntArray, units: FloatArray, counts: IntArray | None, make: Callable[[IntArray], FloatArray]
+    def _together(
+        self, function: Callable[..., object], clients: IntArray, units: FloatArray, counts: IntArray | None = None
     ) -> FloatArray:
         """Values of what is known, and of what is made and kept now, all at once; ``(n,)``."""
-        values, left, rows = self._known(clients, units, counts)
+        values, left = self._known(clients, units, counts)
         if len(left):
-            values[left] = make(left)
-            if self.memory is not None and rows is not None:
-                self.memory.keep(rows[left], values[left])
+            given = (clients[left], units[left]) if counts is None else (clients[left], units[left], counts[left])
+            values[left] = self._guarded(function, *given)
+            for client in clients[left[np.isnan(values[left])]]:
+                self.note(int(client), _NOT_FINITE)
+            if self.memory is not None:
+                self.memory.keep(left, values[left])
             if counts is None:
                 self.moved()
         return values
 
-    def _each(self, objective: Objective, clients: IntArray, units: FloatArray) -> FloatArray:
-        """The same, where every value is made and kept by itself."""
-        values, left, rows = self._known(clients, units, None)
-        keep = None if self.memory is None or rows is None else self.memory.keeper(rows)
-        for place, client in zip(left.tolist(), clients[left].tolist(), strict=True):
-            values[place] = value = self._one(objective, client, units[place])
-            if keep is not None:
-                keep(place, value)
-            self.moved()
-        return values
-
-    def _known(self, clients: IntArray, units: FloatArray, counts: IntArray | None) -> _Known:
-        """Values that are known, NaN elsewhere; which are to be made, at points that are allowed; all their rows."""
-        values, rows, left = np.full(len(clients), np.nan), None, np.arange(len(clients))
-        if self.memory is not None:
-            rows, left = self.memory.recall(clients, units, counts)
-            values[:] = rows["value"]
+    def _known(self, clients: IntArray, units: FloatArray, counts: IntArray | None) -> tuple[FloatArray, IntArray]:
+        """Values that are known, NaN elsewhere, and which are to be made, at points that are allowed."""
+        if self.memory is None:
+            values, left = np.full(len(clients), np.nan), np.arange(len(clients))
+        else:
+            values, left = self.memory.recall(clients, units, counts)
         allowed = self.problem.search_space.allows(units)
         for client in clients[~allowed].tolist():
             self.note(client, NOT_ALLOWED)
-        return values, left[allowed[left]], rows
+        return values, left[allowed[left]]
 
     def earlier(self, client: int) -> list[tuple[FloatArray, float]]:
         """PRIVATE: give what a client evaluated before the run; what can't be used is left out, and told to it."""
-        space, found = self.problem.search_space, []
-        for params, value in self._brought(self.problem.earlier, client):
-            unit = self._encoded(client, params, space)
-            if unit is not None and isinstance(value, int | float) and abs(value) <= LARGEST_VALUE:
-                found.append((unit, float(value)))
-            elif unit is not None:
-                self.note(client, f"an earlier evaluation gave {value!r}; {_NOT_FINITE}")
+        found, brought = [], []
+        with self._noting(client):
+            brought = [] if self.problem.earlier is None else list(self.problem.earlier(client))
+        for params, value in brought:
+            with self._noting(client):
+                unit = self._encoded(params)
+                if isinstance(value, int | float) and abs(value) <= LARGEST_VALUE:
+                    found.append((unit, float(value)))
+                else:
+                    self.note(client, f"an earlier evaluation gave {value!r}; {_NOT_FINITE}")
         return found
 
     def chosen(self, clients: IntArray, units: FloatArray, place: int) -> FloatArray:
@@ -285,28 +279,23 @@ class Evaluator:
             return units
         made = np.array(units)
         for row, client in zip(made, map(int, clients), strict=True):
-            queue = self._brought(self.problem.enqueued, client)
-            if (
-                place < len(queue)
-                and (unit := self._encoded(client, queue[place], self.problem.search_space)) is not None
-            ):
-                row[:] = unit
+            with self._noting(client):
+                queue = list(self.problem.enqueued(client))
+                if place < len(queue):
+                    row[:] = self._encoded(queue[place])
         return made
 
-    def _brought(self, given: Callable[[int], Iterable[T]] | None, client: int) -> list[T]:
-        """Points that a client brings along; whatever its code raises is its failure."""
+    def _encoded(self, params: Mapping[str, Value]) -> FloatArray:
+        space = self.problem.search_space
+        return space.snap(space.encode(params))
+
+    @contextlib.contextmanager
+    def _noting(self, client: int) -> Iterator[None]:
+        """Whatever a client's code raises, or what it brings along makes ours raise, is its failure."""
         try:
-            return [] if given is None else list(given(client))
+            yield
         except BaseException as error:
             self.note(client, self._reason(error))
-            return []
-
-    def _encoded(self, client: int, params: Mapping[str, Value], space: Space) -> FloatArray | None:
-        try:
-            return space.snap(space.encode(params))
-        except Exception as error:  # whatever a client brings along, it is that client's
-            self.note(client, self._reason(error))
-            return None
 
     def note(self, client: int, reason: str) -> None:
         """PRIVATE: tell a client's own side why something of it was changed or left out; the first time only."""
@@ -316,12 +305,6 @@ class Evaluator:
         _private_log.warning("client %d: %s", client, reason)
         if self.on_failure is not None:
             self.on_failure(client, reason)
-
-    def _batch(self, objective: BatchObjective, clients: IntArray, units: FloatArray) -> FloatArray:
-        values = self._guarded(objective, clients, units)
-        for client in clients[np.isnan(values)]:
-            self.note(int(client), _NOT_FINITE)
-        return values
 
     def moved(self) -> None:
         """Tell whoever follows the run that it goes on; what that raises ends the run."""
@@ -377,12 +360,11 @@ class Evaluator:
             value = self._timed(client, lambda: float(objective(client, params)))
         except BaseException as error:  # whatever a user's objective raises is its client's; the run goes on
             self.note(client, self._reason(error))
-            value = math.nan
-        else:
-            if not abs(value) <= LARGEST_VALUE:
-                self.note(client, f"the objective returned {value!r}; {_NOT_FINITE}")
-                value = math.nan
-        return value
+            return math.nan
+        if abs(value) <= LARGEST_VALUE:
+            return value
+        self.note(client, f"the objective returned {value!r}; {_NOT_FINITE}")
+        return math.nan
 
     def _reason(self, error: BaseException) -> str:
         """Why a client has no value, in words; raises what ends the run instead."""

@@ -168,17 +168,17 @@ def test_a_run_stopped_inside_a_round_repeats_no_evaluation(executor, tmp_path):
 def test_a_journal_of_another_point_is_not_believed(tmp_path):
     kept, clients, units = [], np.arange(3), np.full((3, 2), 0.25)
     first = Memory(clients, 2, kept.append)
-    rows, left = first.recall(clients, units, None)
+    _, left = first.recall(clients, units, None)
     assert left.tolist() == [0, 1, 2]
-    first.keep(rows[:2], np.array([1.0, 2.0]))
-    first.keeper(rows)(2, np.nan)
+    first.keep(left[:2], np.array([1.0, 2.0]))
+    first.keep(2, np.nan)
     second = Memory(clients, 2, kept.append)
     second.begin(0, np.concatenate(kept))
     moved = units.copy()
     moved[1, 1] = np.nextafter(0.25, 1.0)
-    rows, left = second.recall(clients, moved, None)
+    values, left = second.recall(clients, moved, None)
     assert left.tolist() == [1]
-    np.testing.assert_array_equal(rows["value"], [1.0, np.nan, np.nan])
+    np.testing.assert_array_equal(values, [1.0, np.nan, np.nan])
     assert second.recall(clients, units, None)[1].tolist() == [0, 1, 2]  # the second evaluation of each
     second.begin(1, np.concatenate(kept))
     assert second.recall(clients, units, None)[1].tolist() == [0, 1, 2]  # another round
