@@ -10,9 +10,10 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,7 +28,6 @@ FloatArray: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 # Values of many points by name, each ``(n,)``; categories as objects.
 Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
-Formula: TypeAlias = Callable[[Columns], Any]
 _TRIED, _LEAST_SHARE = 2048, 0.01
 
 
@@ -58,10 +58,19 @@ class Space:
     def __post_init__(self) -> None:
         if not self.parameters:
             raise ConfigurationError("the space is empty; name at least one parameter")
+        before: dict[str, Parameter] = {}
         for name, parameter in self.parameters.items():
             if not isinstance(parameter, (Real, Int, Categorical)):
                 raise ConfigurationError(f"space: parameter {name!r} is {parameter!r}; use Real, Int or Categorical")
-        require_conditions(self.parameters)
+            for parent, values in parameter.when.items():
+                other = before.get(parent)
+                if not isinstance(other, Categorical):
+                    raise ConfigurationError(
+                        f"space: {name!r} depends on {parent!r}, which must be a Categorical that stands before it"
+                    )
+                for value in _several(values):
+                    other.encode(value)  # refuses a choice that is none
+            before[name] = parameter
         object.__setattr__(self, "parameters", dict(self.parameters))
         object.__setattr__(self, "constraints", tuple(self.constraints))
         if self.constraints:
@@ -98,7 +107,7 @@ class Space:
         matters = {name: matter[:, i] for i, name in enumerate(self.parameters)}
         kept = np.ones(len(flat), dtype=bool)
         for text in self.constraints:
-            kept &= constraint(text, self.parameters.keys())(values, matters)
+            kept &= keeps(text, values, matters)
         return kept.reshape(points.shape[:-1])
 
     @property
@@ -113,7 +122,14 @@ class Space:
             ConfigurationError: If a name is missing or unknown, does not matter beside the others, a value is out of
                 range, or a constraint is not kept.
         """
-        names = expected(self.parameters, params)
+        names: list[str] = []  # of what matters beside the others
+        for name, parameter in self.parameters.items():
+            if all(
+                parent in names and any(value == given and type(value) is type(given) for value in _several(values))
+                for parent, values in parameter.when.items()
+                for given in (params.get(parent),)
+            ):
+                names.append(name)
         if params.keys() != set(names):
             raise ConfigurationError(f"parameters {sorted(params)} do not match {sorted(names)}")
         coordinates = [p.encode(params[name]) if name in params else _middle(p) for name, p in self.parameters.items()]
@@ -125,12 +141,11 @@ class Space:
     def decode(self, unit: npt.ArrayLike) -> dict[str, Value]:
         """Values by name at one point of the unit cube, shape ``(n_dims,)``, of the parameters that matter there."""
         coordinates = np.asarray(unit, dtype=np.float64).reshape(self.n_dims)
+        pairs = zip(self.parameters.items(), coordinates.tolist(), strict=True)
         if not self.has_conditions:
-            pairs = zip(self.parameters.items(), coordinates.tolist(), strict=True)
             return {name: parameter.decode(u) for (name, parameter), u in pairs}
         matters = active(self.parameters, coordinates)
-        triples = zip(self.parameters.items(), coordinates, matters, strict=True)
-        return {name: parameter.decode(float(u)) for (name, parameter), u, here in triples if here}
+        return {name: p.decode(u) for ((name, p), u), here in zip(pairs, matters, strict=True) if here}
 
     def snap(self, units: npt.ArrayLike) -> FloatArray:
         """Round points ``(..., n_dims)`` to the canonical coordinates of their values."""
@@ -178,26 +193,6 @@ def _middle(parameter: Parameter) -> float:
     return float(parameter.snap(np.asarray(0.5)))
 
 
-def require_conditions(parameters: Mapping[str, Parameter]) -> None:
-    """Refuse conditions that speak of nothing.
-
-    Raises:
-        ConfigurationError: If one names a parameter that does not stand before it, is no ``Categorical``, or has no
-            such choice.
-    """
-    before: list[str] = []
-    for name, parameter in parameters.items():
-        for parent, values in parameter.when.items():
-            other = parameters.get(parent)
-            if parent not in before or not isinstance(other, Categorical):
-                raise ConfigurationError(
-                    f"space: {name!r} depends on {parent!r}, which must be a Categorical that stands before it"
-                )
-            for value in _several(values):
-                other.encode(value)  # refuses a choice that is none
-        before.append(name)
-
-
 def active(parameters: Mapping[str, Parameter], snapped: FloatArray) -> BoolArray:
     """Tell which coordinates matter at canonical points ``(..., n_dims)``, of the same shape."""
     names = list(parameters)
@@ -211,24 +206,8 @@ def active(parameters: Mapping[str, Parameter], snapped: FloatArray) -> BoolArra
     return found
 
 
-def expected(parameters: Mapping[str, Parameter], params: Mapping[str, Value]) -> list[str]:
-    """Name the parameters that matter beside given values."""
-    found: list[str] = []
-    for name, parameter in parameters.items():
-        if all(
-            parent in found and any(_same(params.get(parent), value) for value in _several(values))
-            for parent, values in parameter.when.items()
-        ):
-            found.append(name)
-    return found
-
-
 def _several(values: Value | tuple[Value, ...]) -> tuple[Value, ...]:
     return values if isinstance(values, tuple) else (values,)
-
-
-def _same(one: Value | None, other: Value) -> bool:
-    return type(one) is type(other) and one == other
 
 
 def _divided(one: Any, other: Any) -> Any:  # noqa: ANN401  # arrays or numbers
@@ -252,73 +231,59 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = {"abs": np.abs, "min": np.minimum, "max": np.maximum}
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {"min": np.minimum, "max": np.maximum}
 
 
-def constraint(text: str, names: Container[str]) -> Callable[[Columns, Columns], npt.NDArray[np.bool_]]:
-    """Read a constraint; gives a function of values and of where they matter that tells which points keep it.
+def keeps(text: str, values: Columns, matter: Columns) -> npt.NDArray[np.bool_]:
+    """Tell which points keep a constraint; one that speaks of what does not matter at a point is kept there.
 
     Args:
         text: The formula.
-        names: Of the parameters it may speak of.
+        values: By parameter, ``(n,)``.
+        matter: Where it matters, ``(n,)``.
 
     Raises:
         ConfigurationError: If it is no formula, or speaks of something else.
 
     Example:
-        >>> keeps = constraint("width * depth <= 512", {"width", "depth"})
         >>> matter = {"width": np.array([True, True]), "depth": np.array([True, True])}
-        >>> keeps({"width": np.array([128, 256]), "depth": np.array([4, 4])}, matter).tolist()
+        >>> keeps("width * depth <= 512", {"width": np.array([128, 256]), "depth": np.array([4, 4])}, matter).tolist()
         [True, False]
     """
     try:
         tree = ast.parse(text, mode="eval")
-        formula = _formula(tree.body, names)
+        with np.errstate(all="ignore"):
+            holds = np.asarray(_value(tree.body, values)).astype(bool)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ConfigurationError(
             f"constraint {text!r}: {getattr(error, 'msg', error)}; compare sums and products of parameters, such as "
             "'width * depth <= 512'"
         ) from None
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - _FUNCTIONS.keys()
-
-    def keeps(values: Columns, matter: Columns) -> npt.NDArray[np.bool_]:
-        try:
-            with np.errstate(all="ignore"):
-                holds = np.asarray(formula(values)).astype(bool)
-        except TypeError as error:
-            raise ConfigurationError(f"constraint {text!r}: {error}; compare like with like") from None
-        return reduce(lambda found, name: found | ~matter[name], used, holds)
-
-    return keeps
+    except TypeError as error:
+        raise ConfigurationError(f"constraint {text!r}: {error}; compare like with like") from None
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & values.keys()
+    return reduce(lambda found, name: found | ~matter[name], used, holds)
 
 
-def _formula(node: ast.expr, names: Container[str]) -> Formula:
+def _value(node: ast.expr, values: Columns) -> Any:  # noqa: ANN401  # an array or a number
     match node:
         case ast.Constant(value=bool() | int() | float() | str() as value):
-            return lambda _: value
-        case ast.Name(id=name) if name in names:
-            return lambda values: values[name]
-        case ast.BoolOp(op=op, values=parts):
-            return _folded(_OPERATORS[type(op)], parts, names)
-        case ast.UnaryOp(op=op) | ast.BinOp(op=op) if type(op) in _OPERATORS:
-            given = [node.operand] if isinstance(node, ast.UnaryOp) else [node.left, node.right]
-            return _applied(_OPERATORS[type(op)], given, names)
+            return value
+        case ast.Name(id=name) if name in values:
+            return values[name]
+        case ast.UnaryOp(op=op, operand=part) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(part, values))
+        case ast.Call(func=ast.Name(id="abs"), args=[part], keywords=[]):
+            return np.abs(_value(part, values))
         case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _OPERATORS for op in ops):
-            sides = [left, *others]
-            pairs = [_applied(_OPERATORS[type(op)], sides[i : i + 2], names) for i, op in enumerate(ops)]
-            return lambda values: reduce(np.logical_and, [pair(values) for pair in pairs])
-        case ast.Call(func=ast.Name(id=name), args=[_, *_] as given, keywords=[]) if name in _FUNCTIONS:
+            sides = pairwise(_value(side, values) for side in (left, *others))
+            return reduce(np.logical_and, [_OPERATORS[type(op)](*two) for op, two in zip(ops, sides, strict=True)])
+        case ast.BoolOp(op=op, values=parts):
+            function = _OPERATORS[type(op)]
+        case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
+            function, parts = _OPERATORS[type(op)], [left, right]
+        case ast.Call(func=ast.Name(id=name), args=[_, *_] as parts, keywords=[]) if name in _FUNCTIONS:
             function = _FUNCTIONS[name]
-            return _applied(function, given, names) if name == "abs" else _folded(function, given, names)
         case _:
             raise ValueError(f"{ast.unparse(node)!r} is not allowed")
-
-
-def _applied(function: Callable[..., Any], given: list[ast.expr], names: Container[str]) -> Formula:
-    parts = [_formula(part, names) for part in given]
-    return lambda values: function(*(part(values) for part in parts))
-
-
-def _folded(function: Callable[..., Any], given: list[ast.expr], names: Container[str]) -> Formula:
-    parts = [_formula(part, names) for part in given]
-    return lambda values: reduce(function, [part(values) for part in parts])
+    return reduce(function, [_value(part, values) for part in parts])
