@@ -25,19 +25,19 @@ When: TypeAlias = dict[str, Value | Sequence[Value]]
 _OFF = 1e-9  # of a step, by which rounding may move a value
 
 
-def _check_range(low: float, high: float, *, log: bool, what: str) -> None:
+def _check(parameter: Real | Int, what: str) -> None:
+    low, high, step = parameter.low, parameter.high, parameter.step
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ConfigurationError(f"{what}: low={low!r}, high={high!r} must be finite")
     if not low < high:
         raise ConfigurationError(f"{what}: low={low!r} must be below high={high!r}")
-    if log and low <= 0:
+    if parameter.log and low <= 0:
         raise ConfigurationError(f"{what}: log=True needs low > 0, got low={low!r}; raise low or drop log")
-
-
-def _check_steps(low: float, high: float, step: float, *, log: bool, what: str) -> None:
+    if step is None or (step == 1 and isinstance(parameter, Int)):
+        return
     if not (math.isfinite(step) and step > 0):
         raise ConfigurationError(f"{what}: step={step!r} must be a finite number above 0")
-    if log:
+    if parameter.log:
         raise ConfigurationError(f"{what}: log=True and step={step!r} go not together; drop one")
     steps = (high - low) / step
     if abs(steps - round(steps)) > _OFF * max(1.0, steps):
@@ -52,16 +52,33 @@ def _at_step(low: float, place: int, step: float) -> float:
     return float(Decimal(repr(low)) + place * Decimal(repr(step)))
 
 
-def _place(number: float, low: float, step: float, what: str) -> int:
-    steps = (number - low) / step
+def _number(value: Value, parameter: Real | Int) -> float:
+    if isinstance(value, (bool, str)) or not math.isfinite(value):
+        raise ConfigurationError(f"{parameter}: {value!r} is not a finite number")
+    if not parameter.low <= value <= parameter.high:
+        raise ConfigurationError(f"{parameter}: {value!r} lies outside [{parameter.low}, {parameter.high}]")
+    return float(value)
+
+
+def _step_unit(value: Value, parameter: Real | Int, step: float) -> float:
+    """The centre of the bin of a value in steps."""
+    number = _number(value, parameter)
+    steps = (number - parameter.low) / step
     if abs(steps - round(steps)) > _OFF * max(1.0, steps):
-        raise ConfigurationError(f"{what}: {number!r} is no whole number of steps of {step!r} above {low!r}")
-    return round(steps)
+        raise ConfigurationError(
+            f"{type(parameter).__name__}: {number!r} is no whole number of steps of {step!r} above {parameter.low!r}"
+        )
+    return (round(steps) + 0.5) / parameter.n_values
 
 
 def _bin(units: FloatArray, n_values: float) -> FloatArray:
     """Which of n bins of equal width holds each coordinate."""
     return np.minimum(np.floor(np.clip(units, 0.0, 1.0) * n_values), n_values - 1)
+
+
+def _centre(units: FloatArray, n_values: float) -> FloatArray:
+    """The centre of the bin that holds each coordinate."""
+    return (_bin(units, n_values) + 0.5) / n_values
 
 
 @settings(table="problem.space", kw_only=False)
@@ -94,9 +111,7 @@ class Real:
     type: Literal["real"] = field(default="real", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        _check_range(self.low, self.high, log=self.log, what="Real")
-        if self.step is not None:
-            _check_steps(self.low, self.high, self.step, log=self.log, what="Real")
+        _check(self, "Real")
 
     @property
     def n_values(self) -> float:
@@ -105,9 +120,9 @@ class Real:
 
     def encode(self, value: Value) -> float:
         """Unit coordinate of ``value``: in steps, the centre of its bin."""
-        number = _number(value, self)
         if self.step is not None:
-            return (_place(number, self.low, self.step, "Real") + 0.5) / self.n_values
+            return _step_unit(value, self, self.step)
+        number = _number(value, self)
         if self.log:
             return math.log(number / self.low) / math.log(self.high / self.low)
         return (number - self.low) / (self.high - self.low)
@@ -129,7 +144,7 @@ class Real:
     def snap(self, units: FloatArray) -> FloatArray:
         """Canonical coordinates: inside the cube; in steps, the centre of the bin."""
         if self.step is not None:
-            return (_bin(units, self.n_values) + 0.5) / self.n_values
+            return _centre(units, self.n_values)
         return np.clip(units, 0.0, 1.0)
 
 
@@ -164,41 +179,37 @@ class Int:
     type: Literal["int"] = field(default="int", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        _check_range(self.low, self.high, log=self.log, what="Int")
-        if self.step != 1:
-            _check_steps(self.low, self.high, self.step, log=self.log, what="Int")
+        _check(self, "Int")
 
     @property
     def n_values(self) -> float:
         """Number of distinct values."""
         return (self.high - self.low) // self.step + 1
 
-    def _edge(self, value: npt.ArrayLike) -> FloatArray:
-        edge = np.asarray(value, dtype=np.float64)
-        return np.log(edge) if self.log else edge
-
     def encode(self, value: Value) -> float:
         """Unit coordinate of ``value``: the centre of its bin."""
         number = _number(value, self)
         if number != round(number):
             raise ConfigurationError(f"Int: {value!r} is not an integer")
-        if self.step != 1:
-            return (_place(number, self.low, self.step, "Int") + 0.5) / self.n_values
-        return float(self.centres(np.asarray(number)))
+        return float(self.centres(np.asarray(number))) if self.log else _step_unit(value, self, self.step)
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        """Logarithms of the outer ends of the first and the last bin."""
+        return np.log(self.low - 0.5), np.log(self.high + 0.5)
 
     def centres(self, value: FloatArray) -> FloatArray:
-        """Give the centres of the bins of whole numbers; without steps."""
-        first, last = self._edge(self.low - 0.5), self._edge(self.high + 0.5)
-        middle = 0.5 * (self._edge(value - 0.5) + self._edge(value + 0.5))
+        """Give the centres of the bins of whole numbers on the log scale."""
+        first, last = self._ends
+        middle = 0.5 * (np.log(value - 0.5) + np.log(value + 0.5))
         return np.asarray((middle - first) / (last - first))
 
     def values(self, units: FloatArray) -> FloatArray:
         """Values at many coordinates."""
-        if self.step != 1:
+        if not self.log:
             return self.low + self.step * _bin(units, self.n_values)
-        first, last = self._edge(self.low - 0.5), self._edge(self.high + 0.5)
-        edge = first + np.clip(units, 0.0, 1.0) * (last - first)
-        raw = np.exp(edge) if self.log else edge
+        first, last = self._ends
+        raw = np.exp(first + np.clip(units, 0.0, 1.0) * (last - first))
         return np.clip(np.floor(raw + 0.5), self.low, self.high)
 
     def decode(self, unit: float) -> int:
@@ -207,9 +218,7 @@ class Int:
 
     def snap(self, units: FloatArray) -> FloatArray:
         """Canonical coordinates: the centre of the bin."""
-        if self.step != 1:
-            return (_bin(units, self.n_values) + 0.5) / self.n_values
-        return self.centres(self.values(units))
+        return self.centres(self.values(units)) if self.log else _centre(units, self.n_values)
 
 
 @settings(table="problem.space", kw_only=False)
@@ -260,22 +269,14 @@ class Categorical:
 
     def decode(self, unit: float) -> Value:
         """Choice whose bin holds the unit coordinate."""
-        return self.choices[int(self.index(np.asarray(unit, dtype=np.float64)))]
+        return self.choices[int(_bin(np.asarray(unit), self.n_values))]
 
     def snap(self, units: FloatArray) -> FloatArray:
         """Canonical coordinates: the centre of the bin."""
-        return (self.index(units) + 0.5) / len(self.choices)
+        return _centre(units, self.n_values)
 
 
 Parameter: TypeAlias = Annotated[Real | Int | Categorical, Field(discriminator="type")]
-
-
-def _number(value: Value, parameter: Real | Int) -> float:
-    if isinstance(value, (bool, str)) or not math.isfinite(value):
-        raise ConfigurationError(f"{parameter}: {value!r} is not a finite number")
-    if not parameter.low <= value <= parameter.high:
-        raise ConfigurationError(f"{parameter}: {value!r} lies outside [{parameter.low}, {parameter.high}]")
-    return float(value)
 
 
 def canonical(parameter: Parameter) -> FloatArray:
