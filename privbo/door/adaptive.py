@@ -42,6 +42,8 @@ class AdaptiveSum:
         base: The mechanism of the plan; its event is the price of everything here.
         clipping_norm: The bound S of this round, a public number.
         count_stddev: sigma_b, the noise standard deviation of the sum of bits.
+        bits: The sum of bits.
+        vectors: The sums of vectors.
 
     Raises:
         ConfigurationError: If the bits' noise alone would cost more than the event.
@@ -51,12 +53,23 @@ class AdaptiveSum:
     clipping_norm: float
     count_stddev: float
 
+    bits: PrivateSum = field(init=False)
+    vectors: PrivateSum = field(init=False)
+
     def __post_init__(self) -> None:
-        if not self._count_multiplier > self._multiplier * (1 + 1e-9):
+        multiplier = float(self.base.event().noise_multiplier)  # type: ignore[union-attr]  # a PrivateSum is Gaussian
+        geometry = WeightGeometry.of(np.ones((1, self.base.geometry.n_clients)))
+        unit = replace(self.base, clipping_norm=0.5, geometry=geometry, noise_multiplier=1.0, calibration="tight")
+        count_multiplier = self.count_stddev / (unit.sensitivity() * unit.sample.rate)
+        if not count_multiplier > multiplier * (1 + 1e-9):
             raise ConfigurationError(
-                f"count_stddev={self.count_stddev!r} is worth a noise multiplier of {self._count_multiplier:.6g}, "
-                f"not above the release's {self._multiplier:.6g}; raise count_stddev"
+                f"count_stddev={self.count_stddev!r} is worth a noise multiplier of {count_multiplier:.6g}, "
+                f"not above the release's {multiplier:.6g}; raise count_stddev"
             )
+        # The vectors' noise leaves room for the bits.
+        z = self.base.noise_multiplier * _MARGIN / math.sqrt(1.0 - (multiplier / count_multiplier) ** 2)
+        object.__setattr__(self, "bits", replace(unit, noise_multiplier=count_multiplier))
+        object.__setattr__(self, "vectors", replace(self.base, clipping_norm=self.clipping_norm, noise_multiplier=z))
 
     @property
     def geometry(self) -> WeightGeometry:
@@ -67,34 +80,6 @@ class AdaptiveSum:
     def sample(self) -> Sample:
         """The rule by which participants are drawn, the same for vectors and bits."""
         return self.base.sample
-
-    @property
-    def _multiplier(self) -> float:
-        return float(self.base.event().noise_multiplier)  # type: ignore[union-attr]  # a PrivateSum is Gaussian
-
-    @property
-    def _unit_bits(self) -> PrivateSum:
-        """The sum of bits with a noise multiplier of one."""
-        n_clients = self.geometry.n_clients
-        geometry = WeightGeometry.of(np.ones((1, n_clients)))
-        return replace(self.base, clipping_norm=0.5, geometry=geometry, noise_multiplier=1.0, calibration="tight")
-
-    @property
-    def _count_multiplier(self) -> float:
-        unit = self._unit_bits
-        return self.count_stddev / (unit.sensitivity() * unit.sample.rate)
-
-    @property
-    def bits(self) -> PrivateSum:
-        """The sum of bits."""
-        return replace(self._unit_bits, noise_multiplier=self._count_multiplier)
-
-    @property
-    def vectors(self) -> PrivateSum:
-        """The sums of vectors, with the noise that leaves room for the bits."""
-        share = 1.0 - (self._multiplier / self._count_multiplier) ** 2
-        multiplier = self.base.noise_multiplier * _MARGIN / math.sqrt(share)
-        return replace(self.base, clipping_norm=self.clipping_norm, noise_multiplier=multiplier)
 
     def event(self) -> Event:
         """The price of vectors and bits together."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privbo.protocol.messages import FloatArray
+from privbo.protocol.plain import fields_of
 from privbo.protocol.settings import JsonObject
 
 UNIT_ROUNDOFF = 2.0**-53
@@ -95,13 +96,7 @@ class ClipStatistics:
 
     def to_dict(self) -> JsonObject:
         """Plain values for the private side of a run's record; an infinite bound is None."""
-        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in content.items()}
-        return plain | {
-            "bound": self.bound if np.isfinite(self.bound) else None,
-            "norm_levels": list(NORM_LEVELS),
-            "bound_factors": list(BOUND_FACTORS),
-        }
+        return fields_of(self) | {"norm_levels": list(NORM_LEVELS), "bound_factors": list(BOUND_FACTORS)}
 
 
 NORM_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)

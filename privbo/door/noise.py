@@ -222,7 +222,7 @@ class ExactNoise:
             raise ConfigurationError("exact noise needs OpenDP; install privbo[exact] or use secure noise") from error
         dp.enable_features("contrib")
         self._opendp = dp
-        self._participation = SecureNoise()
+        self.coins, self.subsets = SecureNoise().coins, SecureNoise().subsets
 
     def stream(self, label: str) -> ExactNoise:  # noqa: ARG002 (nothing is derived from labels)
         """Itself: OpenDP draws from the operating system every time."""
@@ -235,11 +235,3 @@ class ExactNoise:
         space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
         drawn = dp.m.make_gaussian(*space, scale=float(scale))([0] * math.prod(shape))
         return np.asarray(drawn, dtype=np.int64).reshape(shape)
-
-    def coins(self, shape: tuple[int, ...], rate: float) -> BoolArray:
-        """Coins of ``SecureNoise``."""
-        return self._participation.coins(shape, rate)
-
-    def subsets(self, shape: tuple[int, int], size: int) -> BoolArray:
-        """Subsets of ``SecureNoise``."""
-        return self._participation.subsets(shape, size)

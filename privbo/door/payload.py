@@ -20,7 +20,6 @@ import json
 import math
 import struct
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeGuard
 
@@ -121,8 +120,10 @@ def vet_rows(answers: object, *, n_clients: int, dim: int) -> FloatArray:
     with np.errstate(invalid="ignore"):
         if _is_native(answers, (n_clients, dim)):
             rows[:] = answers
-        elif _is_table(answers) and len(answers) == n_clients:
-            for client, vector in enumerate(answers):
+        elif isinstance(answers, (list, tuple)) or (
+            type(answers) is np.ndarray and answers.dtype.hasobject and answers.ndim == 1
+        ):
+            for client, vector in enumerate(answers if len(answers) == n_clients else ()):
                 if _is_native(vector, (dim,)):
                     rows[client] = vector
     return rows
@@ -130,11 +131,6 @@ def vet_rows(answers: object, *, n_clients: int, dim: int) -> FloatArray:
 
 def _is_native(value: object, shape: tuple[int, ...]) -> TypeGuard[FloatArray]:
     return type(value) is np.ndarray and value.dtype in _ACCEPTED and value.shape == shape
-
-
-def _is_table(value: object) -> TypeGuard[Sequence[object]]:
-    by_object = type(value) is np.ndarray and value.dtype.hasobject and value.ndim == 1
-    return by_object or isinstance(value, (list, tuple))
 
 
 def encode_answer(round: int, vector: FloatArray) -> bytes:  # noqa: A002 (the protocol's word)

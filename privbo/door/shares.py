@@ -122,17 +122,9 @@ def sum_shares(shares: Iterable[bytes], *, place: int, n_entries: int) -> npt.ND
     return total
 
 
-def as_signed(total: npt.NDArray[np.uint64]) -> IntArray:
-    """Read words modulo 2^64 as the signed integers next to zero."""
-    return total.astype(np.uint64).view(np.int64)
-
-
 def joined(sums: Sequence[IntArray]) -> IntArray:
-    """Add the guardians' noisy sums modulo 2^64 and read them as signed integers."""
-    total = np.zeros_like(sums[0].view(np.uint64))
-    for each in sums:
-        total = total + each.view(np.uint64)
-    return as_signed(total)
+    """Add the guardians' noisy sums modulo 2^64 and read them as the signed integers next to zero."""
+    return np.asarray(np.sum([each.view(np.uint64) for each in sums], axis=0, dtype=np.uint64)).view(np.int64)
 
 
 _MAGIC = b"privbo guardian's sum 1\n"

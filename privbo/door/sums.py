@@ -130,9 +130,14 @@ class Summing:
         vectors = self.mechanism.vectors if isinstance(self.mechanism, AdaptiveSum) else self.mechanism
         clipped = clip_rows(rows, vectors.applied_bound)
         whole = self.participants[None]
+        bits = None
+        if isinstance(self.mechanism, AdaptiveSum):  # the count within the bound, by the same participants
+            counted = self.mechanism.bits
+            sent = clip_rows(clip_bits(rows, vectors.vector_bound), counted.applied_bound)
+            bits = int(lattice_sums(np.ones((1, len(rows))), sent, whole, counted.grid_step())[0, 0, 0])
         return Partial(
             totals=lattice_sums(self.weights, clipped, whole, vectors.grid_step())[0],
-            bits=self._bits(rows),
+            bits=bits,
             measures=measure_clipping(
                 rows,
                 clipped,
@@ -142,15 +147,6 @@ class Summing:
                 rate=vectors.sample.rate,
             ),
         )
-
-    def _bits(self, rows: FloatArray) -> int | None:
-        """Count of vectors within the adaptive bound, by the same participants, on the bits' grid."""
-        if not isinstance(self.mechanism, AdaptiveSum):
-            return None
-        bits = self.mechanism.bits
-        sent = clip_rows(clip_bits(rows, self.mechanism.vectors.vector_bound), bits.applied_bound)
-        one = np.ones((1, len(rows)))
-        return int(lattice_sums(one, sent, self.participants[None], bits.grid_step())[0, 0, 0])
 
 
 def together(parts: Sequence[Partial]) -> Partial:
@@ -195,7 +191,11 @@ def answer(
         noise: Source of the noise.
     """
     if isinstance(mechanism, PlainSum):
-        return _plain(request.weights, rows)
+        whole = clip_rows(rows, np.inf)
+        measures = measure_clipping(
+            rows, whole, participants=participants, weights=request.weights, bound=np.inf, rate=1.0
+        )
+        return Answer(values=np.asarray(request.weights @ whole), clipping=None, statistics=measures.statistics())
     summing = Summing(mechanism=mechanism, dim=request.dim, weights=request.weights, participants=participants)
     return noisy(mechanism, summing(rows), noise)
 
@@ -210,13 +210,6 @@ def noisy(mechanism: PrivateSum | AdaptiveSum, whole: Partial, noise: NoiseSourc
         fraction = 0.5 + float(total) / whole.measures.n_clients
         clipping = Clipping(norm=mechanism.clipping_norm, fraction=fraction)
     return Answer(values=values, clipping=clipping, statistics=whole.measures.statistics())
-
-
-def _plain(weights: FloatArray, rows: FloatArray) -> Answer:
-    everyone = np.ones(len(rows), dtype=bool)
-    whole = clip_rows(rows, np.inf)
-    measures = measure_clipping(rows, whole, participants=everyone, weights=weights, bound=np.inf, rate=1.0)
-    return Answer(values=np.asarray(weights @ whole), clipping=None, statistics=measures.statistics())
 
 
 # Coarser than a release's grid: a training makes millions of numbers, and what rounding in the

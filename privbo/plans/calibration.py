@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,9 +10,7 @@ from accountant import calibrate as solve
 from accountant.events import Adjacency
 from accountant.tight import numerical
 from accountant.tight.numerical import Interval, epsilon_table
-from accountant.wording import upper_text
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.table import Table
 
 _ADJACENCY = Adjacency.ZERO_OUT
 
@@ -37,13 +36,6 @@ class Calibration:
     adjacency: Adjacency
     epsilon: Mapping[str, float]
     interval: Interval
-
-    def _repr_html_(self) -> str:
-        """Show the plan and its price in a notebook."""
-        facts = {name: value for name, value in vars(self).items() if name not in {"epsilon", "interval"}}
-        return Table.of(
-            "Calibrated plan", facts | {f"epsilon ({k})": upper_text(v) for k, v in self.epsilon.items()}
-        ).html()
 
 
 def calibrate(
@@ -83,7 +75,12 @@ def calibrate(
         raise ConfigurationError(
             f"give three of {', '.join(given)} and leave out the one to find; missing: {', '.join(missing) or 'none'}"
         )
-    _check(given, delta)
+    bounds = {"rounds": math.inf, "sample_rate": 1.0, "noise_multiplier": 1e9, "epsilon": 1e9}
+    for name, value in given.items():
+        if value is not None and not (0 < value <= bounds[name] and (name != "rounds" or value >= 1)):
+            raise ConfigurationError(f"{name}={value!r} must lie in ({int(name == 'rounds')}, {bounds[name]:g}]")
+    if not 0 < delta < 1:
+        raise ConfigurationError(f"delta={delta!r} must lie in (0, 1)")
     found_rounds, rate, multiplier = _solve(rounds, sample_rate, noise_multiplier, epsilon, delta)
     event = solve.poisson(rate, multiplier, found_rounds)
     return Calibration(
@@ -114,13 +111,3 @@ def _solve(
         case _:
             raise ConfigurationError("rounds must be an integer, the other numbers floats")
     return t, q, z
-
-
-def _check(given: Mapping[str, float | None], delta: float) -> None:
-    bounds = {"rounds": (1, float("inf")), "sample_rate": (0, 1), "noise_multiplier": (0, 1e9), "epsilon": (0, 1e9)}
-    for name, value in given.items():
-        low, high = bounds[name]
-        if value is not None and not (low < value <= high or (name == "rounds" and value >= 1)):
-            raise ConfigurationError(f"{name}={value!r} must lie in ({low:g}, {high:g}]")
-    if not 0 < delta < 1:
-        raise ConfigurationError(f"delta={delta!r} must lie in (0, 1)")

@@ -6,7 +6,7 @@ Every price is an upper bound; an infinite one is ``math.inf`` (JSON has null fo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -30,8 +30,7 @@ from accountant.ledger.pricing import Total, filter_under, odometer, odometer_de
 from accountant.tight import numerical
 from accountant.tight.numerical import epsilon_table
 from accountant.wording import upper_text
-from privbo.plans.privacy import Against, NoPrivacy, Privacy, default_delta, safe_delta, unknown_noises
-from privbo.protocol.plain import plain
+from privbo.plans.privacy import AGAINST, Against, NoPrivacy, Privacy, default_delta, safe_delta, unknown_noises
 from privbo.protocol.settings import JsonObject
 
 
@@ -157,7 +156,7 @@ class CumulativePrice:
 
     def to_dict(self) -> JsonObject:
         """Give number and bounds as one flat object."""
-        return {"releases": self.releases} | {name: plain(value) for name, value in self.epsilon.items()}
+        return {"releases": self.releases} | {name: finite(value) for name, value in self.epsilon.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,30 +338,25 @@ def attacker(points: Sequence[CurvePoint]) -> Attacker:
     """
     if not points:
         return Attacker(right_guess=None, caught=())
+
+    def bounds(alarms: float) -> Iterator[float]:
+        for point in points:
+            yield point.delta_upper + math.exp(min(point.epsilon, 700.0)) * alarms
+            yield 1.0 - math.exp(-point.epsilon) * max(0.0, 1.0 - point.delta_upper - alarms)
+
     return Attacker(
         right_guess=0.5 + 0.5 * min(1.0, points[0].delta_upper),
-        caught=tuple(Caught(false_alarms=a, caught=_power(points, a)) for a in _FALSE_ALARMS),
+        caught=tuple(Caught(false_alarms=alarms, caught=min(1.0, *bounds(alarms))) for alarms in _FALSE_ALARMS),
     )
 
 
-def _power(points: Sequence[CurvePoint], alarms: float) -> float:
-    bounds = [1.0]
-    for point in points:
-        bounds.append(point.delta_upper + math.exp(min(point.epsilon, 700.0)) * alarms)
-        bounds.append(1.0 - math.exp(-point.epsilon) * max(0.0, 1.0 - point.delta_upper - alarms))
-    return min(bounds)
-
-
-_WORDS: tuple[tuple[Against, str], ...] = (
-    ("coalition", "the server with all guardians but one"),
-    ("guardian", "one guardian"),
-    ("outsiders", "the server alone, other clients and readers of broadcasts"),
-)
-_READERS: tuple[Literal["readers"], str] = ("readers", "readers of broadcasts, other clients among them")
-_TRAFFIC: tuple[Literal["traffic"], str] = (
-    "traffic",
-    "whoever sees who is asked or sends all the same: the network, the channel's operators",
-)
+_WHO: Mapping[Against | Literal["readers", "traffic"], str] = {
+    "coalition": "the server with all guardians but one",
+    "guardian": "one guardian",
+    "outsiders": "the server alone, other clients and readers of broadcasts",
+    "readers": "readers of broadcasts, other clients among them",
+    "traffic": "whoever sees who is asked or sends all the same: the network, the channel's operators",
+}
 SERVER = (
     "whoever operates the aggregating server sees every client's vector and has to be trusted with it; epsilon holds "
     "against readers of what is published, other clients among them"
@@ -397,13 +391,9 @@ class Exposure:
     @property
     def aside(self) -> str:
         """The reason why the price is no higher."""
-        match self.against:
-            case "readers":
-                return "the sample is secret"
-            case "traffic":
-                return "the sample is seen"
-            case _:
-                return "1 unknown noise" if self.unknown == 1 else f"{self.unknown} unknown noises"
+        if self.against in ("readers", "traffic"):
+            return f"the sample is {'secret' if self.against == 'readers' else 'seen'}"
+        return "1 unknown noise" if self.unknown == 1 else f"{self.unknown} unknown noises"
 
 
 def exposures(
@@ -427,26 +417,25 @@ def exposures(
         >>> [(each.against, round(each.epsilon, 3)) for each in found]
         [('coalition', 0.926), ('guardian', 0.634), ('outsiders', 0.508)]
     """
-
-    def exposed(
-        against: Against | Literal["readers", "traffic"], who: str, unknown: int, seen: Event, at: float
-    ) -> Exposure:
-        epsilon = min(epsilon_table(seen, at, adjacency=adjacency).values())
-        return Exposure(against=against, who=who, unknown=unknown, epsilon=epsilon, delta=delta)
-
+    known: list[tuple[Against | Literal["readers", "traffic"], int, Event, float]] = []
     if isinstance(privacy, NoPrivacy):
         return ()
     if privacy.channel == "anonymous" and (seen := of_seen_samples(event)) != compose([event]):
-        return exposed(*_READERS, 1, event, delta), exposed(*_TRAFFIC, 1, seen, delta)
-    if privacy.trust != "guardians":
-        return ()
-    found = []
-    for against, who in _WORDS:
+        known = [("readers", 1, event, delta), ("traffic", 1, seen, delta)]
+    for against in AGAINST if privacy.trust == "guardians" else ():
         unknown = unknown_noises(against, privacy.n_noises)
         seen = of_noises(event, counted=privacy.n_counted, unknown=unknown)
-        at = delta if unknown == privacy.n_counted else delta * (1.0 - SLACK)
-        found.append(exposed(against, who, unknown, seen, at))
-    return tuple(found)
+        known.append((against, unknown, seen, delta if unknown == privacy.n_counted else delta * (1.0 - SLACK)))
+    return tuple(
+        Exposure(
+            against=against,
+            who=_WHO[against],
+            unknown=unknown,
+            epsilon=min(epsilon_table(seen, at, adjacency=adjacency).values()),
+            delta=delta,
+        )
+        for against, unknown, seen, at in known
+    )
 
 
 def trust_text(privacy: Privacy | NoPrivacy) -> str:
@@ -455,8 +444,7 @@ def trust_text(privacy: Privacy | NoPrivacy) -> str:
         return SERVER
     return (
         f"nobody has to be trusted with a vector, as long as one of {privacy.n_noises} guardians is honest: each "
-        "holds a "
-        "share that says nothing, and adds noise of its own; the server carries ciphertexts"
+        "holds a share that says nothing, and adds noise of its own; the server carries ciphertexts"
     )
 
 

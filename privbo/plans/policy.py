@@ -108,31 +108,30 @@ class Policy:
             >>> policy.refusals(Privacy(epsilon=2.0), algorithm="f-lcb", rounds=20)
             ('rounds=20, and policy.max_rounds=10; plan fewer rounds',)
         """
-        found = list(self._refused_of_privacy(privacy))
+        found: list[str] = []
+        if isinstance(privacy, NoPrivacy):
+            if not self.no_privacy:
+                found.append("privacy.none=true, and policy.no_privacy=false; give the run epsilon or noise_multiplier")
+        else:
+            if privacy.unit != self.unit:
+                found.append(
+                    f"privacy.unit={privacy.unit!r}, and policy.unit={self.unit!r}; set privacy.unit={self.unit!r}"
+                )
+            for name, given, those in (("noise", privacy.noise, self.noise), ("trust", privacy.trust, self.trust)):
+                if given not in those:
+                    found.append(f"privacy.{name}={given!r}, and policy.{name}={list(those)!r}; set one of them")
+            if privacy.n_counted != 1:
+                found.append(
+                    f"privacy.against={privacy.against!r} leaves epsilon larger against the server with all guardians "
+                    "but one, and a policy counts against them; set privacy.against='coalition'"
+                )
         if self.algorithms is not None and algorithm not in self.algorithms:
             found.append(
-                f"algorithm.type={algorithm!r}, and policy.algorithms={_listed(self.algorithms)}; use one of them"
+                f"algorithm.type={algorithm!r}, and policy.algorithms={list(self.algorithms)!r}; use one of them"
             )
         if self.max_rounds is not None and rounds > self.max_rounds:
             found.append(f"rounds={rounds}, and policy.max_rounds={self.max_rounds}; plan fewer rounds")
         return tuple(found)
-
-    def _refused_of_privacy(self, privacy: Privacy | NoPrivacy) -> Iterable[str]:
-        if isinstance(privacy, NoPrivacy):
-            if not self.no_privacy:
-                yield "privacy.none=true, and policy.no_privacy=false; give the run epsilon or noise_multiplier"
-            return
-        if privacy.unit != self.unit:
-            yield f"privacy.unit={privacy.unit!r}, and policy.unit={self.unit!r}; set privacy.unit={self.unit!r}"
-        if privacy.noise not in self.noise:
-            yield f"privacy.noise={privacy.noise!r}, and policy.noise={_listed(self.noise)}; set one of them"
-        if privacy.trust not in self.trust:
-            yield f"privacy.trust={privacy.trust!r}, and policy.trust={_listed(self.trust)}; set one of them"
-        if privacy.n_counted != 1:
-            yield (
-                f"privacy.against={privacy.against!r} leaves epsilon larger against the server with all guardians but "
-                "one, and a policy counts against them; set privacy.against='coalition'"
-            )
 
     def decide(
         self,
@@ -232,7 +231,3 @@ left at delta 1e-06'
         """
         if self.refusals:
             raise PolicyError(self.verdict(party))
-
-
-def _listed(values: Iterable[str]) -> str:
-    return repr(list(values))

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import warnings
 from dataclasses import field
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import Field
 
@@ -23,6 +23,7 @@ from privbo.protocol.settings import Count, Positive, Probability, settings
 
 # Who looks: the server with all guardians but one, one guardian, or whoever reads what is broadcast.
 Against: TypeAlias = Literal["coalition", "guardian", "outsiders"]
+AGAINST: tuple[Against, ...] = get_args(Against)
 
 # Who may see a client's vector.
 Trust: TypeAlias = Literal["server", "guardians"]

@@ -212,7 +212,9 @@ def test_one_client_moves_vectors_and_bits_together_by_no_more_than_the_event_sa
     class Generous(AdaptiveSum):
         """Planted fault: the vectors keep all of the noise and the bits come for nothing."""
 
-        vectors = property(lambda self: replace(plan, clipping_norm=0.7))
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            object.__setattr__(self, "vectors", replace(plan, clipping_norm=0.7))
 
     mechanism = (Generous if planted else AdaptiveSum)(base=plan, clipping_norm=0.7, count_stddev=0.6)
     request = Request(dim=DIM, clipping_norm=1.0, weights=np.full((2, 5), 1 / 5))
