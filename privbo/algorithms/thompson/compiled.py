@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import boolean, float64, int64, void
 
-from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.messages import FloatArray
 
 F = TypeVar("F", bound=Callable[..., object])
 _PIVOTS, _POINTS = 8, 64  # worked on at once
@@ -47,6 +47,10 @@ _TURN = 2.0 * math.pi
 _SINE = tuple((-1) ** k * _TURN ** (2 * k + 1) / math.factorial(2 * k + 1) for k in range(10))  # of a share of a turn
 NOTHING: Final = np.empty((0, 0, 0))  # where nothing is shared
 _LINE, _TABLE, _CUBE, _MASK = float64[::1], float64[:, ::1], float64[:, :, ::1], boolean[:, ::1]
+
+
+# Compiled as a part of its callers, with which it is kept.
+_compiled_inside: Callable[[F], F] = numba.njit(nogil=True, error_model="numpy")
 
 
 def _compiled(signature: object) -> Callable[[F], F]:
@@ -62,11 +66,6 @@ def _compiled(signature: object) -> Callable[[F], F]:
         return cast("F", compiled)
 
     return compile_
-
-
-def _compiled_inside(function: F) -> F:
-    """Compile as a part of its callers, with which it is kept."""
-    return cast("F", numba.njit(nogil=True, error_model="numpy")(function))
 
 
 @_compiled_inside
@@ -93,13 +92,15 @@ def _exponentials(exponents: FloatArray, powers: FloatArray, scratch: FloatArray
 
 
 @_compiled_inside
-def _correlate(
-    kernel: int, squares: FloatArray, correlation: FloatArray, falling: FloatArray, scratch: FloatArray, count: int
-) -> None:
-    """Correlations at the first squared scaled distances, and f = minus twice their derivative by them."""
+def _correlate(kernel: int, pairs: FloatArray, count: int) -> None:
+    """Correlations at the first squared scaled distances, and f = minus twice their derivative by them.
+
+    The rows of ``pairs`` are the squares, the correlations, f, and one to work in.
+    """
+    squares, correlation, falling = pairs[0], pairs[1], pairs[2]
     for p in range(count):
         falling[p] = -math.sqrt(kernel * squares[p]) if kernel else -0.5 * squares[p]
-    _exponentials(falling, correlation, scratch, count)
+    _exponentials(falling, correlation, pairs[3], count)
     for p in range(count):
         shrunk, r = correlation[p], -falling[p]
         if kernel == 0:
@@ -115,8 +116,9 @@ def _correlate(
 
 
 @_compiled_inside
-def _sweep_block(block: FloatArray, size: int) -> bool:
+def _invert(block: FloatArray) -> bool:
     """Minus the inverse of the pivots' block, in place; False where a pivot is not positive."""
+    size = len(block)
     for k in range(size):
         if not block[k, k] > 0.0:
             return False
@@ -136,110 +138,53 @@ def _sweep_block(block: FloatArray, size: int) -> bool:
 
 
 @_compiled_inside
-def _subtract(matrix: FloatArray, left: int, right: int, rows: FloatArray, products: FloatArray) -> None:
-    """Take the products of the pivots' rows from the rows of ``matrix`` between two numbers, up to the diagonal."""
-    for i in range(left, right):
-        a, b, c, d = rows[0, i], rows[1, i], rows[2, i], rows[3, i]
-        e, f, g, h = rows[4, i], rows[5, i], rows[6, i], rows[7, i]
-        for j in range(i + 1):
-            one = (a * products[0, j] + b * products[1, j]) + (c * products[2, j] + d * products[3, j])
-            other = (e * products[4, j] + f * products[5, j]) + (g * products[6, j] + h * products[7, j])
-            matrix[i, j] -= one + other
-
-
-@_compiled_inside
-def _multiply(block: FloatArray, size: int, rows: FloatArray, t: int, products: FloatArray) -> None:
-    """Minus a block times the pivots' rows; zero where there are fewer pivots."""
-    for p in range(_PIVOTS):
-        for j in range(t):
-            products[p, j] = 0.0
-        for q in range(size if p < size else 0):
-            entry = -block[p, q]
-            for j in range(t):
-                products[p, j] += entry * rows[q, j]
-
-
-@_compiled_inside
-def _write(matrix: FloatArray, t: int, start: int, size: int, products: FloatArray, block: FloatArray) -> None:
-    """Put the pivots' new rows where the old ones were."""
-    for p in range(size):
-        for j in range(start):
-            matrix[start + p, j] = products[p, j]
-        for j in range(p + 1):
-            matrix[start + p, start + j] = block[p, j]
-        for i in range(start + size, t):
-            matrix[i, start + p] = products[p, i]
-
-
-@_compiled_inside
-def _sweep(matrix: FloatArray, t: int, rows: FloatArray, products: FloatArray, block: FloatArray) -> bool:
+def _sweep(matrix: FloatArray, t: int, strips: FloatArray) -> bool:
     """Minus the inverse of a leading matrix, whose lower triangle is used and made; False where it is not positive."""
+    rows, products = strips[:_PIVOTS], strips[_PIVOTS : 2 * _PIVOTS]
     for start in range(0, t, _PIVOTS):
         size = min(_PIVOTS, t - start)
+        behind, block = start + size, strips[2 * _PIVOTS : 2 * _PIVOTS + size, :size]
         for p in range(size):
-            for j in range(start + p + 1):
+            for j in range(start + p):
                 rows[p, j] = matrix[start + p, j]
-            for i in range(start + p + 1, t):
+            for i in range(start + p, t):
                 rows[p, i] = matrix[i, start + p]
             for q in range(size):
-                block[p, q] = rows[p, start + q] if q <= p else matrix[start + q, start + p]
-        if not _sweep_block(block, size):
+                block[p, q] = rows[p, start + q]
+        if not _invert(block):
             return False
-        _multiply(block, size, rows, t, products)
-        _subtract(matrix, 0, start, rows, products)
-        _subtract(matrix, start + size, t, rows, products)
-        _write(matrix, t, start, size, products, block)
+        for p in range(_PIVOTS):  # minus the block times the pivots' rows; zero where there are fewer
+            for j in range(t):
+                products[p, j] = 0.0
+            for q in range(size if p < size else 0):
+                entry = -block[p, q]
+                for j in range(t):
+                    products[p, j] += entry * rows[q, j]
+        for left, right in ((0, start), (behind, t)):
+            for i in range(left, right):
+                a, b, c, d = rows[0, i], rows[1, i], rows[2, i], rows[3, i]
+                e, f, g, h = rows[4, i], rows[5, i], rows[6, i], rows[7, i]
+                for j in range(i + 1):
+                    one = (a * products[0, j] + b * products[1, j]) + (c * products[2, j] + d * products[3, j])
+                    other = (e * products[4, j] + f * products[5, j]) + (g * products[6, j] + h * products[7, j])
+                    matrix[i, j] -= one + other
+        for p in range(size):
+            for j in range(start):
+                matrix[start + p, j] = products[p, j]
+            for j in range(p + 1):
+                matrix[start + p, start + j] = block[p, j]
+            for i in range(behind, t):
+                matrix[i, start + p] = products[p, i]
     return True
-
-
-@_compiled_inside
-def _weigh(inverse: FloatArray, t: int, values: FloatArray, weights: FloatArray) -> None:
-    """The values times an inverse, of which the lower triangle is given with the wrong sign."""
-    for i in range(t):
-        weights[i] = 0.0
-        total = inverse[i, i] * values[i]
-        for j in range(i):
-            total += inverse[i, j] * values[j]
-            weights[j] -= inverse[i, j] * values[i]
-        weights[i] -= total
-
-
-@_compiled_inside
-def _pair_up(
-    inverse: FloatArray,
-    t: int,
-    weights: FloatArray,
-    correlation: FloatArray,
-    falling: FloatArray,
-    uncertain: FloatArray,
-) -> tuple[float, float, float]:
-    """Sums of G_ij c_ij over the pairs, of G_ii and of G_ij U_ij; f_ij becomes 2 G_ij f_ij.
-
-    The inverse has the wrong sign.
-    """
-    p, apart, trace, shared = 0, 0.0, 0.0, 0.0
-    for i in range(t):
-        for j in range(i):
-            twice = -inverse[i, j] - weights[i] * weights[j]
-            apart += twice * correlation[p]
-            falling[p] *= twice
-            shared += twice * uncertain[i, j]
-            p += 1
-        diagonal = 0.5 * (-inverse[i, i] - weights[i] * weights[i])
-        trace += diagonal
-        shared += diagonal * uncertain[i, i]
-    return apart, trace, shared
 
 
 @_compiled_inside
 def _gradient(
     kernel: int,
-    t: int,
     squares: FloatArray,
-    values: FloatArray,
-    variance: float,
+    residual: FloatArray,
+    value: FloatArray,
     noise: float,
-    inverse_squares: FloatArray,
     given: FloatArray,
     uncertain: FloatArray,
     matrix: FloatArray,
@@ -250,146 +195,51 @@ def _gradient(
 ) -> None:
     """The negative log evidence's gradient in logarithms (by the noise itself); zero where K has no factor.
 
-    ``squares`` holds the pairs' squared distances per coordinate, row by row of the strict lower triangle; ``given`` is
-    the part of K without the kernel, ``uncertain`` is U, for which the gradient's last entry stands: sum_ij G_ij U_ij.
+    ``squares`` holds the pairs' squared distances per coordinate, row by row of the strict lower triangle; ``value``
+    are length scales and the kernel's variance; ``given`` is the part of K without the kernel, ``uncertain`` is U, for
+    which the gradient's last entry stands: sum_ij G_ij U_ij.
     """
-    width, count = len(squares), t * (t - 1) // 2
-    scaled, correlation, falling, scratch = pairs[0], pairs[1], pairs[2], pairs[3]
-    for p in range(count):
-        scaled[p] = squares[0, p] * inverse_squares[0]
-    for k in range(1, width):
+    width, t = len(squares), len(residual)
+    variance, count, scaled = value[width], t * (t - 1) // 2, pairs[0]
+    scaled[:count] = 0.0
+    for k in range(width):
+        shrink = 1.0 / (value[k] * value[k])
         for p in range(count):
-            scaled[p] += squares[k, p] * inverse_squares[k]
-    _correlate(kernel, scaled, correlation, falling, scratch, count)
+            scaled[p] += squares[k, p] * shrink
+    _correlate(kernel, pairs, count)
+    correlation, falling = pairs[1], pairs[2]
     p = 0
     for i in range(t):
         for j in range(i):
             matrix[i, j] = variance * correlation[p] + given[i, j]
             p += 1
         matrix[i, i] = variance + given[i, i] + noise
-    if not _sweep(matrix, t, strips[:_PIVOTS], strips[_PIVOTS : 2 * _PIVOTS], strips[2 * _PIVOTS :]):
-        gradient[:] = 0.0
-        weights[:] = 0.0
+    weights[:] = gradient[:] = 0.0
+    if not _sweep(matrix, t, strips):
         return
-    _weigh(matrix, t, values, weights)
-    apart, trace, shared = _pair_up(matrix, t, weights, correlation, falling, uncertain)
+    for i in range(t):  # the matrix is minus the inverse now
+        total = matrix[i, i] * residual[i]
+        for j in range(i):
+            total += matrix[i, j] * residual[j]
+            weights[j] -= matrix[i, j] * residual[i]
+        weights[i] -= total
+    p, apart, trace, shared = 0, 0.0, 0.0, 0.0
+    for i in range(t):
+        for j in range(i):
+            twice = -matrix[i, j] - weights[i] * weights[j]
+            apart += twice * correlation[p]
+            falling[p] *= twice
+            shared += twice * uncertain[i, j]
+            p += 1
+        diagonal = 0.5 * (-matrix[i, i] - weights[i] * weights[i])
+        trace += diagonal
+        shared += diagonal * uncertain[i, i]
     for k in range(width):
         total = 0.0
         for p in range(count):
             total += falling[p] * squares[k, p]
-        gradient[k] = variance * inverse_squares[k] * total
-    gradient[width] = variance * (apart + trace)
-    gradient[width + 1] = trace
-    gradient[width + 2] = shared
-
-
-@_compiled_inside
-def _measure(points: FloatArray, mask: npt.NDArray[np.bool_], which: IntArray, squares: FloatArray) -> int:
-    """Find one client's values and their pairs' squared distances, summed where there is one row only; their number."""
-    t = 0
-    for i in range(len(mask)):
-        if mask[i]:
-            which[t] = i
-            t += 1
-    squares[:] = 0.0
-    p = 0
-    for i in range(t):
-        for j in range(i):
-            for k in range(points.shape[1]):
-                squares[k if len(squares) > 1 else 0, p] += (points[which[i], k] - points[which[j], k]) ** 2
-            p += 1
-    return t
-
-
-@_compiled_inside
-def _pick(whole: FloatArray, which: IntArray, t: int, part: FloatArray) -> None:
-    """Take over the lower triangle of a matrix at the first t of some places."""
-    for i in range(t):
-        for j in range(i + 1):
-            part[i, j] = whole[which[i], which[j]]
-
-
-@_compiled_inside
-def _share(
-    slope: float,
-    expected: FloatArray,
-    which: IntArray,
-    t: int,
-    uncertain: FloatArray,
-    constant: float,
-    residual: FloatArray,
-    given: FloatArray,
-) -> None:
-    """Take the shared part from the residual, and its uncertainty into what is given of the covariance."""
-    for i in range(t):
-        residual[i] -= slope * expected[which[i]]
-        for j in range(i + 1):
-            given[i, j] = constant + slope * slope * uncertain[i, j]
-
-
-@_compiled_inside
-def _tilt(
-    slope: float,
-    prior: FloatArray,
-    expected: FloatArray,
-    which: IntArray,
-    t: int,
-    weights: FloatArray,
-    downhill: FloatArray,
-) -> None:
-    """Make the gradient's last entry, sum_ij G_ij U_ij so far, that of the multiple of the shared part."""
-    last = len(downhill) - 1
-    downhill[last] *= 2.0 * slope
-    downhill[last] += (slope - prior[0]) / (prior[1] * prior[1])
-    for i in range(t):
-        downhill[last] -= expected[which[i]] * weights[i]
-
-
-@_compiled_inside
-def _evaluate(
-    parameters: FloatArray,
-    priors: FloatArray,
-    between: bool,
-    rounding: float,
-    value: FloatArray,
-    chain: FloatArray,
-    away: FloatArray,
-) -> None:
-    """Values of parameters, derivatives of their logarithms, and how far these are from the priors' medians."""
-    for k in range(len(parameters)):
-        if between:
-            share, low, high = 1.0 / (1.0 + math.exp(-parameters[k])), priors[0, k], priors[1, k]
-            value[k] = low + (high - low) * share
-            chain[k] = (high - low) * share * (1.0 - share) / value[k]
-            away[k] = math.log(value[k]) - priors[2, k]
-        else:
-            value[k], chain[k], away[k] = math.exp(parameters[k]), 1.0, parameters[k] - priors[2, k]
-        if abs(away[k]) < rounding:
-            away[k] = 0.0
-
-
-@_compiled_inside
-def _adam(
-    optimiser: FloatArray, step: int, downhill: FloatArray, first: FloatArray, second: FloatArray, moves: FloatArray
-) -> None:
-    """Turn a gradient into moves, and take it into the averages."""
-    rate, decay, decay_of_squares, tiny = optimiser[0], optimiser[1], optimiser[2], optimiser[3]
-    unbiased, unbiased_square = 1.0 - decay**step, 1.0 - decay_of_squares**step
-    for k in range(len(downhill)):
-        first[k] = decay * first[k] + (1.0 - decay) * downhill[k]
-        second[k] = decay_of_squares * second[k] + (1.0 - decay_of_squares) * downhill[k] * downhill[k]
-        moves[k] = rate * (first[k] / unbiased) / (math.sqrt(second[k] / unbiased_square) + tiny)
-
-
-@_compiled_inside
-def _move(parameters: FloatArray, moves: FloatArray, priors: FloatArray, between: bool) -> None:
-    """Move parameters; logarithms no further than their bounds."""
-    for k in range(len(parameters)):
-        at = parameters[k] - moves[k]
-        if not between:
-            low, high = math.log(priors[0, k]), math.log(priors[1, k])
-            at = low if at < low else high if at > high else at
-        parameters[k] = at
+        gradient[k] = variance * (1.0 / (value[k] * value[k])) * total
+    gradient[width], gradient[width + 1], gradient[width + 2] = variance * (apart + trace), trace, shared
 
 
 @_compiled(
@@ -439,38 +289,67 @@ def climb(
     """
     longest, width, last = points.shape[1], parameters.shape[1] - 2, parameters.shape[1]
     n_pairs = longest * (longest - 1) // 2
-    which, residual, weights = np.empty(longest, dtype=np.int64), np.empty(longest), np.empty(longest)
     squares, pairs, matrix = np.empty((width, n_pairs)), np.empty((4, n_pairs)), np.empty((longest, longest))
     given, theirs = np.full((longest, longest), constant), np.zeros((longest, longest))
-    strips = np.zeros((3 * _PIVOTS, max(longest, _PIVOTS)))
-    value, chain, away, inverse_squares = np.empty(last), np.empty(last), np.empty(last), np.empty(width)
-    downhill, moves, averages = np.zeros(last + 1), np.empty(last + 1), np.empty((2, last + 1))
+    strips, weights = np.zeros((3 * _PIVOTS, max(longest, _PIVOTS))), np.empty(longest)
+    value, chain, away, logs = np.empty(last), np.ones(last), np.empty(last), np.log(priors[:2])
+    downhill, averages, residual = np.zeros(last + 1), np.empty((2, last + 1)), np.empty(longest)
+    rate, decay, decay_of_squares, tiny, rounding = optimiser
     shares, knows = len(expected) > 0, len(known) > 0
     for client in range(len(points)):
-        t = _measure(points[client], mask[client], which, squares)
-        averages[:] = 0.0
-        if shares:
-            _pick(uncertain[client], which, t, theirs)
+        which = np.flatnonzero(mask[client])
+        t, at, p = len(which), parameters[client], 0
+        averages[:], squares[:] = 0.0, 0.0
+        for i in range(t):
+            for j in range(i):
+                for k in range(points.shape[2]):
+                    apart = points[client, which[i], k] - points[client, which[j], k]
+                    squares[k if width > 1 else 0, p] += apart**2
+                p += 1
+            for j in range(i + 1 if shares else 0):
+                theirs[i, j] = uncertain[client, which[i], which[j]]
         for step in range(1, steps + 1):
-            _evaluate(parameters[client], priors, between, optimiser[4], value, chain, away)
-            for k in range(width):
-                inverse_squares[k] = 1.0 / (value[k] * value[k])
+            for k in range(last):
+                if between:
+                    share, low, high = 1.0 / (1.0 + math.exp(-at[k])), priors[0, k], priors[1, k]
+                    value[k] = low + (high - low) * share
+                    chain[k] = (high - low) * share * (1.0 - share) / value[k]
+                    away[k] = math.log(value[k]) - priors[2, k]
+                else:
+                    value[k], away[k] = math.exp(at[k]), at[k] - priors[2, k]
+                if abs(away[k]) < rounding:
+                    away[k] = 0.0
+            slope = slopes[client]
             for i in range(t):
                 residual[i] = values[client, which[i]]
-            if shares:
-                _share(slopes[client], expected[client], which, t, theirs, constant, residual, given)
+                if shares:
+                    residual[i] -= slope * expected[client, which[i]]
+                    for j in range(i + 1):
+                        given[i, j] = constant + slope * slope * theirs[i, j]
             noise = known[client] if knows else value[last - 1]
-            _gradient(kernel, t, squares, residual, value[width], noise + jitter, inverse_squares, given,
-                      theirs, matrix, pairs, strips, weights, downhill)  # fmt: skip
+            _gradient(kernel, squares, residual[:t], value, noise + jitter, given, theirs, matrix, pairs, strips,
+                      weights, downhill)  # fmt: skip
             downhill[last - 1] *= 0.0 if knows else noise
             for k in range(last):
                 downhill[k] = (downhill[k] + away[k] / (priors[3, k] * priors[3, k])) * chain[k]
-            if shares:
-                _tilt(slopes[client], slope_prior, expected[client], which, t, weights, downhill)
-            _adam(optimiser, step, downhill, averages[0], averages[1], moves)
-            _move(parameters[client], moves, priors, between)
-            if shares:
-                slopes[client] -= moves[last]
+            if shares:  # the last entry, sum_ij G_ij U_ij so far, becomes that of the multiple of the shared part
+                downhill[last] *= 2.0 * slope
+                downhill[last] += (slope - slope_prior[0]) / (slope_prior[1] * slope_prior[1])
+                for i in range(t):
+                    downhill[last] -= expected[client, which[i]] * weights[i]
+            unbiased, unbiased_square = 1.0 - decay**step, 1.0 - decay_of_squares**step
+            for k in range(last + 1):
+                averages[0, k] = decay * averages[0, k] + (1.0 - decay) * downhill[k]
+                averages[1, k] = (
+                    decay_of_squares * averages[1, k] + (1.0 - decay_of_squares) * downhill[k] * downhill[k]
+                )
+                move = rate * (averages[0, k] / unbiased) / (math.sqrt(averages[1, k] / unbiased_square) + tiny)
+                if k < last:
+                    at[k] -= move
+                    if not between:
+                        at[k] = min(max(at[k], logs[0, k]), logs[1, k])
+                elif shares:
+                    slopes[client] -= move
 
 
 @_compiled_inside
@@ -554,7 +433,7 @@ def expect(
             _scale(points[whose], lengthscales[client], start, size, scaled)
             for i in range(t):
                 _distances(known[client, i], scaled, size, pairs[0, i * size :])
-            _correlate(kernel, pairs[0], pairs[1], pairs[2], pairs[3], t * size)
+            _correlate(kernel, pairs, t * size)
             for i in range(t):
                 for p in range(size):
                     pairs[1, i * size + p] = constant + variances[client] * pairs[1, i * size + p]
