@@ -49,9 +49,3 @@ def test_the_deepest_cells_are_still_apart(d: int, k: int) -> None:
     assert np.any(first != second)
     with pytest.raises(pb.ConfigurationError, match="resolution"):
         partition.centres(partition.max_depth + 1, nodes)
-
-
-@pytest.mark.parametrize("settings", [{"n_dims": 0}, {"n_dims": 1, "n_children": 4}])
-def test_refuses_impossible_partitions(settings: dict[str, int]) -> None:
-    with pytest.raises(pb.ConfigurationError):
-        Partition(**settings)

@@ -30,7 +30,7 @@ from unittest import mock
 
 import pytest
 
-from privbo.algorithms.elimination.settings import RewardRange
+from privbo.algorithms.elimination.settings import Sharing
 from privbo.cli import run as running
 from privbo.door import mechanism
 from privbo.protocol import problem as problems
@@ -132,7 +132,7 @@ def test_nothing_but_a_rounds_sum_tells_worlds_apart_however_it_is_released(
     assert max(moves) <= 1 + 1e-6
 
 
-def refused(self: RewardRange, rewards: Any) -> Any:
+def refused(self: Sharing, rewards: Any) -> Any:
     if self.excludes(rewards).any():
         raise ConfigurationError("a reward lies outside")
     return rewards
@@ -162,7 +162,7 @@ PLANTED: dict[str, tuple[Worlds, Callable[[], Any], Sequence[Step], str]] = {
     ),
     "one reward ends the run": (
         ("absent", "hostile"),
-        lambda: mock.patch.object(RewardRange, "admit", refused),
+        lambda: mock.patch.object(Sharing, "admit", refused),
         SHORT,
         "0 run run.toml --out out",
     ),

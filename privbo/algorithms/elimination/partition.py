@@ -26,19 +26,10 @@ class Partition:
     Attributes:
         n_dims: d, number of coordinates.
         n_children: k, 2 or 3.
-
-    Raises:
-        ConfigurationError: If k is neither 2 nor 3 or there is no dimension.
     """
 
     n_dims: int
     n_children: int = 2
-
-    def __post_init__(self) -> None:
-        if self.n_children not in (2, 3):
-            raise ConfigurationError(f"n_children={self.n_children!r} must be 2 or 3")
-        if self.n_dims < 1:
-            raise ConfigurationError(f"n_dims={self.n_dims!r} must be at least 1")
 
     @property
     def max_depth(self) -> int:
@@ -46,25 +37,21 @@ class Partition:
         bits = math.log2(self.n_children)
         return min(int(52 / bits) * self.n_dims, int(62 / bits))
 
-    def require_depth(self, depth: int) -> None:
-        """Refuse a depth without representable nodes.
+    def children(self, nodes: IntArray) -> IntArray:
+        """Indices of all children, ``(k n,)``, those of one parent side by side."""
+        return (nodes[:, None] * self.n_children + np.arange(self.n_children)).ravel()
+
+    def centres(self, depth: int, nodes: IntArray) -> FloatArray:
+        """Centres of cells in the unit cube, ``(n, n_dims)``.
 
         Raises:
-            ConfigurationError: If ``depth`` is negative or below ``max_depth``.
+            ConfigurationError: If ``depth`` has no nodes that numbers can represent.
         """
         if not 0 <= depth <= self.max_depth:
             raise ConfigurationError(
                 f"depth={depth} must lie in [0, {self.max_depth}]; the settings ask for cells "
                 "below the resolution of the search space: raise rho or lower the horizon"
             )
-
-    def children(self, nodes: IntArray) -> IntArray:
-        """Indices of all children, ``(k n,)``, those of one parent side by side."""
-        return (nodes[:, None] * self.n_children + np.arange(self.n_children)).ravel()
-
-    def centres(self, depth: int, nodes: IntArray) -> FloatArray:
-        """Centres of cells in the unit cube, ``(n, n_dims)``."""
-        self.require_depth(depth)
         numerators = np.zeros((len(nodes), self.n_dims))
         power = self.n_children**depth
         rest = np.asarray(nodes, dtype=np.int64)

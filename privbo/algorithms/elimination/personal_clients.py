@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from privbo.algorithms.elimination.confidence import Confidence
 from privbo.algorithms.elimination.forest import Forest
 from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, TreeCohort
 from privbo.algorithms.elimination.settings import PhasedSettings
@@ -26,13 +25,6 @@ AloneTail: TypeAlias = Literal["commit", "printed"]
 
 # Silent rounds of the optimistic stage; a killed run repeats at most one of them.
 SEGMENTS = 8
-
-
-def checkpoints(threshold: int, *, in_phase: bool) -> list[int]:
-    """Pulls per node at which a phase looks at the means: the threshold, or 1, 2, 4, ... up to it."""
-    if not in_phase:
-        return [threshold]
-    return [2**j for j in range((threshold - 1).bit_length())] + [threshold]
 
 
 @dataclass
@@ -63,17 +55,6 @@ class Pairs:
         top = np.repeat(np.maximum.reduceat(means, first), lengths)
         positions = np.where(means == top, np.arange(len(self)), len(self))
         return np.asarray(np.repeat(np.minimum.reduceat(positions, first), lengths))
-
-    def merge(self, asked: IntArray, fresh: FloatArray, pulls: IntArray, confidence: Confidence) -> None:
-        """Add the means of new pulls to the pairs at ``asked``; failed pulls count for nothing."""
-        good = ~np.isnan(fresh)
-        asked, fresh, pulls = asked[good], fresh[good], pulls[good]
-        before = self.counts[asked]
-        total = before + pulls
-        old = np.where(before > 0, self.means[asked], 0.0)
-        self.means[asked] = (old * before + fresh * pulls) / total
-        self.counts[asked] = total
-        self.radii[asked] = confidence.radius(total)
 
     def stays(self, variation: float) -> BoolArray:
         """Whether ``mu + b + nu1 rho^h >= mu_best - b_best``; protected and unknown nodes stay."""
@@ -187,7 +168,10 @@ class PersonalCohort(TreeCohort):
         if self._stage2 == "optimistic":
             self._play_segment(depth, broadcast.round)
             return
-        for each in range(min(self._next_depth(), depth), depth + 1):  # those of rounds that were missed as well
+        following = self._depth + 1  # the depth behind the last one that was played alone, or behind the shared ones
+        if self._depth < 0 and self._stage2 == "warm" and self._survivors:
+            following = max(self._survivors) + 1
+        for each in range(min(following, depth), depth + 1):  # those of rounds that were missed as well
             self._play_depth(each, broadcast.round)
         if bool(broadcast.arrays["last"]):
             while depth < self._partition.max_depth and len(self._alive[0]):
@@ -195,16 +179,11 @@ class PersonalCohort(TreeCohort):
                 self._play_depth(depth, broadcast.round)
             self._spend(np.flatnonzero(self._left > 0), broadcast.round)
 
-    def _next_depth(self) -> int:
-        """The depth behind the last one that was played alone; at the start the one behind the shared ones, or 0."""
-        if self._depth >= 0:
-            return self._depth + 1
-        return max(self._survivors) + 1 if self._stage2 == "warm" and self._survivors else 0
-
     def _play_depth(self, depth: int, round_: int) -> None:
         pairs = self._enter(depth)
-        in_phase = self._stage2 != "printed"
-        for target in checkpoints(self._confidence.threshold(depth), in_phase=in_phase):
+        in_phase, threshold = self._stage2 != "printed", self._confidence.threshold(depth)
+        looks = [2**j for j in range((threshold - 1).bit_length() if in_phase else 0)]  # at the means: pulls per node
+        for target in [*looks, threshold]:
             if not len(pairs):
                 break
             pairs = self._pull_to(pairs, depth, target, in_phase, round_)
@@ -256,23 +235,20 @@ class PersonalCohort(TreeCohort):
             pairs.means[shared] = own.means[owners[shared], place[shared]]
             pairs.counts[shared] = np.where(np.isnan(pairs.means[shared]), 0, own.pulls)
             pairs.radii = self._confidence.radius(pairs.counts)
-        if depth in self._survivors and len(pairs):
-            self._protect(pairs, self._survivors[depth])
-        return pairs
-
-    def _protect(self, pairs: Pairs, survivors: Survivors) -> None:
-        """Nodes the server keeps enter with the average's mean and radius and are not pulled."""
-        if not len(survivors.nodes):
-            return
+        survivors = self._survivors.get(depth)
+        if survivors is None or not len(survivors.nodes) or not len(pairs):
+            return pairs
+        # Nodes the server keeps enter with the average's mean and radius and are not pulled.
         place = np.minimum(np.searchsorted(survivors.nodes, pairs.nodes), len(survivors.nodes) - 1)
         pairs.protected = survivors.nodes[place] == pairs.nodes
         here = pairs.protected
-        level = np.full(len(self._clients), self._sharing.allowed.middle)
-        if self._sharing.centre == "client" and survivors.depth in self._shared_rounds:
-            own = self._own(survivors.depth).means.mean(axis=1)  # a client adds what it subtracted; else the middle
-            level = np.where(np.isnan(own), level, own)
+        level = np.full(len(self._clients), self._sharing.middle)
+        if self._sharing.centre == "client" and depth in self._shared_rounds:
+            mine = self._own(depth).means.mean(axis=1)  # a client adds what it subtracted; else the middle
+            level = np.where(np.isnan(mine), level, mine)
         pairs.means[here] = survivors.means[place[here]] + level[pairs.owners[here]]
         pairs.radii[here] = survivors.radii[place[here]]
+        return pairs
 
     def _children(self, depth: int) -> tuple[IntArray, IntArray]:
         """(client, node) pairs of a depth, sorted by client, of clients with pulls left."""
@@ -297,22 +273,21 @@ class PersonalCohort(TreeCohort):
             self._spend(np.flatnonzero(short), round_)
             staying = ~short[pairs.owners]
             pairs, due = pairs.where(staying), due[staying]
-        elif short.any():
-            due = self._cut(pairs.owners, due)
+        elif short.any():  # pulls of every client in order until its budget is spent
+            ends, first = np.cumsum(due), np.searchsorted(pairs.owners, pairs.owners)
+            before = ends - due - (ends[first] - due[first])
+            due = np.clip(self._left[pairs.owners] - before, 0, due)
         asked = np.flatnonzero(due)
         if len(asked):
             fresh = self._pull(pairs.owners[asked], depth, pairs.nodes[asked], due[asked], round_)
-            pairs.merge(asked, fresh, due[asked], self._confidence)
+            asked, fresh = asked[~np.isnan(fresh)], fresh[~np.isnan(fresh)]  # failed pulls count for nothing
+            before, total = pairs.counts[asked], pairs.counts[asked] + due[asked]
+            old = np.where(before > 0, pairs.means[asked], 0.0)
+            pairs.means[asked] = (old * before + fresh * due[asked]) / total
+            pairs.counts[asked], pairs.radii[asked] = total, self._confidence.radius(total)
         if not self._commit:
             self._remember(pairs, depth)
         return pairs
-
-    def _cut(self, owners: IntArray, due: IntArray) -> IntArray:
-        """Pulls of every client in order until its budget is spent."""
-        ends = np.cumsum(due)
-        first = np.searchsorted(owners, owners)
-        before = ends - due - (ends[first] - due[first])
-        return np.asarray(np.clip(self._left[owners] - before, 0, due))
 
     def _remember(self, pairs: Pairs, depth: int) -> None:
         """Best node of every client that knows the mean of one at this depth."""

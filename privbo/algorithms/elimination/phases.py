@@ -51,11 +51,6 @@ class Phase:
     best: tuple[int, int] | None
     sends: bool = True
 
-    @property
-    def length(self) -> int:
-        """Pulls of one client in this phase."""
-        return int(self.pulls.sum())
-
     def broadcast(self, round_: int) -> Broadcast:
         """The message: 2 K + 4 integers and whether clients answer."""
         best = (-1, -1) if self.best is None else self.best
@@ -102,22 +97,6 @@ class Phase:
         return distinct.pop()
 
 
-def count_fitting(lengths: Iterable[int], horizon: int, most: int) -> int:
-    """Number of leading phases, at least one and at most ``most``, that fit a horizon together.
-
-    Lengths are asked for one by one, because those of very deep phases exceed floating point.
-    """
-    totals = accumulate(islice(lengths, most))
-    return max(1, sum(1 for _ in takewhile(lambda total: total <= horizon, totals)))
-
-
-def among_best(means: FloatArray, count: int) -> npt.NDArray[np.bool_]:
-    """Which entries are among the ``count`` largest; ties go to the first."""
-    chosen = np.zeros(len(means), dtype=bool)
-    chosen[np.argsort(-means, kind="stable")[:count]] = True
-    return chosen
-
-
 class PhaseServer(Generic[A]):
     """The public side of an elimination whose clients all pull the active nodes of one depth, phase after phase.
 
@@ -156,7 +135,9 @@ class PhaseServer(Generic[A]):
         self._cap = cap
         self._most_nodes = algorithm.budget if cap is None else min(algorithm.budget, max(cap, len(first.nodes)))
         most = setting.rounds if releases is None else min(setting.rounds, releases)
-        self._n_releases = count_fitting(self._lengths(), algorithm.budget, most)
+        # Leading phases, at least one, that fit the budget together; lengths of very deep ones exceed floating point.
+        totals = accumulate(islice(self._lengths(), most))
+        self._n_releases = max(1, sum(1 for _ in takewhile(lambda total: total <= algorithm.budget, totals)))
 
     def plan(self) -> Iterator[Request]:
         """P requests; those after the first for as many nodes as the phase could hold."""
@@ -207,8 +188,7 @@ class PhaseServer(Generic[A]):
         """The phase of the survivors' children (the root at depth -1); None if it does not fit."""
         if depth == self._partition.max_depth:
             return None
-        nodes = survivors if depth < 0 else self._partition.children(survivors)
-        depth += 1
+        depth, nodes = depth + 1, survivors if depth < 0 else self._partition.children(survivors)
         while depth < self._partition.max_depth and self._splits(depth, len(nodes)):
             depth, nodes = depth + 1, self._partition.children(nodes)
         if self._length(depth, len(nodes)) > self._algorithm.budget - self._spent:
@@ -237,10 +217,10 @@ class PhaseServer(Generic[A]):
     def _stays(self, phase: Phase, means: FloatArray, noise: float) -> npt.NDArray[np.bool_]:
         """``mu + b + w beta + nu1 rho^h >= mu_best - b - w beta``, cut to the cap; ``noise`` is w beta."""
         radius = self._radius(phase) + noise
-        stays = means + radius + self._deficit(phase.depth) >= means.max() - radius
+        stays = np.asarray(means + radius + self._deficit(phase.depth) >= means.max() - radius)
         if self._cap is not None:
-            stays &= among_best(means, self._cap // self._algorithm.n_children)
-        return np.asarray(stays)
+            stays[np.argsort(-means, kind="stable")[self._cap // self._algorithm.n_children :]] = False
+        return stays
 
     def _radius(self, phase: Phase) -> float:
         """Half-width b after the pulls of all clients."""

@@ -231,10 +231,9 @@ class TreeCohort:
 
     def _admitted(self, clients: IntArray, rewards: FloatArray) -> FloatArray:
         """Rewards as the range lets them in; clients whose reward it changed are told."""
-        allowed = self._sharing.allowed
-        for client in np.unique(clients[allowed.excludes(rewards)]):
-            self._evaluate.note(int(client), allowed.words)
-        return allowed.admit(rewards)
+        for client in np.unique(clients[self._sharing.excludes(rewards)]):
+            self._evaluate.note(int(client), self._sharing.words)
+        return self._sharing.admit(rewards)
 
     def _answer(self, means: FloatArray, worked: FloatArray) -> FloatArray:
         """Vectors of mean rewards ``(n, K)``, ``worked`` being the share of the pulls that did."""

@@ -24,17 +24,23 @@ _LOSS = "The optimum may be lost with a probability nothing here bounds."
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardRange:
-    """The interval rewards lie in, as declared before the run.
+class Sharing:
+    """The declared range of rewards, and the form in which mean rewards leave a client.
 
     Attributes:
         low, high: Bounds of a reward.
         outside: ``"clip"`` clips a reward outside, ``"absent"`` counts it as a failed evaluation.
+        clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
+        widen: w, the multiple of the noise half-width by which radii are widened.
+        centre: What a client subtracts before sending.
     """
 
     low: float
     high: float
     outside: Outside
+    clip: float | None = None
+    widen: float = 1.0
+    centre: Centre = "middle"
 
     @property
     def half_width(self) -> float:
@@ -62,23 +68,6 @@ class RewardRange:
         """Tell which rewards lie outside; private."""
         return (rewards < self.low) | (rewards > self.high)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Sharing:
-    """Form in which mean rewards leave a client.
-
-    Attributes:
-        allowed: The declared range of rewards.
-        clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
-        widen: w, the multiple of the noise half-width by which radii are widened.
-        centre: What a client subtracts before sending.
-    """
-
-    allowed: RewardRange
-    clip: float | None = None
-    widen: float = 1.0
-    centre: Centre = "middle"
-
     def caveat(self, cap: int | None, loss: str = _LOSS) -> str | None:
         """Say for pages what a form with these settings gives up; None where comparisons are covered.
 
@@ -86,7 +75,7 @@ class Sharing:
             cap: Most nodes of a shared phase, or None.
             loss: Sentence on what may be lost by it.
         """
-        clips = self.clipping_norm(1) < self.allowed.half_width
+        clips = self.clipping_norm(1) < self.half_width
         faults = {
             f"a cap of {cap} drops nodes untested": cap is not None,
             f"clipping at {self.clip} sqrt(K) biases mean rewards": clips,
@@ -97,7 +86,7 @@ class Sharing:
 
     def clipping_norm(self, n_nodes: int) -> float:
         """S for a phase of K nodes."""
-        return (self.allowed.half_width if self.clip is None else self.clip) * math.sqrt(n_nodes)
+        return (self.half_width if self.clip is None else self.clip) * math.sqrt(n_nodes)
 
     def request(self, n_nodes: int, pulls: int, setting: Setting) -> Request:
         """The average over all clients of one vector with an entry per node.
@@ -121,9 +110,9 @@ class Sharing:
         at most ``width / t``; subtracting the client's own mean over nodes shortens that. In
         each of the two worlds a sum of t rewards is off by at most t roundings of the largest.
         """
-        largest = max(abs(self.allowed.low), abs(self.allowed.high))
+        largest = max(abs(self.low), abs(self.high))
         rounding = 4 * (pulls + n_nodes + 8) * _UNIT_ROUNDOFF * largest
-        return 2 * self.allowed.half_width / pulls + rounding
+        return 2 * self.half_width / pulls + rounding
 
     def vector(self, means: FloatArray, worked: FloatArray | None = None) -> FloatArray:
         """Vectors that clients send of their mean rewards ``(n, K)``.
@@ -138,7 +127,7 @@ class Sharing:
                 privacy: then a failed pull counts as the middle of the range, so that no
                 reward weighs more than one pull. None leaves failed pulls out.
         """
-        middle = self.allowed.middle
+        middle = self.middle
         if worked is not None:
             means = middle + np.where(worked > 0, (means - middle) * worked, 0.0)
         if self.centre == "middle":
@@ -184,13 +173,8 @@ class TreeSettings:
     @property
     def sharing(self) -> Sharing:
         """Form in which mean rewards leave a client."""
-        return Sharing(allowed=self.allowed)
-
-    @property
-    def allowed(self) -> RewardRange:
-        """The declared range of rewards."""
         low, high = self.reward_range
-        return RewardRange(low=low, high=high, outside=self.outside)
+        return Sharing(low=low, high=high, outside=self.outside)
 
     @property
     def budget(self) -> int:
@@ -248,7 +232,7 @@ class SharingSettings(TreeSettings):
     @property
     def sharing(self) -> Sharing:
         """Form in which mean rewards leave a client."""
-        return Sharing(allowed=self.allowed, clip=self.clip, widen=self.widen, centre=self.centre)
+        return replace(super().sharing, clip=self.clip, widen=self.widen, centre=self.centre)
 
 
 @settings(table="algorithm")
