@@ -58,10 +58,10 @@ def _fits(t: int, n: int) -> Iterator[Row]:
 @contextmanager
 def _by_torch() -> Iterator[None]:
     """Torch in place of compiled code."""
-    from privbo.algorithms.thompson import draws, fits, posterior
+    from privbo.algorithms.thompson import fits, posterior
 
     with ExitStack() as patched:
-        for module in (draws, fits, posterior):
+        for module in (fits, posterior):
             patched.enter_context(patch.object(module, "is_compiled", lambda _: False))
         yield
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from privbo.algorithms.thompson import draws, fits, posterior
+from privbo.algorithms.thompson import fits, posterior
 from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, Shared
 from privbo.protocol.messages import PlainEvaluate, Release, Setting
 from privbo.protocol.space import Categorical, Int, Real, Space
@@ -37,7 +37,7 @@ class Counting:
 def by_torch():
     """Torch in place of compiled code, as on GPUs."""
     with ExitStack() as patched:
-        for module in (draws, fits, posterior):
+        for module in (fits, posterior):
             patched.enter_context(patch.object(module, "is_compiled", lambda _: False))
         yield
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from privbo.algorithms.thompson.draws import draw_paths
 from privbo.algorithms.thompson.features import draw_frequencies
 from privbo.algorithms.thompson.maximise import (
     Search,
@@ -15,7 +14,7 @@ from privbo.algorithms.thompson.maximise import (
     log_improvement,
     maximise,
 )
-from privbo.algorithms.thompson.posterior import Observations
+from privbo.algorithms.thompson.posterior import Observations, draw_paths
 from privbo.protocol.space import Categorical, Int, Real, Space
 from tests.thompson.conftest import hyperparameters
 

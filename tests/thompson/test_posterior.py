@@ -7,16 +7,18 @@ import pytest
 import torch
 
 from privbo.algorithms.thompson import compiled
-from privbo.algorithms.thompson.draws import (
+from privbo.algorithms.thompson.fits import fit, start
+from privbo.algorithms.thompson.own_model import OwnModel
+from privbo.algorithms.thompson.posterior import (
+    Observations,
     common_factor,
+    condition,
     draw_exact,
     draw_feature_paths,
     draw_paths,
+    kernel_values,
     own_factors,
 )
-from privbo.algorithms.thompson.fits import fit, start
-from privbo.algorithms.thompson.own_model import OwnModel
-from privbo.algorithms.thompson.posterior import Observations, condition, kernel_values
 from tests.thompson.conftest import by_torch, hyperparameters, moments, observed, shared
 
 KERNELS = ["se", "matern52", "matern32", "matern12"]

@@ -125,10 +125,14 @@ class Forest:
 
         A client's NaN is no pull.
         """
-        n = len(self.size)
+        n, k = len(self.size), self.partition.n_children
         rows = np.arange(n)
         for j, index in enumerate(nodes):
-            node = self._find(depth, int(index))
+            node = 0  # its position, while all trees are still alike
+            for level in range(depth - 1, -1, -1):
+                if self.first[0, node] < 0:
+                    self.split(rows, np.full(n, node))
+                node = int(self.first[0, node]) + (int(index) // k**level) % k
             known = ~np.isnan(means[:, j])
             self.visits[known, node] = pulls
             self.means[known, node] = means[known, j]
@@ -136,15 +140,6 @@ class Forest:
                 self.open_[:, node] = True
                 if self.first[0, node] < 0:
                     self.split(rows, np.full(n, node))
-
-    def _find(self, depth: int, index: int) -> int:
-        """Position of a node while all trees are still alike."""
-        node, k = 0, self.partition.n_children
-        for level in range(depth - 1, -1, -1):
-            if self.first[0, node] < 0:
-                self.split(np.arange(len(self.size)), np.full(len(self.size), node))
-            node = int(self.first[0, node]) + (index // k**level) % k
-        return node
 
     def refresh(self) -> None:
         """All bounds from visits and means; children stand behind their parents."""
@@ -198,12 +193,8 @@ class Forest:
         visits[here], means[here] = count, mean
         self.uppers.reshape(-1)[here] = self._upper(count, mean, depth)
         self._lift(rows, path)
-        full = count >= self.due[depth]
-        if full.any():
-            self._open(rows[full], nodes[full])
-
-    def _open(self, rows: IntArray, nodes: IntArray) -> None:
-        """Nodes that have their tau_h pulls are split and may be walked through."""
+        full = count >= self.due[depth]  # of their tau_h pulls: they are split and may be walked through
+        rows, nodes = rows[full], nodes[full]
         leaves = self.first[rows, nodes] < 0
         self.split(rows[leaves], nodes[leaves])
         self.ways[rows, nodes] = self.first[rows, nodes]

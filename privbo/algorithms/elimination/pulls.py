@@ -69,7 +69,13 @@ def recommend(
         return chosen
     points, same = np.unique(points, axis=0, return_inverse=True)
     owners, places, worked = owners[rows], same.reshape(-1)[places[rows]], worked[rows]
-    pairs, turn = _numbered(owners * len(points) + places, len(chosen) * len(points))
+    numbers, size = owners * len(points) + places, len(chosen) * len(points)
+    if size > 4 * len(numbers):
+        pairs, turn = np.unique(numbers, return_inverse=True)
+    else:  # most numbers below the size occur: the same without a sort
+        there = np.zeros(size, dtype=bool)
+        there[numbers] = True
+        pairs, turn = np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]
     counts = np.bincount(turn, weights=worked).astype(np.float64)
     totals = np.bincount(turn, weights=worked * means[rows]).astype(np.float64)
     lower = totals / counts - radius(counts)
@@ -81,16 +87,6 @@ def recommend(
     best = np.maximum.reduceat(np.where(lower == top, last, -1), starts)
     chosen[clients[starts]] = points[places[best]]
     return chosen
-
-
-def _numbered(numbers: IntArray, size: int) -> tuple[IntArray, IntArray]:
-    """``np.unique`` with its inverse of numbers below ``size``; without a sort where most of these occur."""
-    if size > 4 * len(numbers):
-        distinct, inverse = np.unique(numbers, return_inverse=True)
-        return distinct, inverse
-    there = np.zeros(size, dtype=bool)
-    there[numbers] = True
-    return np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,9 +111,19 @@ class Bounds:
             return
         if self._limit[arm] == math.inf:
             self._limit[arm] = value + _DIVERGENCE * max(abs(rate), abs(value), 1e-300)
-        self._check(arm, value + width)
-        lower = value - rate - width
-        self._highest_lower[arm] = max(self._highest_lower[arm], lower)
+        bound, upper, lower = self._highest_lower[arm], value + width, value - rate - width
+        if upper < bound - 1e-12 * max(1.0, abs(bound)):
+            pulls = int(self.pulls[arm])
+            self.violations.append(Violation(arm=arm, pulls=pulls, bound=bound, upper=upper))
+            if self._warn and arm not in self._warned:
+                self._warned.add(arm)
+                warnings.warn(
+                    f"rate violated: arm {arm} reached {upper:.6g} at pull {pulls}, below its bound {bound:.6g}; "
+                    "give it a certified or larger rate, or the choice is a heuristic's",
+                    RateViolated,
+                    stacklevel=3,
+                )
+        self._highest_lower[arm] = max(bound, lower)
         self.lower[arm], self.value[arm], self.rate[arm], self.width[arm] = lower, value, rate, width
 
     def retire(self, arm: int, reason: str) -> None:
@@ -130,21 +140,6 @@ class Bounds:
         upper = np.where(np.isfinite(self.value), self.value + self.width, np.inf)
         arm = int(upper.argmin())
         return None if upper[arm] == math.inf else arm
-
-    def _check(self, arm: int, upper: float) -> None:
-        bound = self._highest_lower[arm]
-        if upper >= bound - 1e-12 * max(1.0, abs(bound)):
-            return
-        pulls = int(self.pulls[arm])
-        self.violations.append(Violation(arm=arm, pulls=pulls, bound=bound, upper=upper))
-        if self._warn and arm not in self._warned:
-            self._warned.add(arm)
-            warnings.warn(
-                f"rate violated: arm {arm} reached {upper:.6g} at pull {pulls}, below its bound {bound:.6g}; "
-                "give it a certified or larger rate, or the choice is a heuristic's",
-                RateViolated,
-                stacklevel=4,
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,11 +173,6 @@ class Selection:
     states: dict[int, Any] = field(default_factory=dict, repr=False)
 
 
-def union_delta(n_arms: int, budget: int) -> float:
-    """1/(K T^2), the confidence at which a failed rate costs at most a constant regret where values stay below 1."""
-    return min(0.5, 1.0 / (n_arms * max(budget, 1) ** 2))
-
-
 class FLCB:
     """F-LCB one pull at a time; ``f_lcb`` runs it to its end.
 
@@ -193,7 +183,8 @@ class FLCB:
             minimum is within epsilon/2 of the best; None plays on. Algorithm 1 (line 7) looks after
             the pull, when the arm need no longer be the one with the smallest bound, and may return
             an arm that is not within epsilon.
-        delta: Confidence per rate; ``union_delta`` if None.
+        delta: Confidence per rate; None is 1/(K T^2), at which a failed rate costs at most a constant regret where
+            values stay below 1.
 
     Raises:
         ConfigurationError: If there is no arm or a number is out of its range.
@@ -211,7 +202,7 @@ class FLCB:
             raise ConfigurationError(f"{len(arms)} arms and budget={budget!r}: give at least one of each")
         if epsilon is not None and not epsilon > 0:
             raise ConfigurationError(f"epsilon={epsilon!r} must be > 0, or None")
-        self.delta = union_delta(len(arms), budget) if delta is None else float(delta)
+        self.delta = min(0.5, 1.0 / (len(arms) * budget**2)) if delta is None else float(delta)
         if not 0.0 < self.delta <= 1.0:
             raise ConfigurationError(f"delta={delta!r} must lie in (0, 1]")
         self.arms = tuple(arms)
@@ -236,22 +227,16 @@ class FLCB:
         if self._reason is not None:
             return None
         arm = self.bounds.select()
-        if arm is None:
-            self._stop("retired", None)
-            return None
-        if self._epsilon is not None and self.bounds.rate[arm] < self._epsilon / 2.0:
-            self._stop("rate", arm)
+        if arm is None or (self._epsilon is not None and self.bounds.rate[arm] < self._epsilon / 2.0):
+            self._reason, self._chosen = "retired" if arm is None else "rate", arm
             return None
         self._played.append(arm)
         self._before.append(float(self.bounds.value[arm]))
         self._advance(arm)
         self._after.append(float(self.bounds.value[arm]))
         if len(self._played) >= self._budget:
-            self._stop("budget", self.bounds.best())
+            self._reason, self._chosen = "budget", self.bounds.best()
         return arm
-
-    def _stop(self, reason: str, chosen: int | None) -> None:
-        self._reason, self._chosen = reason, chosen
 
     def _advance(self, index: int) -> None:
         arm = self.arms[index]

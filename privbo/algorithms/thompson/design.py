@@ -8,10 +8,7 @@ at one distance only and say little of what clients have in common.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import qmc
 
 from privbo.algorithms.thompson.exploration import Regions
@@ -32,10 +29,15 @@ def first_points(setting: Setting, clients: IntArray, count: int) -> FloatArray:
     points = space.snap(_scrambled(setting, clients, count))
     if space.constraints:
         some = np.flatnonzero(~space.allows(points).all(axis=1))
-        _replace(points, some, space, client_streams(setting.public_seed, clients[some], 0, Stream.REPLACEMENT))
+        streams = client_streams(setting.public_seed, clients[some], 0, Stream.REPLACEMENT)
+        for row, generator in zip(some, streams, strict=True):
+            for index in np.flatnonzero(~space.allows(points[row])):
+                drawn = space.snap(generator.random((_DRAWS, space.n_dims)))
+                points[row, index] = drawn[space.allows(drawn)][0]
     if any(parameter.n_values == np.inf for parameter in space.parameters.values()):
         return points  # only of finitely many values can points coincide
-    some = np.flatnonzero(_repeat(points))
+    repeats = [(points[:, :index] == points[:, [index]]).all(axis=2).any(axis=1) for index in range(1, count)]
+    some = np.flatnonzero(np.any(repeats, axis=0))
     for row, generator in zip(some, client_streams(setting.public_seed, clients[some], 0, Stream.INITIAL), strict=True):
         _spread(points[row], space, generator)
     return points
@@ -96,23 +98,6 @@ def first_in_regions(
     stays = (regions.index(drawn) == homes[:, None]) & space.allows(drawn)
     order = np.argsort(~stays, axis=1, kind="stable")[:, :count]
     return np.take_along_axis(drawn, order[..., None], axis=1), np.flatnonzero(stays.sum(axis=1) < count)
-
-
-def _repeat(points: FloatArray) -> npt.NDArray[np.bool_]:
-    """Whether two of a client's points ``(n, count, n_dims)`` are the same, ``(n,)``."""
-    repeats = np.zeros(len(points), dtype=bool)
-    for index in range(1, points.shape[1]):
-        repeats |= (points[:, :index] == points[:, [index]]).all(axis=2).any(axis=1)
-    return repeats
-
-
-def _replace(points: FloatArray, some: IntArray, space: Space, generators: Iterator[np.random.Generator]) -> None:
-    """Put random points that keep the constraints in the place of some clients' that do not."""
-    for place, generator in zip(some, generators, strict=True):
-        row = points[place]
-        for index in np.flatnonzero(~space.allows(row)):
-            drawn = space.snap(generator.random((_DRAWS, space.n_dims)))
-            row[index] = drawn[space.allows(drawn)][0]
 
 
 def _spread(row: FloatArray, space: Space, generator: np.random.Generator) -> None:

@@ -18,14 +18,25 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from privbo.algorithms.thompson.draws import common_factor, draw_exact, draw_feature_paths, draw_paths, own_factors
 from privbo.algorithms.thompson.evaluations import Evaluations, Failures, narrowed
 from privbo.algorithms.thompson.features import draw_frequencies
 from privbo.algorithms.thompson.fits import fit, start
 from privbo.algorithms.thompson.maximise import Functions, Search, candidates, log_expected_improvement, maximise
 from privbo.algorithms.thompson.own_model import OwnModel, Theorem1, information_gains
 from privbo.algorithms.thompson.pooled import Pooled
-from privbo.algorithms.thompson.posterior import CONSTANT, Hyperparameters, Moments, Observations, Shared, condition
+from privbo.algorithms.thompson.posterior import (
+    CONSTANT,
+    Hyperparameters,
+    Moments,
+    Observations,
+    Shared,
+    common_factor,
+    condition,
+    draw_exact,
+    draw_feature_paths,
+    draw_paths,
+    own_factors,
+)
 from privbo.algorithms.thompson.ridge import row_times
 from privbo.algorithms.thompson.streams import Stream, client_normals, public_stream
 from privbo.protocol.messages import FloatArray, IntArray, Setting
@@ -208,7 +219,13 @@ class LocalModel:
 
     def _wishes(self, known: Known) -> Functions:
         """Functions that clients maximise; minus infinity where they have been, unless they may return."""
-        wishes = self._draw(known) if self._acquisition == "thompson" else self._improvement(known)
+        if self._acquisition == "thompson":
+            wishes = self._draw(known)
+        else:  # log expected improvement over the best value that a client has reached, without noise
+            posterior, unknown = self._posterior(known), ~known.observations.mask
+            best = posterior(known.units)[0].masked_fill(unknown, -torch.inf).amax(dim=1, keepdim=True)
+            best = torch.where(best.isfinite(), best, 0.0)  # nothing known: improve upon the prior mean
+            wishes = lambda points: log_expected_improvement(*posterior(points), best)  # noqa: E731
 
         def functions(points: FloatArray) -> torch.Tensor:
             again = torch.as_tensor(among(points, known.evaluated), device=self._device)
@@ -224,18 +241,11 @@ class LocalModel:
             embedded = self._tensor(self._setting.space.embed(points))
             if known.pooled is None:
                 return model(embedded)
-            expected, uncertainty = known.pooled(points)
+            expected, uncertainty = known.pooled.function(points)
             mean, variance = model(embedded, uncertainty)
             return mean + known.models.slope[:, None] * expected, variance
 
         return posterior
-
-    def _improvement(self, known: Known) -> Functions:
-        """Log expected improvement over the best value that a client has reached, without noise."""
-        posterior, mask = self._posterior(known), known.observations.mask
-        best = posterior(known.units)[0].masked_fill(~mask, -torch.inf).amax(dim=1, keepdim=True)
-        best = torch.where(best.isfinite(), best, 0.0)  # nothing known: improve upon the prior mean
-        return lambda points: log_expected_improvement(*posterior(points), best)
 
     def _draw(self, known: Known) -> Functions:
         """A draw from the posterior of clients' objectives, its deviation from the mean inflated."""
@@ -273,7 +283,7 @@ class LocalModel:
             drawn = paths(self._tensor(embed(points))) + constant * paths.multiples[:, -1:]
             if pooled is None:
                 return drawn
-            mean, uncertainty = pooled(points)
+            mean, uncertainty = pooled.function(points)
             return drawn + slope * (mean + row_times(paths.multiples[:, :-1], uncertainty.mT))
 
         return functions

@@ -67,27 +67,18 @@ def maximise(functions: Functions, space: Space, search: Search, generator: np.r
     best = values.topk(min(search.n_starts, len(pool)), dim=1)
     points, reached = pool[best.indices.cpu().numpy()], best.values
     radius = len(pool) ** (-1.0 / space.n_dims)
-    for step in range(search.n_refinements):
-        offsets = radius * 0.5**step * _cloud(search.n_neighbours, space.n_dims)
-        points, reached = _refine(functions, space, points, reached, offsets)
+    for step in range(search.n_refinements):  # every start moves to the best of its neighbours, if that is better
+        tried = space.snap(points[:, :, None, :] + radius * 0.5**step * _cloud(search.n_neighbours, space.n_dims))
+        values = functions(tried.reshape(len(tried), -1, space.n_dims)).reshape(tried.shape[:3])
+        if space.constraints:
+            values = values.masked_fill(torch.as_tensor(~space.allows(tried), device=values.device), -torch.inf)
+        nearby = values.max(dim=2)
+        better = nearby.values > reached
+        chosen = np.take_along_axis(tried, nearby.indices.cpu().numpy()[:, :, None, None], axis=2)[:, :, 0, :]
+        points = np.where(better.cpu().numpy()[:, :, None], chosen, points)
+        reached = torch.where(better, nearby.values, reached)
     winner = reached.argmax(dim=1).cpu().numpy()
     return np.asarray(points[np.arange(len(points)), winner])
-
-
-def _refine(
-    functions: Functions, space: Space, points: FloatArray, reached: torch.Tensor, offsets: FloatArray
-) -> tuple[FloatArray, torch.Tensor]:
-    """Move every start to the best of its neighbours, if that is better."""
-    n, n_starts, n_dims = points.shape
-    tried = space.snap(points[:, :, None, :] + offsets)
-    values = functions(tried.reshape(n, -1, n_dims)).reshape(n, n_starts, -1)
-    if space.constraints:
-        values = values.masked_fill(torch.as_tensor(~space.allows(tried), device=values.device), -torch.inf)
-    best = values.max(dim=2)
-    better = best.values > reached
-    chosen = np.take_along_axis(tried, best.indices.cpu().numpy()[:, :, None, None], axis=2)[:, :, 0, :]
-    moved = np.where(better.cpu().numpy()[:, :, None], chosen, points)
-    return moved, torch.where(better, best.values, reached)
 
 
 def candidates(space: Space, count: int, generator: np.random.Generator) -> FloatArray:

@@ -66,14 +66,6 @@ class Pooled:
         """Whether the larger part of surfaces is expected to be common: it then guides better than exploring."""
         return self.rest <= _LED
 
-    def __call__(self, units: FloatArray) -> Terms:
-        """Expected values and uncertainty at points of the cube ``(n or 1, c, n_dims)``."""
-        return self.function(units)
-
-    def expected(self, units: FloatArray) -> torch.Tensor:
-        """Give the expected values alone."""
-        return self.function(units)[0]
-
     def at(self, units: FloatArray, mask: torch.Tensor) -> Shared:
         """Give it at clients' points ``(n, t, n_dims)``, with values of zero where there is no value."""
         mean, uncertainty = self.function(units)
@@ -216,15 +208,14 @@ def pool(
     if not _stands_out(covariance, weights, noise_stddev):
         return None
     mean, root, share = sharpen(weights, noise_stddev, blurred, setting.n_clients, float(covariance.trace()))
-    weights_of_all = torch.as_tensor(np.column_stack([mean, root]), device=device)
-    functions, centre = features.weighted(weights_of_all), torch.as_tensor(middle, device=device) @ weights_of_all
+    every = torch.as_tensor(np.column_stack([mean, root]), device=device)
+    functions, centre = features.weighted(every), torch.as_tensor(middle, device=device) @ every
 
     def function(units: FloatArray) -> Terms:
         values = functions(_embedded(setting.space, units, device)) - centre
         return values[..., 0], values[..., 1:]
 
-    rest = max(_LEAST_REST, 1.0 - share)
-    return Pooled(function=function, width=features.n_features, rest=rest)
+    return Pooled(function=function, width=features.n_features, rest=max(_LEAST_REST, 1.0 - share))
 
 
 def function_of(features: Features, setting: Setting, weights: FloatArray, noise_stddev: float) -> Functions | None:

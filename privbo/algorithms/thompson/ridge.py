@@ -168,7 +168,12 @@ class GrowingRidge:
         if t == 0:
             return prior
         weights = torch.empty_like(prior)
-        for clients in self._blocks():
+        n, capacity, m = self._features.shape
+        # The same at every length of the histories, so an answer does not depend on when a row was written.
+        fitting = max(1, self._block_bytes // (8 * capacity * (capacity + m)))
+        size = fitting if self._features.device.type == "cpu" else n
+        for start in range(0, n, size):
+            clients = slice(start, start + size)
             # Rows of observations that came without an answer, as at the start and after a restart.
             for row in range(self._factored, t - 1):
                 self._newest(clients, torch.zeros_like(values[clients, : row + 1]), torch.zeros_like(prior[clients]))
@@ -193,10 +198,3 @@ class GrowingRidge:
         last = scale.square() * (values[:, t] - (new * prior).sum(-1) - (column * surprise).sum(-1))
         moved = batch_product((solution - last[:, None] * row)[:, None], past)[:, 0]
         return prior + moved + last[:, None] * new
-
-    def _blocks(self) -> list[slice]:
-        """The same at every length of the histories, so an answer does not depend on when a row was written."""
-        n, capacity, m = self._features.shape
-        fitting = max(1, self._block_bytes // (8 * capacity * (capacity + m)))
-        size = fitting if self._features.device.type == "cpu" else n
-        return [slice(start, min(start + size, n)) for start in range(0, n, size)]

@@ -155,4 +155,4 @@ class SharedPriorServer(PoolingServer):
         features = self._algorithm.draw_features(self._setting)
         blurred = Blurs(self._algorithm, self._setting, features).before(self._round)
         pooled = pool(features, self._setting, weights, noise_stddev, blurred)
-        return None if pooled is None else pooled.expected
+        return None if pooled is None else lambda units: pooled.function(units)[0]

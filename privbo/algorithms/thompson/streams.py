@@ -50,28 +50,20 @@ def _key(seed: int) -> tuple[int, int]:
     return int(words[0]), int(words[1])
 
 
-def _moved(seed: int, clients: IntArray, round_: int, stream: Stream) -> Iterator[np.random.Generator]:
-    """The draws of ``client_streams`` from one generator that is moved from client to client.
+def client_normals(seed: int, clients: IntArray, round_: int, stream: Stream, shape: tuple[int, ...]) -> FloatArray:
+    """Standard normal draws of every client, ``(n_clients, *shape)``: those of ``client_streams``.
 
-    Each must be used before the next is asked for, so it stays in this module. Making a new
-    generator costs more than most draws.
+    One generator is moved from client to client: making a new one costs more than most draws.
     """
-    bits = np.random.Philox(key=np.array(_key(seed), dtype=np.uint64))
+    draws, bits = np.empty((len(clients), *shape)), np.random.Philox(key=np.array(_key(seed), dtype=np.uint64))
     generator, state = np.random.Generator(bits), bits.state
     key, counter = state["state"]["key"], state["state"]["counter"]
     first = int(key[1])
-    for client in clients:
+    for row, client in zip(draws, clients, strict=True):
         # The lowest word counts the draws of one stream.
         counter[:] = (0, round_, int(stream), 0)
         key[1] = first ^ int(client)
         bits.state = state
-        yield generator
-
-
-def client_normals(seed: int, clients: IntArray, round_: int, stream: Stream, shape: tuple[int, ...]) -> FloatArray:
-    """Standard normal draws of every client, ``(n_clients, *shape)``."""
-    draws = np.empty((len(clients), *shape))
-    for row, generator in zip(draws, _moved(seed, clients, round_, stream), strict=True):
         generator.standard_normal(out=row)
     return draws
 
@@ -83,23 +75,17 @@ def client_uniforms(seed: int, clients: IntArray, round_: int, stream: Stream, c
     numbers: as easy as 1, 2, 3"): ten rounds on a counter of four words, a key of two.
     """
     key, blocks = _key(seed), -(-count // _WIDTH)
-    shape = (len(clients), blocks)
-    counters = [np.full(shape, word, dtype=np.uint64) for word in (0, round_, int(stream), 0)]
-    counters[0] += np.arange(1, blocks + 1, dtype=np.uint64)  # numpy counts on before it draws
+    words = [np.full((len(clients), blocks), word, dtype=np.uint64) for word in (0, round_, int(stream), 0)]
+    words[0] += np.arange(1, blocks + 1, dtype=np.uint64)  # numpy counts on before it draws
     first = np.full((len(clients), 1), key[0], dtype=np.uint64)
     second = (np.uint64(key[1]) ^ np.asarray(clients, dtype=np.int64).view(np.uint64))[:, None]
-    words = np.stack(_philox(counters, first, second), axis=-1).reshape(len(clients), blocks * _WIDTH)
-    return np.asarray((words[:, :count] >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
-
-
-def _philox(words: list[Words], first: Words, second: Words) -> list[Words]:
-    for index in range(_ROUNDS):
-        if index:
-            first, second = first + _WEYL[0], second + _WEYL[1]
+    for _ in range(_ROUNDS):
         high, low = _product(_MULTIPLIERS[0], words[0])
         other_high, other_low = _product(_MULTIPLIERS[1], words[2])
         words = [other_high ^ words[1] ^ first, other_low, high ^ words[3] ^ second, low]
-    return words
+        first, second = first + _WEYL[0], second + _WEYL[1]
+    drawn = np.stack(words, axis=-1).reshape(len(clients), blocks * _WIDTH)
+    return np.asarray((drawn[:, :count] >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
 
 
 def _product(multiplier: np.uint64, words: Words) -> tuple[Words, Words]:
