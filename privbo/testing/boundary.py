@@ -113,39 +113,27 @@ def _alike(first: Ask, second: Ask) -> bool:
 
 
 def _same_requests(first: Request | None, second: Request | None) -> bool:
-    if first is None or second is None:
-        return first is second
-    return same_request(first, second)
+    return first is second if first is None or second is None else same_request(first, second)
 
 
 def holds_a_row_of(root: object, answers: FloatArray) -> bool:
     """Whether an object reaches an array that contains a client's (non-zero) answer."""
     rows = {tuple(row) for row in answers if np.isfinite(row).all() and np.any(row)}
-    if not rows:
-        return False
-    for array in _reachable_arrays(root):
-        fits = array.dtype == np.float64 and array.ndim and array.shape[-1] == answers.shape[1]
-        if fits and rows & {tuple(row) for row in array.reshape(-1, answers.shape[1])}:
-            return True
-    return False
-
-
-def _reachable_arrays(root: object) -> list[FloatArray]:
     seen: set[int] = set()
-    stack: list[object] = [root]
-    arrays: list[FloatArray] = []
+    stack: list[object] = [root] if rows else []
     while stack:
         item = stack.pop()
         if id(item) in seen:
             continue
         seen.add(id(item))
-        if isinstance(item, np.ndarray):
-            arrays.append(item)
-        elif hasattr(item, "detach") and hasattr(item, "numpy"):
-            arrays.append(item.detach().cpu().numpy())
-        else:
+        array = item.detach().cpu().numpy() if hasattr(item, "detach") and hasattr(item, "numpy") else item
+        if not isinstance(array, np.ndarray):
             stack.extend(_parts_of(item))
-    return arrays
+            continue
+        fits = array.dtype == np.float64 and array.ndim and array.shape[-1] == answers.shape[1]
+        if fits and rows & {tuple(row) for row in array.reshape(-1, answers.shape[1])}:
+            return True
+    return False
 
 
 def _parts_of(item: object) -> list[object]:

@@ -107,8 +107,13 @@ def resumes(subject: Subject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for index in range(subject.rounds):
             home = Path(folder) / str(index)
+
+            def stop(event: Round, index: int = index) -> None:
+                if event.index == index:
+                    raise _StoppedError
+
             with contextlib.suppress(_StoppedError):
-                subject.play(home, on_round=_stop_after(index))
+                subject.play(home, on_round=stop)
             resumed = subject.play(home, resume=True)
             require(same(values_of(resumed), values_of(whole)), f"stopped after round {index}: the same releases")
             require(
@@ -122,19 +127,16 @@ def resumes(subject: Subject) -> None:
     require(False, "a run is not resumed with another number of rounds")
 
 
-def _stop_after(index: int) -> Callable[[Round], None]:
-    def on_round(event: Round) -> None:
-        if event.index == index:
-            raise _StoppedError
-
-    return on_round
-
-
 def survives_absences(subject: Subject) -> None:
     """Clients that are away change neither the noise nor the number of releases."""
     plain = subject.play(privacy=subject.subsampled())
     for share in (0.0, 0.3, 1.0):
-        record = subject.play(privacy=subject.subsampled(), algorithm=subject.spoiled(_absences(share)))
+
+        def drop(answers: FloatArray, round_: int, share: float = share) -> FloatArray:
+            answers[np.random.default_rng([9, round_]).random(len(answers)) < share] = np.nan
+            return answers
+
+        record = subject.play(privacy=subject.subsampled(), algorithm=subject.spoiled(drop))
         require(len(record.releases) == len(plain.releases), "absences change no number of releases")
         ours, theirs = ([r.noise_stddev for r in run.releases] for run in (record, plain))
         # With one reward as the unit the grid's share of the noise follows the number of nodes, which may differ.
@@ -143,15 +145,6 @@ def survives_absences(subject: Subject) -> None:
         require(all(np.isfinite(r.values).all() for r in record.releases), "releases are finite")
         if share == 1.0:
             _only_noise(record.releases[0].values, record.releases[0].noise_stddev)
-
-
-def _absences(share: float) -> Callable[[FloatArray, int], FloatArray]:
-    def drop(answers: FloatArray, round_: int) -> FloatArray:
-        absent = np.random.default_rng([9, round_]).random(len(answers)) < share
-        answers[absent] = np.nan
-        return answers
-
-    return drop
 
 
 def _only_noise(values: FloatArray, stddev: float) -> None:

@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -260,7 +260,7 @@ def require_trainable(models: Mapping[str, MakeModel], data: Split) -> None:
     for name, maker in models.items():
         with torch.random.fork_rng(devices=[]):
             first, second = _made(name, maker), _made(name, maker)
-            if _shared(first, second):
+            if first is second or _places(first) & _places(second):
                 raise ConfigurationError(
                     f"models[{name!r}] hands out the same network twice, so that one training would go on with "
                     "another's weights; make a new one at every call: lambda: nn.Linear(...)"
@@ -271,7 +271,8 @@ def require_trainable(models: Mapping[str, MakeModel], data: Split) -> None:
                 f"network {name!r} answers two records with the shape {tuple(scores.shape)}; it must give one row of "
                 "classes' scores for each"
             )
-        for part, classes in (("train_y", data.train_y), ("validation_y", data.validation_y)):
+        for part in ("train_y", "validation_y"):
+            classes = getattr(data, part)
             if classes.min() < 0 or classes.max() >= scores.shape[1]:
                 raise ConfigurationError(
                     f"{part} has classes outside 0..{scores.shape[1] - 1}, and network {name!r} has {scores.shape[1]} "
@@ -291,13 +292,9 @@ def _made(name: str, maker: MakeModel) -> nn.Module:
     return made
 
 
-def _shared(first: nn.Module, second: nn.Module) -> bool:
-    kept = {value.data_ptr() for value in first.state_dict().values() if _has_room(value)}
-    return first is second or any(_has_room(v) and v.data_ptr() in kept for v in second.state_dict().values())
-
-
-def _has_room(value: object) -> TypeGuard[Tensor]:
-    return isinstance(value, Tensor) and value.numel() > 0
+def _places(model: nn.Module) -> set[int]:
+    """Where a network's state lies in memory."""
+    return {v.data_ptr() for v in model.state_dict().values() if isinstance(v, Tensor) and v.numel() > 0}
 
 
 def _scores(name: str, model: nn.Module, data: Split) -> Tensor:

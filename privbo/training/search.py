@@ -50,7 +50,6 @@ from privbo.training.trainer import Journal, OpacusTrainer, State
 
 if TYPE_CHECKING:
     from opacus.accountants import IAccountant
-    from torch import nn
 
     from privbo.training.private_neural import MakeModel, MakeOptimiser, Split
 
@@ -128,8 +127,13 @@ class CentralRun:
         )
         released = door.open()
         if released is None:
-            released = door.close(_encoded(self._best_of(run_one, self.plan.runs)))
-        selected = _decoded(released)
+            buffer = io.BytesIO()
+            torch.save(dataclasses.asdict(self._best_of(run_one, self.plan.runs)), buffer)
+            released = door.close(buffer.getvalue())
+        try:
+            selected = Selected(**torch.load(io.BytesIO(released), weights_only=True))
+        except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+            raise RunError(f"the ledgers' stored selection can't be read: {str(error).splitlines()[0]}") from None
         if self._directory is not None:
             path = self._directory / "selected.pt"  # a copy of what the ledgers stored
             if not path.exists():
@@ -150,22 +154,6 @@ class CentralRun:
             if score < best.score or best.chosen < 0:
                 best = Selected(chosen=candidate, score=score, model=model)
         return best
-
-
-def _encoded(best: Selected) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(dataclasses.asdict(best), buffer)
-    return buffer.getvalue()
-
-
-def _decoded(released: bytes) -> Selected:
-    try:
-        return Selected(**torch.load(io.BytesIO(released), weights_only=True))
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise RunError(
-            f"the ledgers' stored selection can't be read ({str(error).splitlines()[0]}); if privbo 0.1.0 released "
-            "it, its ledgers hold a hash only: read selected.pt with that version"
-        ) from None
 
 
 def central_run(
@@ -308,27 +296,25 @@ def settle(directory: Path | None, described: JsonObject, *, resume: bool, data:
             raise RunError("only a search with a directory can be resumed; name it")
         return
     path, records = directory / "search.json", directory / "private" / "data.json"
-    if resume:
-        _require_same(directory, path, records, described, data)
+    now: JsonObject = {}
+    if data is not None:  # PRIVATE: SHA-256 of every part of the records
+        now = {name: _digest(getattr(data, name)) for name in ("train_x", "train_y", "validation_x", "validation_y")}
+    if path.exists() is not resume:
+        wrong = "holds no search to resume; leave resume out to begin one"
+        raise RunError(
+            f"{directory} {wrong if resume else 'already holds a search; resume it or name another directory'}"
+        )
+    if not resume:
+        directory.mkdir(parents=True, exist_ok=True)
+        if data is not None:
+            write_json(private_folder(directory) / records.name, now)
+        write_json(path, described)
         return
-    if path.exists():
-        raise RunError(f"{directory} already holds a search; resume it or name another directory")
-    directory.mkdir(parents=True, exist_ok=True)
-    if data is not None:
-        write_json(private_folder(directory) / records.name, _digests(data))
-    write_json(path, described)
-
-
-def _require_same(directory: Path, path: Path, records: Path, described: JsonObject, data: Split | None) -> None:
-    if not path.exists():
-        raise RunError(f"{directory} holds no search to resume; leave resume out to begin one")
     if (difference := _difference(read_json(path), described)) is not None:
         raise RunError(f"{directory} holds a search with {difference}; resume it as it was, or name another directory")
-    if data is None:
-        return
-    if not records.exists():
+    if data is not None and not records.exists():
         raise RunError(f"{records} is gone, which says what records {directory} was made with; restore it from a copy")
-    before, now = read_json(records), _digests(data)
+    before = {} if data is None else read_json(records)
     if other := sorted(part for part in now if before.get(part) != now[part]):
         raise RunError(
             f"{directory} was made with other records in {', '.join(other)}; resume it with the same ones, or name "
@@ -343,15 +329,13 @@ def describe_network(model: MakeModel, optimiser: MakeOptimiser) -> JsonObject:
     steps = optimiser(made.parameters())
     kind = type(steps)
     return {
-        "layers": {name or "network": _layer(layer) for name, layer in made.named_modules()},
+        "layers": {
+            name or "network": f"{type(layer).__name__}({_departures(type(layer), vars(layer))})"
+            for name, layer in made.named_modules()
+        },
         "shapes": {name: _shape(value) for name, value in made.state_dict().items()},
         "optimiser": {"kind": kind.__name__, "groups": [_departures(kind, group) for group in steps.param_groups]},
     }
-
-
-def _layer(layer: nn.Module) -> str:
-    settings = ", ".join(f"{name}={value}" for name, value in _departures(type(layer), vars(layer)).items())
-    return f"{type(layer).__name__}({settings})"
 
 
 def _departures(kind: type, values: Mapping[str, object]) -> JsonObject:
@@ -366,11 +350,6 @@ def _departures(kind: type, values: Mapping[str, object]) -> JsonObject:
 
 def _shape(value: object) -> str:
     return f"{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
-
-
-def _digests(data: Split) -> JsonObject:
-    """PRIVATE: SHA-256 of every part of the records."""
-    return {name: _digest(getattr(data, name)) for name in ("train_x", "train_y", "validation_x", "validation_y")}
 
 
 def _digest(values: torch.Tensor) -> str:
