@@ -49,10 +49,6 @@ NOTHING: Final = np.empty((0, 0, 0))  # where nothing is shared
 _LINE, _TABLE, _CUBE, _MASK = float64[::1], float64[:, ::1], float64[:, :, ::1], boolean[:, ::1]
 
 
-# Compiled as a part of its callers, with which it is kept.
-_compiled_inside: Callable[[F], F] = numba.njit(nogil=True, error_model="numpy")
-
-
 def _compiled(signature: object) -> Callable[[F], F]:
     """Compile for one signature, once per machine where there is a place to keep it, else once per process."""
 
@@ -66,6 +62,11 @@ def _compiled(signature: object) -> Callable[[F], F]:
         return cast("F", compiled)
 
     return compile_
+
+
+def _compiled_inside(function: F) -> F:
+    """Compile as a part of its callers, with which it is kept."""
+    return cast("F", numba.njit(nogil=True, error_model="numpy")(function))
 
 
 @_compiled_inside
