@@ -12,7 +12,6 @@ from dataclasses import field
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import Field
 
@@ -20,10 +19,11 @@ from experiments.baselines.informed import InformedModel, Shared
 from experiments.baselines.regular_features import regular_features
 from privbo.algorithms.thompson.clients import Agents
 from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
-from privbo.algorithms.thompson.evaluations import Evaluations
+from privbo.algorithms.thompson.evaluations import Evaluations, Failures
 from privbo.algorithms.thompson.exploration import Exploration
 from privbo.algorithms.thompson.features import FourierFeatures
 from privbo.algorithms.thompson.own_model import OwnModel
+from privbo.algorithms.thompson.posterior import Observations
 from privbo.algorithms.thompson.ridge import ridge_mean
 from privbo.algorithms.thompson.servers import ThompsonServer
 from privbo.algorithms.thompson.settings import ThompsonSettings
@@ -117,9 +117,13 @@ class Variant(ThompsonSettings):
 class RawEvaluations(Evaluations):
     """Values as they come, modelled under a prior of mean 0."""
 
-    def scaled(self, values: FloatArray, mask: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    def observations(self, rows: IntArray, round_: int, failures: Failures = "ignored") -> Observations:
         """Values, zero where masked, divided by nothing."""
-        return np.where(mask, values, 0.0), np.ones(len(values))
+        found = super().observations(rows, round_, failures)
+        values = torch.as_tensor(self.values[rows][:, self.rounds <= round_], device=found.values.device)
+        return dataclasses.replace(
+            found, values=torch.where(found.mask, values, 0.0), scale=torch.ones_like(found.scale)
+        )
 
 
 class OurAgents(Agents):

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from experiments.baselines.convex_sets import Everywhere
-from privbo.algorithms.functional.methods import ConvexSet, Rates, State, require_positive
+from privbo.algorithms.functional.methods import ConvexSet, Rates, State
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
 
@@ -39,6 +39,13 @@ class Optimiser(Protocol):
     def rate(self, k: int, delta: float) -> float:
         """g(k, delta): f(point) - min f after k >= 1 steps, exceeded with probability at most delta."""
         ...
+
+
+def require_positive(**values: float) -> None:
+    """Refuse a constant of a function class that is not finite and positive."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
+            raise ConfigurationError(f"{name}={value!r} must be a finite number > 0")
 
 
 def _begin(start: FloatArray, domain: ConvexSet) -> State:

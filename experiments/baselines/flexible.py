@@ -21,12 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from privbo.algorithms.elimination.alone import PersonalElimination, alone
-from privbo.algorithms.elimination.confidence import Confidence
-from privbo.algorithms.elimination.personal_clients import Survivors
+from privbo.algorithms.elimination.alone import PersonalElimination, Survivors, alone
 from privbo.algorithms.elimination.pf_pne import PFPNEServer
 from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, TreeCohort
 from privbo.algorithms.elimination.settings import CappedSettings
+from privbo.algorithms.elimination.tree import Confidence
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 from privbo.protocol.settings import settings
 

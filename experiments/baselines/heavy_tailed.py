@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privbo.algorithms.functional.methods import State, require_positive
+from experiments.baselines.first_order import require_positive
+from privbo.algorithms.functional.methods import State
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from privbo.algorithms.thompson.design import first_points
 from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations, narrowed
+from privbo.algorithms.thompson.exploration import first_points
 from privbo.algorithms.thompson.fits import fit, start
 from privbo.algorithms.thompson.local_model import among
 from privbo.algorithms.thompson.maximise import Search, log_expected_improvement, maximise

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from privbo.algorithms.thompson.features import SMOOTHNESS, FourierFeatures, Kernel
 from privbo.protocol.errors import ConfigurationError
@@ -16,7 +19,24 @@ _MARGIN = 4.0
 _LARGEST_LATTICE = 2_000_000
 
 
-def regular_features(count: int, n_embedded: int, lengthscale: float, kernel: Kernel) -> FourierFeatures:
+@dataclass(frozen=True, kw_only=True)
+class RegularFeatures(FourierFeatures):
+    """Paired features with a share ``(n,)`` of the kernel's variance at every frequency, with sum one."""
+
+    powers: FloatArray
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the map."""
+        return hashlib.sha256(super().digest.encode() + self.powers.astype("<f8").tobytes()).hexdigest()
+
+    def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
+        """Features ``(..., n_features)`` of embedded points ``(..., n_embedded)``, each of norm 1."""
+        shares = torch.as_tensor(np.tile(self.powers, 2) * len(self.powers), device=embedded.device)
+        return super().__call__(embedded).mul_(shares.sqrt())
+
+
+def regular_features(count: int, n_embedded: int, lengthscale: float, kernel: Kernel) -> RegularFeatures:
     """Fourier series of the kernel on a box around the cube: its ``count`` lowest frequencies.
 
     The kernel, made periodic a few length scales outside the cube, is a series over a lattice
@@ -44,7 +64,7 @@ def regular_features(count: int, n_embedded: int, lengthscale: float, kernel: Ke
     frequencies = np.asarray(chosen * (2.0 * math.pi / (1.0 + _MARGIN * lengthscale)), dtype=np.float64)
     powers = _spectrum(kernel, (frequencies**2).sum(axis=1) * lengthscale**2, n_embedded)
     powers[1:] *= 2.0  # every other frequency stands for its opposite too
-    return FourierFeatures(frequencies=frequencies, powers=powers / powers.sum())
+    return RegularFeatures(frequencies=frequencies, powers=powers / powers.sum())
 
 
 def _spectrum(kernel: Kernel, squares: FloatArray, n_embedded: int) -> FloatArray:

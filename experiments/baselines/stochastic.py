@@ -7,14 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privbo.algorithms.functional.methods import (
-    ConvexSet,
-    GradientNoise,
-    Rates,
-    State,
-    require_bounded,
-    require_positive,
-)
+from experiments.baselines.first_order import require_positive
+from privbo.algorithms.functional.methods import ConvexSet, GradientNoise, Rates, State
 from privbo.protocol.messages import FloatArray
 
 
@@ -45,8 +39,7 @@ class StronglyConvexStochasticAccelerated:
     rates: Rates = "certified"
 
     def __post_init__(self) -> None:
-        require_bounded(self.domain, self.smoothness, self.lipschitz)
-        require_positive(convexity=self.convexity)
+        require_positive(convexity=self.convexity, diameter=self.domain.diameter)
 
     def init(self, start: FloatArray) -> State:
         """Start at ``start``."""

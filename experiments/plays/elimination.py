@@ -19,9 +19,8 @@ from experiments.baselines.trees import HCT, VHCT
 from experiments.outcome import Outcome, Task, make, paid
 from experiments.problems.clients import Clients
 from experiments.problems.environments import Environment, Shifted
-from privbo.algorithms.elimination.alone import PersonalElimination
-from privbo.algorithms.elimination.partition import Partition
-from privbo.algorithms.elimination.personal_clients import PersonalCohort
+from privbo.algorithms.elimination.alone import PersonalCohort, PersonalElimination
+from privbo.algorithms.elimination.tree import Partition
 from privbo.protocol.messages import (
     Algorithm,
     Ask,

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import privbo as pb
 from experiments.baselines.tree import locate
-from privbo.algorithms.elimination.partition import Partition
+from privbo.algorithms.elimination.tree import Partition
 
 shapes = st.tuples(st.integers(1, 4), st.sampled_from([2, 3]))
 

@@ -9,8 +9,7 @@ import pytest
 
 import privbo as pb
 from experiments.baselines.tree import locate
-from privbo.algorithms.elimination.confidence import NOISE_FAILURE, noise_half_width
-from privbo.algorithms.elimination.partition import Partition
+from privbo.algorithms.elimination.tree import NOISE_FAILURE, Partition, noise_half_width
 from privbo.protocol.messages import FloatArray, Release, Setting
 
 SPACE = pb.Space({"x": pb.Real(0, 1)})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import qmc
 
-from privbo.algorithms.thompson.design import first_points
+from privbo.algorithms.thompson.exploration import first_points
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from tests.thompson.conftest import FINITE, MIXED, PLANE, setting
 

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from privbo.algorithms.elimination.confidence import Confidence
-from privbo.algorithms.elimination.partition import Partition
 from privbo.algorithms.elimination.pulls import PullTable
+from privbo.algorithms.elimination.tree import Confidence, Partition
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Space
 

@@ -26,8 +26,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from privbo.algorithms.elimination.alone import AloneServer, PersonalElimination, alone, silent_rounds
-from privbo.algorithms.elimination.personal_clients import AloneTail, PersonalCohort, Stage2, Survivors
+from privbo.algorithms.elimination.alone import (
+    AloneServer,
+    AloneTail,
+    PersonalCohort,
+    PersonalElimination,
+    Stage2,
+    Survivors,
+    alone,
+    silent_rounds,
+)
 from privbo.algorithms.elimination.phases import Phase, PhaseServer
 from privbo.algorithms.elimination.settings import CappedSettings
 from privbo.protocol.errors import ConfigurationError

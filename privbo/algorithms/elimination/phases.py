@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from privbo.algorithms.elimination.confidence import noise_half_width
 from privbo.algorithms.elimination.pulls import TreeCohort, judge, recommend
 from privbo.algorithms.elimination.settings import SharingSettings, TreeSettings
+from privbo.algorithms.elimination.tree import noise_half_width
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import (
     Ask,

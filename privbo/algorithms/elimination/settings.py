@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, Strict
 
-from privbo.algorithms.elimination.confidence import Confidence
-from privbo.algorithms.elimination.partition import Partition
+from privbo.algorithms.elimination.tree import Confidence, Partition
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request, Setting
 from privbo.protocol.settings import Count, Positive, settings

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from privbo.algorithms.thompson.design import first_in_regions, first_points
 from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations, standardise, without_minima
-from privbo.algorithms.thompson.exploration import Regions, assign_regions
+from privbo.algorithms.thompson.exploration import Regions, assign_regions, first_in_regions, first_points
 from privbo.algorithms.thompson.features import FourierFeatures, InducingFeatures
 from privbo.algorithms.thompson.local_model import LocalModel, chunks
 from privbo.algorithms.thompson.maximise import Search, maximise

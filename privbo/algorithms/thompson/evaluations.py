@@ -98,17 +98,13 @@ class Evaluations:
             failed = ~np.isfinite(values) & (self.rounds[before] != _EARLIER_ROUND) & np.isfinite(worst)
             values = np.where(failed, worst, values)
         mask = np.isfinite(values)
-        modelled, divisor = self.scaled(values, mask)
+        modelled, divisor = standardise(values, mask)
         return Observations(
             embedded=self._tensor(self._space.embed(units)),
             values=self._tensor(modelled),
             mask=torch.as_tensor(mask, device=self._device),
             scale=self._tensor(divisor),
         )
-
-    def scaled(self, values: FloatArray, mask: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
-        """Values ``(n, t)`` as they are modelled, zero where masked, and what they were divided by, ``(n,)``."""
-        return standardise(values, mask)
 
     def lacking(self, round_: int) -> npt.NDArray[np.bool_]:
         """Clients whose evaluations of a round all failed, ``(n,)``; those of round 0 are the initial ones."""

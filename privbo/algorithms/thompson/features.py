@@ -34,13 +34,10 @@ class FourierFeatures:
     Attributes:
         frequencies: Angular frequencies per unit of the embedded cube, ``(n, n_embedded)``.
         phases: Phases ``(n,)`` of the cosine form; None for the paired sine and cosine form.
-        powers: Share ``(n,)`` of the kernel's variance at every frequency of the paired form,
-            with sum one; None is equal shares.
     """
 
     frequencies: FloatArray
     phases: FloatArray | None = None
-    powers: FloatArray | None = None
 
     @property
     def n_features(self) -> int:
@@ -52,8 +49,7 @@ class FourierFeatures:
         """SHA-256 of the map; parties with different digests do not speak of the same features."""
         content = hashlib.sha256(str(self.frequencies.shape).encode())
         content.update(self.frequencies.astype("<f8").tobytes())
-        for part in (self.phases, self.powers):
-            content.update(b"" if part is None else part.astype("<f8").tobytes())
+        content.update(b"" if self.phases is None else self.phases.astype("<f8").tobytes())
         return content.hexdigest()
 
     def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
@@ -65,9 +61,7 @@ class FourierFeatures:
         angles = times(embedded, frequencies.T)
         if self.phases is None:
             waves = torch.cat([torch.cos(angles), angles.sin_()], dim=-1)
-            if self.powers is None:
-                return waves.mul_(1.0 / math.sqrt(len(frequencies)))
-            return waves.mul_(torch.as_tensor(np.sqrt(np.tile(self.powers, 2)), device=embedded.device))
+            return waves.mul_(1.0 / math.sqrt(len(frequencies)))
         waves = angles.add_(torch.as_tensor(self.phases, device=embedded.device)).cos_()
         return waves.div_(torch.linalg.vector_norm(waves, dim=-1, keepdim=True))
 

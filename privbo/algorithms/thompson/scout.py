@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from privbo.algorithms.thompson.design import first_points
+from privbo.algorithms.thompson.exploration import first_points
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Ask, Broadcast, Cohort, Evaluate, IntArray, Release, Request, Setting
 from privbo.protocol.settings import settings
