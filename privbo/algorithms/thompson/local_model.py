@@ -225,7 +225,7 @@ class LocalModel:
             posterior, unknown = self._posterior(known), ~known.observations.mask
             best = posterior(known.units)[0].masked_fill(unknown, -torch.inf).amax(dim=1, keepdim=True)
             best = torch.where(best.isfinite(), best, 0.0)  # nothing known: improve upon the prior mean
-            wishes = lambda points: log_expected_improvement(*posterior(points), best)  # noqa: E731
+            wishes = lambda points: log_expected_improvement(*posterior(points), best)  # noqa: E731 (a line says it)
 
         def functions(points: FloatArray) -> torch.Tensor:
             again = torch.as_tensor(among(points, known.evaluated), device=self._device)
