@@ -61,13 +61,13 @@ class Context:
         cells = [self._cell(*arm, seed) for seed in self.seeds for arm in arms if self._due(arm[0], seed)]
         with Progress(console=Console(stderr=True), disable=self.finished) as bar:
             task = bar.add_task(self.panel.title, total=len(cells))
-            kept = complete(
+            kept, _ = complete(
                 cells,
                 jobs=self.jobs,
                 finished=self.finished,
                 on_cell=lambda *_: bar.advance(task),
                 on_reuse=lambda reuse: None if self.finished else bar.console.print("; ".join(reuse.lines())),
-            ).cells
+            )
         self.older.update(one.made_by for one in kept if one is not None and not one.is_current)
         self.made.update(f"{one.made_by}, code {one.code.parts[CODE][:8]}" for one in kept if one is not None)
         found: Found = {}

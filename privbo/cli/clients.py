@@ -5,102 +5,28 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from accountant.errors import PrivacyError
 from accountant.verify.text import shown
-from privbo.cli.terminal import Shown, render
+from privbo.cli.terminal import Result, Shown
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_contained
-from privbo.protocol.plain import fields_of, plain
-from privbo.protocol.settings import JsonObject
+from privbo.protocol.plain import fields_of
 from privbo.protocol.space import Value
 from privbo.protocol.table import Table
-from privbo.runs.best import FACTS, Best, Common, best_at_site, common_at_site
+from privbo.runs.best import FACTS, best_at_site, common_at_site
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import load
 from privbo.runs.session import Site
 from privbo.runs.trials import Trial
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnPoints:
-    """PRIVATE: the points that clients would use, each for its client alone.
-
-    Attributes:
-        points: One per client, of those that have one.
-        without: Numbers of clients without a finite value.
-        scores: Whether the scores there are shown as well.
-    """
-
-    points: tuple[Best, ...]
-    without: tuple[int, ...]
-    scores: bool
-
-    def to_dict(self) -> JsonObject:
-        """Give the points as JSON-able data."""
-        hidden = () if self.scores else ("value",)
-        return {
-            "note": "private: every point belongs to its client; no epsilon covers it",
-            "clients": [fields_of(point, but=hidden) for point in self.points],
-            "without": list(self.without),
-        }
-
-
-@render.register
-def _own(found: OwnPoints) -> Iterator[Shown]:
-    names = tuple(dict.fromkeys(name for p in found.points for name in p.params))
-    score = ("score",) if found.scores else ()
-    yield "private: every point belongs to its client; no epsilon covers it"
-    yield Table(
-        title="The clients' own best",
-        headings=("client", *names, *score),
-        rows=[(p.client, *(p.params.get(name) for name in names), *(p.value for _ in score)) for p in found.points],
-        right=range(1 + len(names)),
-    )
-    if found.without:
-        yield f"without a finite value: {', '.join(map(str, found.without))}"
-    if not found.scores:
-        yield "scores are private as well: --show-private shows them"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CommonPoint:
-    """The common setting; public.
-
-    Attributes:
-        params: Values by name.
-        vote: How it was chosen; None at a site, which received the result alone.
-    """
-
-    params: Mapping[str, Value]
-    vote: Common | None
-
-    def to_dict(self) -> JsonObject:
-        """Give the setting as JSON-able data."""
-        vote = None if self.vote is None else fields_of(self.vote, but=("params",))
-        return {"note": "public: the same for every client", "params": plain(self.params), "vote": vote}
-
-
-@render.register
-def _common(found: CommonPoint) -> Iterator[Shown]:
-    yield "public: the common setting, the same for every client; its cost is part of the run's"
-    yield Table(
-        title="The common setting", headings=("parameter", "value"), rows=list(found.params.items()), right=(1,)
-    )
-    if found.vote is not None:
-        vote = found.vote
-        yield f"{vote.lead_text}; candidate {vote.place + 1} of {vote.candidates}, by the vote of round {vote.round}"
-
 
 def own_points(
     directory: Path, *, client: int | None = None, show_private: bool = False, ledger: str | None = None
-) -> OwnPoints:
-    """PRIVATE: give the point that every local client would use.
+) -> tuple[Result, str]:
+    """PRIVATE: give the point that every local client would use, for the terminal and as TOML.
 
     At a site its own clients' scores stand with their points; where many clients' data lie together, as in a run in
     one process, only where they are asked for.
@@ -116,46 +42,82 @@ def own_points(
     """
     home = RunDirectory(directory)
     if home.config_path.exists():
-        record = load(directory, ledger=ledger)
+        record, scores = load(directory, ledger=ledger), show_private
         with record.ledger:
             if not record.has_clients:
                 raise RunError(_without_clients(home))
             points = record.best()
         with_point = {point.client for point in points}
         without = tuple(n for n in range(record.spec.problem.n_clients) if n not in with_point)
-        found = OwnPoints(points=points, without=without, scores=show_private)
     else:
+        scores = True
         points, without = best_at_site(_site_folder(directory))
-        found = OwnPoints(points=points, without=without, scores=True)
-    if client is None:
-        return found
-    chosen = tuple(point for point in found.points if point.client == client)
-    if not chosen:
-        here = ", ".join(str(point.client) for point in found.points) or "none"
-        raise RunError(f"client {client} has no point here; those that have one: {here}")
-    return replace(found, points=chosen, without=())
+    if client is not None:
+        here = ", ".join(str(point.client) for point in points) or "none"
+        points, without = tuple(point for point in points if point.client == client), ()
+        if not points:
+            raise RunError(f"client {client} has no point here; those that have one: {here}")
+    note, names = "private: every point belongs to its client; no epsilon covers it", _names(p.params for p in points)
+    parts: list[Shown] = [
+        note,
+        Table(
+            title="The clients' own best",
+            headings=("client", *names, *(["score"] * scores)),
+            rows=[(p.client, *(p.params.get(name) for name in names), *([p.value] * scores)) for p in points],
+            right=range(1 + len(names)),
+        ),
+    ]
+    if without:
+        parts.append(f"without a finite value: {', '.join(map(str, without))}")
+    if not scores:
+        parts.append("scores are private as well: --show-private shows them")
+    hidden = () if scores else ("value",)
+    content = {"note": note, "clients": [fields_of(p, but=hidden) for p in points], "without": list(without)}
+    if client is not None:
+        return Result(content=content, parts=parts), _toml(points[0].params)
+    return Result(content=content, parts=parts), "\n".join(f"[clients.{p.client}]\n{_toml(p.params)}" for p in points)
 
 
-def common_point(directory: Path, *, ledger: str | None = None) -> CommonPoint:
-    """Give the common setting that a run's final vote chose, from the run's directory or at a site.
+def common_point(directory: Path, *, ledger: str | None = None) -> tuple[Result, str]:
+    """Give the common setting that a run's final vote chose, from the run's directory or at a site, also as TOML.
 
     Raises:
         RunError: If there is none.
     """
-    if not RunDirectory(directory).config_path.exists():
+    vote = None  # at a site, which received the result alone
+    if RunDirectory(directory).config_path.exists():
+        record = load(directory, ledger=ledger)
+        with record.ledger:
+            vote = record.common
+        if vote is None and record.spec.final is None:
+            raise RunError(f"{directory}: the run was made without a common setting; ask for one: final = 'common'")
+        if vote is None:
+            raise RunError(
+                f"{directory}: the vote was not made yet; go on with the run: privbo run --resume {directory}"
+            )
+        params: Mapping[str, Value] = vote.params
+    else:
         folder = _site_folder(directory)
-        if (params := common_at_site(folder)) is None:
+        if (announced := common_at_site(folder)) is None:
             raise RunError(
                 f"{folder}: no common setting was announced here; the run asks for one with final = 'common'"
             )
-        return CommonPoint(params=params, vote=None)
-    record = load(directory, ledger=ledger)
-    with record.ledger:
-        if record.common is not None:
-            return CommonPoint(params=record.common.params, vote=record.common)
-        if record.spec.final is None:
-            raise RunError(f"{directory}: the run was made without a common setting; ask for one: final = 'common'")
-        raise RunError(f"{directory}: the vote was not made yet; go on with the run: privbo run --resume {directory}")
+        params = announced
+    parts: list[Shown] = [
+        "public: the common setting, the same for every client; its cost is part of the run's",
+        Table(title="The common setting", headings=("parameter", "value"), rows=list(params.items()), right=(1,)),
+    ]
+    if vote is not None:
+        place = f"candidate {vote.place + 1} of {vote.candidates}"
+        parts.append(f"{vote.lead_text}; {place}, by the vote of round {vote.round}")
+    chosen = None if vote is None else fields_of(vote, but=("params",))
+    content = {"note": "public: the same for every client", "params": params, "vote": chosen}
+    return Result(content=content, parts=parts), _toml(params)
+
+
+def _names(rows: Iterable[Mapping[str, Value]]) -> tuple[str, ...]:
+    """Names of parameters, each once."""
+    return tuple(dict.fromkeys(name for row in rows for name in row))
 
 
 def _without_clients(home: RunDirectory) -> str:
@@ -170,10 +132,7 @@ def _without_clients(home: RunDirectory) -> str:
 
 
 def _site_folder(directory: Path) -> Path:
-    if (directory / FACTS).exists():
-        require_contained(directory)
-        return directory
-    runs = sorted(path.parent for path in directory.glob(f"*/{FACTS}"))
+    runs = [directory] if (directory / FACTS).exists() else sorted(p.parent for p in directory.glob(f"*/{FACTS}"))
     if len(runs) > 1:
         raise RunError(
             f"{directory} holds {len(runs)} runs: {', '.join(path.name for path in runs)}; name one's folder"
@@ -184,22 +143,10 @@ def _site_folder(directory: Path) -> Path:
     return runs[0]
 
 
-def toml_of(found: OwnPoints | CommonPoint, *, alone: bool) -> str:
-    """Write points as TOML: the parameters of one, or a table ``[clients.N]`` for each client."""
-    if isinstance(found, CommonPoint):
-        return _lines(found.params)
-    points = found.points
-    if alone:
-        return "".join(_lines(point.params) for point in points)
-    return "\n".join(f"[clients.{point.client}]\n{_lines(point.params)}" for point in points)
-
-
-def _lines(params: Mapping[str, Value]) -> str:
-    return "".join(f"{_key(name)} = {_literal(value)}\n" for name, value in params.items())
-
-
-def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _literal(name)
+def _toml(params: Mapping[str, Value]) -> str:
+    """Parameters in TOML."""
+    keys = {name: name if re.fullmatch("[A-Za-z0-9_-]+", name) else _literal(name) for name in params}
+    return "".join(f"{keys[name]} = {_literal(value)}\n" for name, value in params.items())
 
 
 def _literal(value: Value) -> str:
@@ -208,34 +155,13 @@ def _literal(value: Value) -> str:
     return "".join(c if shown(c) == c else f"\\U{ord(c):08X}" for c in text)
 
 
-_WORDS = {"open": "waits", "told": "told", "failed": "failed"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trials:
-    """PRIVATE: trials of clients.
-
-    Attributes:
-        trials: By number.
-        over: Whether the run has ended.
-    """
-
-    trials: tuple[Trial, ...]
-    over: bool
-
-    def to_dict(self) -> JsonObject:
-        """Give them as JSON-able data."""
-        return {"trials": [plain(trial) for trial in self.trials], "over": self.over}
-
-
-def listed(directory: Path, *, client: int | None, everything: bool) -> Trials:
+def listed(directory: Path, *, client: int | None, everything: bool) -> Result:
     """PRIVATE: give the trials that wait for a value, or all of them."""
     site = Site(directory)
-    found = site.trials(client)
-    return Trials(trials=found if everything else tuple(t for t in found if t.state == "open"), over=site.over)
+    return _trials(site, [trial for trial in site.trials(client) if everything or trial.state == "open"])
 
 
-def told(directory: Path, trial: int, value: float | None, failure: str | None) -> Trials:
+def told(directory: Path, trial: int, value: float | None, failure: str | None) -> Result:
     """PRIVATE: tell one trial and give it.
 
     Raises:
@@ -244,10 +170,10 @@ def told(directory: Path, trial: int, value: float | None, failure: str | None) 
     if (value is None) == (failure is None):
         raise ConfigurationError("give a value, or --failed REASON")
     site = Site(directory)
-    return Trials(trials=(site.tell(trial, value, failure=failure),), over=site.over)
+    return _trials(site, [site.tell(trial, value, failure=failure)])
 
 
-def typed(directory: Path, read: Callable[[str], str], say: Callable[[str], None]) -> Trials:
+def typed(directory: Path, read: Callable[[str], str], say: Callable[[str], None]) -> Result:
     """PRIVATE: ask a person for the value of one trial after the other, until the run is over or the input ends.
 
     Args:
@@ -259,39 +185,31 @@ def typed(directory: Path, read: Callable[[str], str], say: Callable[[str], None
     say("one number per trial, larger is better; 'failed', with a reason if you like, where there is none; Ctrl-D ends")
     try:
         while waiting := site.ask():
-            done.append(_typed(site, waiting[0], read, say))
+            trial = waiting[0]
+            values = ", ".join(f"{name} = {_value(value)}" for name, value in trial.params.items())
+            text = read(f"trial {trial.number} of client {trial.client}: {values} -> ").strip()
+            word, _, reason = text.partition(" ")
+            try:
+                if word == "failed":
+                    done.append(site.tell(trial, failure=reason.strip() or "no reason given"))
+                else:
+                    done.append(site.tell(trial, float(text)))
+            except PrivacyError as error:
+                say(str(error))
+            except ValueError:
+                say(f"{text!r} is no number; type one, such as 0.71, or: failed REASON")
     except EOFError:
         pass
-    return Trials(trials=tuple(done), over=site.over)
-
-
-def _typed(site: Site, trial: Trial, read: Callable[[str], str], say: Callable[[str], None]) -> Trial:
-    while True:
-        values = ", ".join(f"{name} = {_value(value)}" for name, value in trial.params.items())
-        text = read(f"trial {trial.number} of client {trial.client}: {values} -> ").strip()
-        word, _, reason = text.partition(" ")
-        try:
-            if word == "failed":
-                return site.tell(trial, failure=reason.strip() or "no reason given")
-            return site.tell(trial, _number(text))
-        except PrivacyError as error:
-            say(str(error))
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigurationError(f"{text!r} is no number; type one, such as 0.71, or: failed REASON") from None
+    return _trials(site, done)
 
 
 def _value(value: Value) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-@render.register
-def _trials(found: Trials) -> Iterator[Shown]:
-    names = tuple(dict.fromkeys(name for trial in found.trials for name in trial.params))
+def _trials(site: Site, trials: list[Trial]) -> Result:
+    """PRIVATE: trials of clients, by number."""
+    names = _names(trial.params for trial in trials)
     head = ("trial", "client", "round", *names, "state", "value")
     rows = [
         (
@@ -299,15 +217,13 @@ def _trials(found: Trials) -> Iterator[Shown]:
             t.client,
             t.round,
             *(_value(t.params[name]) if name in t.params else "-" for name in names),
-            _WORDS[t.state] if t.failure is None else f"failed: {t.failure}",
+            f"failed: {t.failure}" if t.failure is not None else "waits" if t.state == "open" else t.state,
             t.value if t.value is not None and math.isfinite(t.value) else None,
         )
-        for t in found.trials
+        for t in trials
     ]
-    yield "private: trials belong to their clients; no epsilon covers them"
-    if found.trials:
-        yield Table(title="Trials", headings=head, rows=rows, right=range(len(head)))
-    elif found.over:
-        yield "no trial waits: the run is over"
-    else:
-        yield "no trial waits"
+    table: Shown = Table(title="Trials", headings=head, rows=rows, right=range(len(head)))
+    if not trials:
+        table = f"no trial waits{': the run is over' * site.over}"
+    parts = ["private: trials belong to their clients; no epsilon covers them", table]
+    return Result(content={"trials": trials, "over": site.over}, parts=parts)

@@ -10,25 +10,24 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast, get_args
+from typing import Unpack, cast, get_args
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table as Drawn
 
 from accountant.verify.text import shown
 from accountant.wording import upper_text
 from privbo.cli.options import agree
-from privbo.cli.terminal import Shown, render, verbatim
-from privbo.comparisons.cells import CellResult, OnCell, OnReuse, Reuse
+from privbo.cli.terminal import Result, Shown, render
+from privbo.comparisons.cells import CellResult, How, OnCell, OnReuse, Reuse
 from privbo.comparisons.comparison import SEEDED, Comparison, recommend, require_choice
 from privbo.comparisons.runs import compare
-from privbo.comparisons.sweep import Sweep, SweepResult, read_sweep, run_sweep
+from privbo.comparisons.sweep import SweepResult, run_sweep
+from privbo.comparisons.sweep_file import Sweep, read_sweep
 from privbo.comparisons.verdict import Data
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat, private_folder, write_json
-from privbo.protocol.settings import JsonObject
-from privbo.protocol.table import text_of
+from privbo.protocol.table import Table
 from privbo.reports.comparison import contrast_lines, older_lines, strict_text, write_comparison
 from privbo.reports.report import total_text
 
@@ -37,37 +36,17 @@ _CODE = ("algorithm.type", "problem.factory", "problem.objective", "problem.earl
 UNTRUSTED = "--trust is for --finished: runs are compared without their code, and a sweep imports its own"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compared:
-    """Outcome of the command: a sweep's comparisons or one of runs, and the page.
-
-    Attributes:
-        found: As far as it may be shown.
-        page: Path of the page.
-    """
-
-    found: SweepResult | Comparison
-    page: Path
-
-    def to_dict(self) -> JsonObject:
-        """Give everything as JSON."""
-        return self.found.to_dict() | {"report": str(self.page)}
-
-
 def compare_sweep(
     path: Path,
     *,
-    out: Path | None,
-    budget: float | None,
-    private: bool,
+    out: Path | None = None,
+    budget: float | None = None,
+    private: bool = False,
     yes: bool = False,
     trust: bool = False,
-    jobs: int = 1,
-    scheduler: str | None = None,
-    fresh: bool = False,
-    finished: bool = False,
-) -> Compared:
-    """Run a sweep's missing cells and write page, tables and summary; ``jobs`` and what follows are ``run_sweep``'s.
+    **how: Unpack[How],
+) -> Result:
+    """Run a sweep's missing cells and write page, tables and summary; ``how`` is as of ``complete``.
 
     Raises:
         ConfigurationError: If the sweep or the recommendation asks for what it may not, its cost was refused, or
@@ -76,28 +55,14 @@ def compare_sweep(
     sweep = read_sweep(path)
     if budget is not None:
         require_choice(sweep.config.data)  # before its cells are paid for
-    if finished and not trust:
+    if how.get("finished") and not trust:
         _require_unfollowed(sweep)
     folder = out or Path("sweeps") / sweep.config.name
     planned = Counter(s.label for panel in sweep.panels for s in panel.settings for _ in panel.seeds)
-    with cell_progress(planned, jobs=jobs if scheduler is None else None) as (on_cell, on_reuse):
-        found = run_sweep(
-            sweep,
-            folder,
-            jobs=jobs,
-            scheduler=scheduler,
-            fresh=fresh,
-            finished=finished,
-            on_cell=on_cell,
-            on_reuse=on_reuse,
-            agree=partial(agree, yes=yes),
-        )
-    # The results stand before a recommendation may be refused.
-    written = _written(found, folder, private=private)
-    if budget is None:
-        return written
-    named = (dataclasses.replace(c, recommendation=recommend(c, budget)) for c in found.comparisons)
-    return _written(dataclasses.replace(found, comparisons=tuple(named)), folder, private=private)
+    with cell_progress(planned, jobs=None if how.get("scheduler") else how.get("jobs", 2)) as (on_cell, on_reuse):
+        how |= {"on_cell": on_cell, "on_reuse": on_reuse}
+        found = run_sweep(sweep, folder, agree=partial(agree, yes=yes), **how)
+    return _written(found, folder, private=private, budget=budget)
 
 
 def _require_unfollowed(sweep: Sweep) -> None:
@@ -125,7 +90,7 @@ def compare_runs(
     budget: float | None = None,
     private: bool = False,
     ledger: str | None = None,
-) -> Compared:
+) -> Result:
     """Compare finished runs; ``data`` names whose data they saw, ``ledger`` is as of ``load``.
 
     Raises:
@@ -135,8 +100,9 @@ def compare_runs(
         raise ConfigurationError(f"--data {data!r}: write one of {', '.join(get_args(Data))}")
     found = compare(directories, data=cast("Data", data or "private"), ledger=ledger)
     if budget is not None:
-        found = dataclasses.replace(found, recommendation=recommend(found, budget))
-    return _written(found, out or Path("comparison"), private=private)
+        require_choice(found.data)
+    alone = SweepResult(name=found.name, statement="", comparisons=(found,), reuse=None)
+    return _written(alone, out or Path("comparison"), private=private, budget=budget)
 
 
 def budget_of(recommend: str | None) -> float | None:
@@ -157,32 +123,30 @@ def budget_of(recommend: str | None) -> float | None:
     return value
 
 
-def _written(found: SweepResult | Comparison, folder: Path, *, private: bool) -> Compared:
-    """Write what may be exported, and on request all of it into the private folder."""
-    exportable = found.exportable()
-    page = _write(exportable, folder)
-    if not private or all(a is b for a, b in zip(_panels(found), _panels(exportable), strict=True)):
-        return Compared(found=exportable, page=page)
-    return Compared(found=found, page=_write(found, private_folder(folder)))
+def _written(found: SweepResult, folder: Path, *, private: bool, budget: float | None) -> Result:
+    """Write what may be exported, and on request all of it into the private folder; the last of them is printed.
+
+    The results stand before a recommendation may be refused.
+    """
+    exportable = tuple(comparison.exportable() for comparison in found.comparisons)
+    shown = dataclasses.replace(found, comparisons=exportable)
+    page = _write(shown, folder)
+    if private and any(a is not b for a, b in zip(found.comparisons, exportable, strict=True)):
+        shown = found
+        page = _write(shown, private_folder(folder))
+    if budget is not None:
+        named = (dataclasses.replace(c, recommendation=recommend(c, budget)) for c in found.comparisons)
+        shown = dataclasses.replace(found, comparisons=tuple(named))
+        page = _write(shown, folder)
+    parts = [part for comparison in shown.comparisons for part in render(comparison)]
+    return Result(content=shown.to_dict() | {"report": str(page)}, parts=[*parts, f"report: {page}"])
 
 
-def _write(found: SweepResult | Comparison, folder: Path) -> Path:
-    name = found.name if isinstance(found, Comparison) else found.sweep.config.name
-    page = write_comparison(*_panels(found), folder=folder, name=name)
+def _write(found: SweepResult, folder: Path) -> Path:
+    page = write_comparison(*found.comparisons, folder=folder, name=found.name)
     # When and why cells were made is of this machine's history, not of the result.
     write_json(folder / "summary.json", {k: v for k, v in found.to_dict().items() if k != "reuse"})
     return page
-
-
-def _panels(found: SweepResult | Comparison) -> tuple[Comparison, ...]:
-    return (found,) if isinstance(found, Comparison) else found.comparisons
-
-
-@render.register
-def _compared(shown: Compared) -> Iterator[Shown]:
-    for comparison in _panels(shown.found):
-        yield from render(comparison)
-    yield f"report: {shown.page}"
 
 
 @render.register
@@ -207,22 +171,26 @@ def _comparison(comparison: Comparison) -> Iterator[Shown]:
         yield chosen.because
 
 
-def _comparison_table(comparison: Comparison) -> Drawn:
-    """Tabulate settings in 80 columns: what cannot be told apart when cut, the settings' names, is folded."""
+def _comparison_table(comparison: Comparison) -> Table:
+    """Tabulate settings in 80 columns."""
     shows, rows = comparison.shows_utility, comparison.rows()
     what = comparison.measure if shows else "privacy costs; utility is private (--private shows it)"
-    table = Drawn(title=verbatim(f"{comparison.name}: {what} ({comparison.data} data)"), title_justify="left")
-    table.add_column("setting", overflow="fold", ratio=1)
     deltas = sorted({row.strict_delta for row in rows})
     named = f" at delta {upper_text(deltas[0])}" if len(deltas) == 1 else ""
-    for column in (f"epsilon{named}", *(("utility", "error") if shows else ()), "seeds"):
-        table.add_column(column, justify="right", max_width=13)
-    for row in rows:
-        at = "" if named or not row.releases else f" ({upper_text(row.strict_delta)})"
-        price = f"{strict_text(row)}{at}"
-        values = (text_of(row.utility), text_of(row.standard_error)) if shows else ()
-        table.add_row(verbatim(row.setting), price, *values, str(row.seeds))
-    return table
+    return Table(
+        title=f"{comparison.name}: {what} ({comparison.data} data)",
+        headings=("setting", f"epsilon{named}", *(("utility", "error") if shows else ()), "seeds"),
+        rows=[
+            (
+                row.setting,
+                strict_text(row) + ("" if named or not row.releases else f" ({upper_text(row.strict_delta)})"),
+                *((row.utility, row.standard_error) if shows else ()),
+                row.seeds,
+            )
+            for row in rows
+        ],
+        right=range(1, 5),
+    )
 
 
 @dataclass(kw_only=True)

@@ -71,9 +71,9 @@ def approve(
 
     found, party, files = examined(file, app_folder, trust=trust)
     show_result(found, as_json=as_json)
-    if found.refused:
+    if not found.passed:
         raise typer.Exit(3)
-    if not yes and not typer.confirm(f"Serve this run as {found.role} {found.party}?", err=True):
+    if not yes and not typer.confirm(f"Serve this run as {party.role} {party.name}?", err=True):
         raise typer.Exit(1)
     if approve_files(file, party, files):
         say(f"{file}: approved; this {party.role} serves runs of exactly these two files", err=True)

@@ -7,7 +7,7 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -33,9 +33,6 @@ from privbo.cli.options import (
     show_result,
 )
 from privbo.protocol.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from privbo.cli.clients import CommonPoint, OwnPoints
 
 app = typer.Typer(
     name="privbo",
@@ -226,20 +223,21 @@ def best(
     as_json: AsJson = False,
 ) -> None:
     """PRIVATE: the parameters that every local client would use; at a site, its own clients'. --common is public."""
-    from privbo.cli.clients import common_point, own_points, toml_of
+    from privbo.cli.clients import common_point, own_points
 
     if as_toml and as_json:
         raise ConfigurationError("--toml and --json are two forms; give one of them")
     if common and (client is not None or show_private):
         raise ConfigurationError("--common is one setting for every client; drop --client and --show-private")
-    if common:
-        found: CommonPoint | OwnPoints = common_point(directory, ledger=ledger)
-    else:
-        found = own_points(directory, client=client, show_private=show_private, ledger=ledger)
+    found, toml = (
+        common_point(directory, ledger=ledger)
+        if common
+        else own_points(directory, client=client, show_private=show_private, ledger=ledger)
+    )
     if as_toml:
-        say_lines(toml_of(found, alone=client is not None))
-        return
-    show_result(found, as_json=as_json)
+        say_lines(toml)
+    else:
+        show_result(found, as_json=as_json)
 
 
 @command(app)
@@ -395,6 +393,7 @@ def compare(
     charged is shown and asked for first.
     """
     from privbo.cli import compare as comparing
+    from privbo.comparisons.cells import How
 
     budget, is_sweep = comparing.budget_of(recommend), len(what) == 1 and what[0].suffix == ".toml"
     if not is_sweep:
@@ -412,18 +411,8 @@ def compare(
     if trust and not finished:
         raise ConfigurationError(comparing.UNTRUSTED)
     try:
-        return comparing.compare_sweep(
-            what[0],
-            out=out,
-            budget=budget,
-            private=private,
-            yes=yes,
-            trust=trust,
-            jobs=jobs,
-            scheduler=scheduler,
-            fresh=fresh,
-            finished=finished,
-        )
+        how: How = {"jobs": jobs, "scheduler": scheduler, "fresh": fresh, "finished": finished}
+        return comparing.compare_sweep(what[0], out=out, budget=budget, private=private, yes=yes, trust=trust, **how)
     except KeyboardInterrupt:
         say("privbo: interrupted; the same command goes on with what is left", err=True)
         raise typer.Exit(130) from None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from accountant.ledger.pricing import Total
@@ -12,77 +11,24 @@ from accountant.wording import upper_text
 from privbo.algorithms.thompson.scout import Scout, likeness
 from privbo.cli.options import agree
 from privbo.cli.run import carry_out
-from privbo.cli.terminal import Shown, render
+from privbo.cli.terminal import Result
 from privbo.plans.cost import Spending, spending
 from privbo.plans.gains import Gain, gains_near
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import Privacy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import fresh_directory
-from privbo.protocol.plain import fields_of, plain
-from privbo.protocol.settings import JsonObject
 from privbo.protocol.table import Table
-from privbo.reports.report import Report, total_text
+from privbo.reports.report import total_text
 from privbo.runs.evidence import declared_by
 from privbo.runs.opening import considered_shared, plan_run
 from privbo.runs.record import load
 from privbo.runs.spec import Spec, read_spec
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scouted:
-    """A scout's estimate, and what sharing brought elsewhere.
-
-    Attributes:
-        report: The scout's report: what it cost.
-        directory: The scout's directory.
-        correlation: Estimated mean correlation of two clients' surfaces.
-        standard_error: Of the noise in it.
-        n_points: Public points that it is over.
-        gains: Measured gains, the nearest correlation first.
-    """
-
-    report: Report
-    directory: Path
-    correlation: float
-    standard_error: float
-    n_points: int
-    gains: tuple[Gain, ...]
-
-    def to_dict(self) -> JsonObject:
-        """Give the estimate as JSON-able data with price, directory and gains."""
-        priced = {"epsilon": plain(self.report.epsilon), "delta": self.report.delta, "total": plain(self.report.total)}
-        return fields_of(self, but=("report",)) | priced
-
-
-@render.register
-def _scouted(found: Scouted) -> Iterator[Shown]:
-    yield (
-        f"correlation between two clients' surfaces: {found.correlation:.2f} +- {found.standard_error:.2f} "
-        f"(standard error of the noise), over {found.n_points} public points"
-    )
-    yield f"paid: epsilon {upper_text(found.report.smallest_epsilon)} at delta {upper_text(found.report.delta)}"
-    yield total_text(found.report.total)
-    families: dict[str, dict[float, Gain]] = {}
-    for gain in found.gains:
-        families.setdefault(gain.family, {})[gain.epsilon] = gain
-    epsilons = sorted({gain.epsilon for gain in found.gains})
-    rows = []
-    for family, gains in families.items():
-        first = next(iter(gains.values()))
-        ratios = (gains.get(epsilon) for epsilon in epsilons)
-        shown = ("-" if gain is None else f"{gain.mean:.2f} / {gain.end:.2f}" for gain in ratios)
-        rows.append((f"{first.correlation:.2f}", first.n_clients, first.n_dims, *shown, family))
-    head = ("correlation", "N", "parameters", *(f"epsilon {e:g}" for e in epsilons), "problem")
-    title = "Regret with sharing over regret alone: over the run / at the end"
-    yield Table(title=title, headings=head, rows=rows, right=(0,))
-    yield "two seeds each, measured beforehand on public problems: docs/results/worth.md has the errors"
-    yield f"run: {found.directory}"
-
-
 def scout(
     config: Path, overrides: Sequence[str], *, epsilon: float, n_points: int, directory: Path | None, yes: bool
-) -> Scouted:
+) -> Result:
     """Estimate how alike the surfaces of a configuration's clients are, by a run of one paid release.
 
     Args:
@@ -105,14 +51,47 @@ def scout(
     record = load(home)
     with record.ledger:
         (release,) = record.releases
-    found = likeness(release, n_clients=plan.n_clients)
-    return Scouted(
-        report=done.report,
-        directory=home,
-        correlation=found.correlation,
-        standard_error=found.standard_error,
-        n_points=n_points,
-        gains=gains_near(found.correlation),
+    found, price = likeness(release, n_clients=plan.n_clients), done.report
+    gains = gains_near(found.correlation)
+    content = {
+        "directory": home,
+        "correlation": found.correlation,
+        "standard_error": found.standard_error,
+        "n_points": n_points,
+        "gains": gains,
+        "epsilon": price.epsilon,
+        "delta": price.delta,
+        "total": price.total,
+    }
+    size = f"{found.correlation:.2f} +- {found.standard_error:.2f} (standard error of the noise)"
+    parts = (
+        f"correlation between two clients' surfaces: {size}, over {n_points} public points",
+        f"paid: epsilon {upper_text(price.smallest_epsilon)} at delta {upper_text(price.delta)}",
+        total_text(price.total),
+        _gains_table(gains),
+        "two seeds each, measured beforehand on public problems: docs/results/worth.md has the errors",
+        f"run: {home}",
+    )
+    return Result(content=content, parts=parts)
+
+
+def _gains_table(gains: Sequence[Gain]) -> Table:
+    """Measured gains, the nearest correlation first: a row per family of problems, a column per epsilon."""
+    families: dict[str, dict[float, Gain]] = {}
+    for gain in gains:
+        families.setdefault(gain.family, {})[gain.epsilon] = gain
+    epsilons = sorted({gain.epsilon for gain in gains})
+    rows = []
+    for family, there in families.items():
+        first = next(iter(there.values()))
+        ratios = (there.get(epsilon) for epsilon in epsilons)
+        shown = ("-" if gain is None else f"{gain.mean:.2f} / {gain.end:.2f}" for gain in ratios)
+        rows.append((f"{first.correlation:.2f}", first.n_clients, first.n_dims, *shown, family))
+    return Table(
+        title="Regret with sharing over regret alone: over the run / at the end",
+        headings=("correlation", "N", "parameters", *(f"epsilon {e:g}" for e in epsilons), "problem"),
+        rows=rows,
+        right=(0,),
     )
 
 

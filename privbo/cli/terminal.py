@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import singledispatch
 from typing import TypeAlias
 
@@ -29,6 +30,25 @@ from privbo.runs.recovery import Recovered
 Shown: TypeAlias = str | Text | Table | Drawn
 
 
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a command found where no library function returns it.
+
+    Attributes:
+        content: For programs, as JSON.
+        parts: For people, in the order they are printed.
+        passed: Whether what was checked holds; else the command's exit code is 3.
+    """
+
+    content: object
+    parts: Iterable[Shown]
+    passed: bool = True
+
+    def to_dict(self) -> object:
+        """Give the content alone."""
+        return self.content
+
+
 def show(result: object, console: Console | None = None) -> None:
     """Print a command's result: its tables and plain lines; no text of a run steers the terminal."""
     console = console or Console()
@@ -48,7 +68,8 @@ def drawn(table: Table) -> Drawn:
     if not table.headings:
         made.show_header, made.box = False, None
     for at, heading in enumerate(table.headings):
-        made.add_column(verbatim(heading), justify="right" if at in table.numeric else "left")
+        # What cannot be told apart when cut is folded.
+        made.add_column(verbatim(heading), justify="right" if at in table.numeric else "left", overflow="fold")
     for row in table.cells:
         made.add_row(*map(verbatim, row))
     return made
@@ -62,6 +83,11 @@ def render(result: object) -> Iterator[Shown]:
         TypeError: If nothing is known of the result's type.
     """
     raise TypeError(f"{type(result).__name__} has no form for the terminal; register one")
+
+
+@render.register
+def _result(found: Result) -> Iterator[Shown]:
+    yield from found.parts
 
 
 @render.register

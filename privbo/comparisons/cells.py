@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -147,19 +147,6 @@ class Reuse:
         return fields_of(self) | {"lines": list(self.lines())}
 
 
-def _summarised(kept: Sequence[Kept | None], reasons: Sequence[str]) -> Reuse:
-    """Count what was found, and the reasons for which other cells are run."""
-    there = [k for k in kept if k is not None]
-    current = [k for k in there if k.is_current]
-    return Reuse(
-        cells=len(kept),
-        reused=len(current),
-        made=tuple(sorted({k.made for k in current})),
-        reasons=Counter(reasons),
-        older=Counter(k.made_by for k in there if not k.is_current),
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """One piece of work.
@@ -196,17 +183,33 @@ class Cell:
         return self.folder / f"{self.name}-{self.code.digest or 'once'}.json"
 
 
-StoredFiles: TypeAlias = Mapping[tuple[Path, str], Sequence[Path]]  # by folder and settings
 OnCell = Callable[[Cell, CellResult], None]
 OnReuse = Callable[[Reuse], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Completed:
-    """Every cell's result, in the order of the cells, and what was reused of them; None where none is finished."""
+class How(TypedDict, total=False):
+    """How cells are carried out, which changes no number.
 
-    cells: tuple[Kept | None, ...]
-    reuse: Reuse
+    Attributes:
+        jobs: Parallel processes on this machine; 2 unless it is given.
+        scheduler: Address of a Dask scheduler to use instead of this machine's processes.
+        fresh: Run every cell, whatever is kept; cells that charge people charge them again.
+        finished: Run nothing: read results of this code, else the newest of older code, which name the version that
+            made them (``Kept.made_by``).
+        on_cell: Called with every finished cell and its result, old ones first.
+        on_reuse: Told before the first cell runs which are reused, which are run, and why.
+    """
+
+    jobs: int
+    scheduler: str | None
+    fresh: bool
+    finished: bool
+    on_cell: OnCell
+    on_reuse: OnReuse
+
+
+def _say_nothing(*_: object) -> None:
+    """Take note of nothing."""
 
 
 def digest(settings: object) -> str:
@@ -220,45 +223,42 @@ def digest(settings: object) -> str:
 
 
 def complete(
-    cells: Sequence[Cell],
-    *,
-    jobs: int,
-    scheduler: str | None = None,
-    fresh: bool = False,
-    finished: bool = False,
-    prepare: Callable[[Sequence[Cell]], None] = lambda _: None,
-    on_cell: OnCell | None = None,
-    on_reuse: OnReuse | None = None,
-) -> Completed:
-    """Run what is missing, and return every cell's result in order.
+    cells: Sequence[Cell], prepare: Callable[[Sequence[Cell]], None] = lambda _: None, **how: Unpack[How]
+) -> tuple[list[Kept | None], Reuse]:
+    """Run what is missing, and return every cell's result in order, and what was reused; None where none is finished.
 
     Args:
         cells: The work.
-        jobs: Parallel processes on this machine.
-        scheduler: Address of a Dask scheduler to use instead of this machine's processes.
-        fresh: Run every cell, whatever is kept; cells that charge people charge them again.
-        finished: Run nothing: read results of this code, else the newest of older code, which name the version that
-            made them (``Kept.made_by``).
         prepare: Called with the cells that will run, before the first one runs and before anything is said of them.
-        on_cell: Called with every finished cell and its result, old ones first.
-        on_reuse: Told before the first cell runs which are reused, which are run, and why.
+        how: See ``How``.
     """
-    there = _stored_files(cells)
-    kept = [None if fresh else _usable(cell, there) for cell in cells]
+    fresh, finished, on_cell = how.get("fresh", False), how.get("finished", False), how.get("on_cell", _say_nothing)
+    stored: dict[tuple[Path, str], list[Path]] = {}  # by folder and settings; every folder is listed once
+    for folder in {cell.folder for cell in cells}:
+        for path in folder.glob("*-*.json"):
+            stored.setdefault((folder, path.stem.rpartition("-")[0].partition(".")[0]), []).append(path)
+    files = [stored.get((cell.folder, cell.settings), []) for cell in cells]
+    kept = [None if fresh else _usable(cell, there) for cell, there in zip(cells, files, strict=True)]
+    older = [k or _newest(cell, there) for cell, k, there in zip(cells, kept, files, strict=True)]
+    missing = [(c, old) for c, k, old in zip(cells, kept, older, strict=True) if k is None and not finished]
     if finished:
-        kept = [k or next(_older(cell, there), None) for cell, k in zip(cells, kept, strict=True)]
-    missing = [] if finished else [cell for cell, k in zip(cells, kept, strict=True) if k is None]
-    reuse = _summarised(kept, [_reason(cell, there, fresh=fresh) for cell in missing])
-    todo = list({cell.path: cell for cell in missing}.values())
+        kept = older
+    there = [k for k in kept if k is not None]
+    reuse = Reuse(
+        cells=len(kept),
+        reused=sum(k.is_current for k in there),
+        made=tuple(sorted({k.made for k in there if k.is_current})),
+        reasons=Counter(_reason(cell, old, fresh=fresh) for cell, old in missing),
+        older=Counter(k.made_by for k in there if not k.is_current),
+    )
+    todo = list({cell.path: cell for cell, _ in missing}.values())
     prepare(todo)
-    if on_reuse is not None:
-        on_reuse(reuse)
+    how.get("on_reuse", _say_nothing)(reuse)
     for cell, k in zip(cells, kept, strict=True):
-        if k is not None and on_cell is not None:
+        if k is not None:
             on_cell(cell, k.result)
-    made = _made(todo, jobs, scheduler, on_cell)
-    found = (k or made.get(cell.path) for cell, k in zip(cells, kept, strict=True))
-    return Completed(cells=tuple(found), reuse=reuse)
+    made = _made(todo, how.get("jobs", 2), how.get("scheduler"), on_cell)
+    return [k or made.get(cell.path) for cell, k in zip(cells, kept, strict=True)], reuse
 
 
 def next_attempt(folder: Path, settings: str) -> int:
@@ -271,34 +271,23 @@ def _attempt(name: str) -> int:
     return int(name.partition(".")[2] or 0)
 
 
-def _stored_files(cells: Sequence[Cell]) -> StoredFiles:
-    """Files of results; every folder is listed once, however many cells there are."""
-    found: dict[tuple[Path, str], list[Path]] = {}
-    for folder in {cell.folder for cell in cells}:
-        for path in folder.glob("*-*.json"):
-            found.setdefault((folder, path.stem.rpartition("-")[0].partition(".")[0]), []).append(path)
-    return found
+def _newest(cell: Cell, paths: Sequence[Path]) -> Kept | None:
+    """The newest kept result of a cell's settings, whatever code made it."""
+    order = sorted(paths, key=lambda p: (_attempt(p.stem.rpartition("-")[0]), p.stat().st_mtime_ns), reverse=True)
+    return next((kept for path in order if (kept := read_kept(path, cell.code)) is not None), None)
 
 
-def _usable(cell: Cell, there: StoredFiles) -> Kept | None:
+def _usable(cell: Cell, paths: Sequence[Path]) -> Kept | None:
     if cell.charges:
-        return next(_older(cell, there), None)
+        return _newest(cell, paths)
     if cell.code.digest is None or not cell.path.exists():
         return None
     found = read_kept(cell.path, cell.code)
     return found if found is not None and found.is_current else None
 
 
-def _older(cell: Cell, there: StoredFiles) -> Iterator[Kept]:
-    """Kept results of a cell's settings, whatever code made them, the newest first."""
-    paths = there.get((cell.folder, cell.settings), [])
-    order = sorted(paths, key=lambda p: (_attempt(p.stem.rpartition("-")[0]), p.stat().st_mtime_ns), reverse=True)
-    return (kept for path in order if (kept := read_kept(path, cell.code)) is not None)
-
-
-def _reason(cell: Cell, there: StoredFiles, *, fresh: bool) -> str:
+def _reason(cell: Cell, older: Kept | None, *, fresh: bool) -> str:
     """Say why a cell is run."""
-    older = next(_older(cell, there), None)
     if older is None:
         return "never run before"
     if fresh:
@@ -306,7 +295,7 @@ def _reason(cell: Cell, there: StoredFiles, *, fresh: bool) -> str:
     return ", ".join(cell.code.changes_since(older.code)) or "its file was damaged"
 
 
-def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCell | None) -> dict[Path, Kept]:
+def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCell) -> dict[Path, Kept]:
     """Run cells, and give their results by path."""
     found: dict[Path, Kept] = {}
     if not todo:
@@ -323,8 +312,7 @@ def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCel
             if kept is None:
                 raise ConfigurationError(f"{cell.path} can't be read back; {cell.label!r} returned no plain numbers")
             found[cell.path] = kept
-            if on_cell is not None:
-                on_cell(cell, result)
+            on_cell(cell, result)
     return found
 
 

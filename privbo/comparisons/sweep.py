@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Unpack, cast
 
 import numpy as np
 from pydantic import JsonValue
@@ -28,9 +28,8 @@ from accountant.wording import noise_multipliers
 from privbo.comparisons.cells import (
     Cell,
     CellResult,
+    How,
     Kept,
-    OnCell,
-    OnReuse,
     Reuse,
     complete,
     digest,
@@ -38,7 +37,7 @@ from privbo.comparisons.cells import (
     setting_of,
 )
 from privbo.comparisons.comparison import Comparison
-from privbo.comparisons.sweep_file import Panel, Planned, Sweep, read_sweep
+from privbo.comparisons.sweep_file import Panel, Planned, Sweep
 from privbo.comparisons.verdict import Kind, Setting, curve_of
 from privbo.plans.cost import Agree, agree_to_all, finite, spending
 from privbo.plans.plan import Plan
@@ -47,6 +46,7 @@ from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import private_folder
 from privbo.protocol.messages import ClientHistory, FloatArray
+from privbo.protocol.plain import plain
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import CodeKey, forget
 from privbo.runs.evidence import declared_by
@@ -256,113 +256,62 @@ def summary(record: Record, curves: dict[str, FloatArray]) -> CellResult:
     )
 
 
-__all__ = ["Sweep", "SweepResult", "composed", "read_sweep", "run_sweep"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class SweepResult:
-    """A sweep after its cells ran.
+    """A sweep after its cells ran, or runs side by side.
 
     Attributes:
-        sweep: What was run.
+        name: Shown in the page's title.
+        statement: What is to be shown, in a sentence.
         comparisons: One per panel, in order.
-        reuse: Cells that were read back, cells that were run, and why.
+        reuse: Cells that were read back, cells that were run, and why; None of runs.
     """
 
-    sweep: Sweep
+    name: str
+    statement: str
     comparisons: tuple[Comparison, ...]
-    reuse: Reuse
-
-    def exportable(self) -> SweepResult:
-        """Leave out what may not be published."""
-        return replace(self, comparisons=tuple(c.exportable() for c in self.comparisons))
+    reuse: Reuse | None
 
     def to_dict(self) -> JsonObject:
         """Give everything as JSON: the comparison, or one per panel."""
-        reuse: JsonObject = {"reuse": self.reuse.to_dict()}
-        if len(self.comparisons) == 1:
-            return self.comparisons[0].to_dict() | reuse
-        config = self.sweep.config
-        panels: JsonObject = {"panels": [comparison.to_dict() for comparison in self.comparisons]}
-        return {"name": config.name, "statement": config.statement} | panels | reuse
+        panels = [comparison.to_dict() for comparison in self.comparisons]
+        found: JsonObject = {"name": self.name, "statement": self.statement, "panels": [*panels]}
+        return (panels[0] if len(panels) == 1 else found) | ({} if self.reuse is None else {"reuse": plain(self.reuse)})
 
 
-def run_sweep(
-    sweep: Sweep,
-    out: Path,
-    *,
-    jobs: int = 2,
-    scheduler: str | None = None,
-    fresh: bool = False,
-    finished: bool = False,
-    on_cell: OnCell | None = None,
-    on_reuse: OnReuse | None = None,
-    agree: Agree = agree_to_all,
-) -> SweepResult:
+def run_sweep(sweep: Sweep, out: Path, *, agree: Agree = agree_to_all, **how: Unpack[How]) -> SweepResult:
     """Run the cells that are missing or made by other code, and compare the settings.
 
     Args:
         sweep: What to run.
         out: Folder of the cells and the results.
-        jobs: Parallel processes.
-        scheduler: Address of a Dask scheduler to use instead.
-        fresh: Run every cell; over private data this charges the population once more.
-        finished: Run nothing; compare what is there, made by older code too, which is named.
-        on_cell: Called with every finished cell and its result.
-        on_reuse: Told before the first cell runs which are reused, which are run, and why.
         agree: Over private data, called with the price of all cells that are to be paid for before any of them
             is; what it raises keeps everybody from paying.
+        how: As of ``complete``; over private data ``fresh`` charges the population once more.
 
     Raises:
         ConfigurationError: If a setting is impossible; no cell was run and nobody was asked to pay.
     """
-    folder = ((private_folder(out) if sweep.config.data == "private" else out) / "cells").absolute()
-    if sweep.config.data == "private":
-        _refuse_other_names(folder)
-        _refuse_file_on_cluster(sweep, scheduler)
-    planned = _cells(sweep, folder, fresh=fresh)
-    everything = [cell for group in planned.values() for cell in group]
-    done = complete(
-        everything,
-        jobs=jobs,
-        scheduler=scheduler,
-        fresh=fresh,
-        finished=finished,
-        prepare=lambda todo: None if sweep.ledger is None else reserve(sweep.ledger, agree, todo),
-        on_cell=on_cell,
-        on_reuse=on_reuse,
-    )
-    kept = iter(done.cells)
-    by_setting = {key: [next(kept) for _ in group] for key, group in planned.items()}
-    comparisons = tuple(
-        _compared(sweep, panel, {label: results for (number, label), results in by_setting.items() if number == index})
-        for index, panel in enumerate(sweep.panels)
-    )
-    return SweepResult(sweep=sweep, comparisons=comparisons, reuse=done.reuse)
-
-
-def _refuse_file_on_cluster(sweep: Sweep, scheduler: str | None) -> None:
-    """Runs on machines of a cluster share a ledger that all of them can reach."""
+    scheduler = how.get("scheduler")
     if scheduler is not None and sweep.ledger is not None and not is_postgres(sweep.ledger.path):
         raise ConfigurationError(
             f"scheduler={scheduler!r} with ledger.path={sweep.ledger.path!r}: people whose data is on a cluster have "
             "their ledger in PostgreSQL, not in one machine's file; write path = 'postgresql://ROLE@HOST/DB?commits=FILE'"
         )
-
-
-def _refuse_other_names(folder: Path) -> None:
-    """Cells of an older version were paid for and can't be gone on with, so to go on would charge them again.
-
-    Raises:
-        ConfigurationError: If there are any, finished or not.
-    """
-    found = [*folder.glob("*.json"), *(path.parent for path in folder.glob("*/config.json"))]
-    old = [path.name for path in found if not path.name.startswith(NAMING)]
-    if old:
-        raise ConfigurationError(
-            f"{folder} holds cells of an older privbo, such as {min(old)}, which have been charged; finish it "
-            "with that version, or name another folder with --out and pay for its cells again"
-        )
+    folder = ((private_folder(out) if sweep.config.data == "private" else out) / "cells").absolute()
+    planned = _cells(sweep, folder, fresh=how.get("fresh", False))
+    kept, reuse = complete(
+        [cell for group in planned.values() for cell in group],
+        prepare=lambda todo: None if sweep.ledger is None else reserve(sweep.ledger, agree, todo),
+        **how,
+    )
+    left = iter(kept)
+    by_setting = {key: [next(left) for _ in group] for key, group in planned.items()}
+    comparisons = tuple(
+        _compared(sweep, panel, {label: results for (number, label), results in by_setting.items() if number == index})
+        for index, panel in enumerate(sweep.panels)
+    )
+    return SweepResult(name=sweep.config.name, statement=sweep.config.statement, comparisons=comparisons, reuse=reuse)
 
 
 def _cells(sweep: Sweep, folder: Path, *, fresh: bool) -> dict[tuple[int, str], list[Cell]]:

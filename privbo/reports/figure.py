@@ -113,6 +113,9 @@ class Axis:
     percent: bool = False
 
 
+ROUNDS = Axis(label="round", integers=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A figure: series over two axes.

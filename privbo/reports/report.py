@@ -153,10 +153,11 @@ class LedgerView:
         planned_releases: Number of releases in the plan.
         ledger: The ledger's state.
         entries: The run's charges, in order.
-        epsilon: Upper bounds on the plan's epsilon by accountant.
+        cumulative_epsilon: Epsilon after some of the releases, the last always among them.
+        epsilon: Upper bounds on epsilon by accountant, of the plan and what was paid beside it.
         delta: Where epsilon is quoted, in (0, 1): the run's, and at most min(1e-5, 1/(10 N)).
         total: Epsilon of everything spent on the ledger's population, with its rule.
-        exposures: The plan's price against observers who know some of the guardians' noises; empty without guardians.
+        exposures: That price against observers who know some of the guardians' noises; empty without guardians.
     """
 
     run: str
@@ -164,10 +165,16 @@ class LedgerView:
     planned_releases: int
     ledger: LedgerCheck
     entries: tuple[ReleaseRow, ...]
+    cumulative_epsilon: tuple[cost.CumulativePrice, ...]
     epsilon: cost.Epsilons
     delta: float
     total: Total
     exposures: tuple[Exposure, ...] = ()
+
+    @property
+    def smallest_epsilon(self) -> float:
+        """The smallest bound on epsilon at the headline's delta, which is the one to quote."""
+        return min(self.epsilon.values())
 
     @property
     def table(self) -> Table:
@@ -194,7 +201,6 @@ class Report(LedgerView):
     Attributes:
         name: Shown in titles.
         created: Date on which the run was opened, UTC.
-        smallest_epsilon: The smallest bound on the plan's epsilon at the headline's delta, which is the one to quote.
         epsilon_at: Price of the plan at every delta of interest, the headline's first.
         asked_delta: The delta that the run asked for; the headline's is at most min(1e-5, 1/(10 N)).
         epsilon_interval: Certified ends of the tight accountant at the headline's delta.
@@ -218,7 +224,6 @@ class Report(LedgerView):
         common: The common setting that it chose; None before it was made.
         population: Name of the people.
         budget: Bound that the ledger refuses to pass, or None.
-        cumulative_epsilon: Epsilon after some of the releases, the last always among them.
         utility: What was broadcast.
         spec: The run as asked for.
         public_seed: Seed of everything both sides agree on.
@@ -228,7 +233,6 @@ class Report(LedgerView):
 
     name: str
     created: str
-    smallest_epsilon: float
     epsilon_at: tuple[cost.PriceColumn, ...]
     asked_delta: float
     epsilon_interval: numerical.Interval
@@ -252,7 +256,6 @@ class Report(LedgerView):
     common: Common | None
     population: str
     budget: Budget | None
-    cumulative_epsilon: tuple[cost.CumulativePrice, ...]
     utility: Utility
     spec: Spec
     public_seed: int
@@ -318,7 +321,7 @@ class Report(LedgerView):
         """Give the report as JSON-able data, as ``privbo report DIR --json`` prints it."""
         table = self.spec.to_dict()
         return (
-            fields_of(self, but=("planned_event", "spec", "smallest_epsilon"))
+            fields_of(self, but=("planned_event", "spec"))
             | {"planned_event": to_dict(self.planned_event)}
             | {"unit_text": self.unit_text, "noise_source_text": self.noise_source_text}
             | fields_of(self.guarantee)
@@ -348,28 +351,25 @@ def report(record: Record) -> Report:
         >>> found.releases, round(found.smallest_epsilon, 3), found.has_secret_noise
         (1, 0.926, False)
     """
-    spec, plan, ledger, manifest = record.spec, record.plan, record.ledger, record.manifest
-    event, entries, policy = record.event, ledger.entries(record.run_id), ledger.policy
-    points = cumulative_of(record)
-    delta, adjacency, recovered = plan.safe_delta, plan.adjacency, record.is_added_to
+    spec, plan, policy, view = record.spec, record.plan, record.ledger.policy, ledger_view(record)
+    event, delta, adjacency, recovered = record.event, view.delta, plan.adjacency, record.is_added_to
     curve = cost.curve(event, delta, adjacency, recovered=recovered)
-    columns = cost.price(event, delta=plan.delta, n_clients=plan.n_clients, adjacency=adjacency, recovered=recovered)
+    sent, share = record.releases, plan.sending_share
     return Report(
+        **vars(view),
         name=spec.name,
-        run=record.run_id,
-        created=manifest.created,
-        smallest_epsilon=columns[0].smallest,
-        epsilon=columns[0].epsilon,
-        delta=columns[0].delta,
-        epsilon_at=columns,
+        created=record.manifest.created,
+        epsilon_at=cost.price(
+            event, delta=plan.delta, n_clients=plan.n_clients, adjacency=adjacency, recovered=recovered
+        ),
         asked_delta=plan.delta,
         epsilon_interval=(
-            numerical.Interval(lower=0.0, upper=columns[0].smallest, method="renyi")
+            numerical.Interval(lower=0.0, upper=view.smallest_epsilon, method="renyi")
             if recovered
             else numerical.epsilon_interval(event, delta, adjacency=adjacency)
         ),
         guarantee=cost.guarantee(
-            entries,
+            record.ledger.entries(record.run_id),
             plan=event,
             delta=delta,
             adjacency=adjacency,
@@ -381,8 +381,6 @@ def report(record: Record) -> Report:
         delta_epsilon_curve=curve,
         planned_event=event,
         dp_event=dp_event_expression(event, adjacency=adjacency),
-        releases=len(entries),
-        planned_releases=plan.releases,
         rounds=spec.rounds,
         n_clients=plan.n_clients,
         unit=policy.unit,
@@ -392,22 +390,27 @@ def report(record: Record) -> Report:
         sample_rate=spec.privacy.sample_rate,
         noise_source=plan.noise_source,
         control=spec.control,
-        caveat=manifest.caveat,
+        caveat=record.manifest.caveat,
         outlook=plan.outlook,
         vote=plan.vote_text(delta),
         common=record.common,
         population=policy.population,
         budget=policy.budget,
-        total=total(ledger.book(), delta),
-        ledger=check_record(record),
-        entries=charges_of(record, points),
-        cumulative_epsilon=points,
-        utility=_utility(record),
+        utility=Utility(
+            releases=released_by(record),
+            communication=Communication(
+                rounds=spec.rounds,
+                releases=len(sent),
+                sending_share=share,
+                bytes_up_per_client=round(share * sum(8 * release.values.shape[1] for release in sent)),
+                bytes_down_per_client=sum(8 * release.values.size for release in sent),
+            ),
+            active_nodes=active_nodes(record),
+        ),
         spec=spec,
-        public_seed=manifest.public_seed,
-        versions=manifest.versions,
+        public_seed=record.manifest.public_seed,
+        versions=record.manifest.versions,
         trust=_trust(record),
-        exposures=exposures(plan.privacy, event, delta, adjacency=adjacency),
     )
 
 
@@ -420,46 +423,6 @@ def _trust(record: Record) -> str:
     if known["where"] == HERE:
         return f"{words}. Here all of them ran in one process: its operator sees every vector"
     return f"{words} (guardians: {', '.join(known['cards'])})"
-
-
-def charges_of(record: Record, points: Sequence[cost.CumulativePrice]) -> tuple[ReleaseRow, ...]:
-    """Describe a run's charges, each with the epsilon of all charges up to it, by its cumulative price."""
-    entries = record.ledger.entries(record.run_id)
-    return tuple(
-        ReleaseRow(
-            sequence=entry.sequence,
-            release=entry.release_id,
-            event=entry.event,
-            cumulative_epsilon=after,
-            noise_source=entry.noise_source,
-            digest=entry.digest,
-            is_vote=entry.release_id == record.vote,
-        )
-        for entry, after in zip(entries, cost.after_each(points, len(entries)), strict=True)
-    )
-
-
-def cumulative_of(record: Record) -> tuple[cost.CumulativePrice, ...]:
-    """Price a run's charges so far, after some of the releases; the last is always among them."""
-    ledger, plan = record.ledger, record.plan
-    events = [entry.event for entry in ledger.entries(record.run_id)]
-    combine = most_expensive if ledger.policy.disjoint else of_one_run
-    return cost.cumulative(events, plan.safe_delta, plan.adjacency, combine=combine)
-
-
-def _utility(record: Record) -> Utility:
-    releases, share = record.releases, record.plan.sending_share
-    return Utility(
-        releases=released_by(record),
-        communication=Communication(
-            rounds=record.spec.rounds,
-            releases=len(releases),
-            sending_share=share,
-            bytes_up_per_client=round(share * sum(8 * release.values.shape[1] for release in releases)),
-            bytes_down_per_client=sum(8 * release.values.size for release in releases),
-        ),
-        active_nodes=active_nodes(record),
-    )
 
 
 def released_by(record: Record) -> tuple[Released, ...]:
@@ -505,18 +468,33 @@ def charges_table(title: str, entries: Sequence[ReleaseRow]) -> Table:
 
 
 def ledger_view(record: Record) -> LedgerView:
-    """List a run's charges with the price of its plan."""
-    plan, delta, entries = record.plan, record.plan.safe_delta, charges_of(record, cumulative_of(record))
+    """List a run's charges, each with the epsilon of all charges up to it, with its price."""
+    ledger, event, delta, adjacency = record.ledger, record.event, record.plan.safe_delta, record.plan.adjacency
+    entries = ledger.entries(record.run_id)
+    combine = most_expensive if ledger.policy.disjoint else of_one_run
+    points = cost.cumulative([entry.event for entry in entries], delta, adjacency, combine=combine)
     return LedgerView(
         run=record.run_id,
         releases=len(entries),
-        planned_releases=plan.releases,
+        planned_releases=record.plan.releases,
         ledger=check_record(record),
-        total=total(record.ledger.book(), delta),
-        entries=entries,
-        epsilon=plan.epsilon(delta),
+        entries=tuple(
+            ReleaseRow(
+                sequence=entry.sequence,
+                release=entry.release_id,
+                event=entry.event,
+                cumulative_epsilon=after,
+                noise_source=entry.noise_source,
+                digest=entry.digest,
+                is_vote=entry.release_id == record.vote,
+            )
+            for entry, after in zip(entries, cost.after_each(points, len(entries)), strict=True)
+        ),
+        cumulative_epsilon=points,
+        epsilon=cost.run_table(event, delta, adjacency=adjacency, recovered=record.is_added_to),
         delta=delta,
-        exposures=plan.exposures(delta),
+        total=total(ledger.book(), delta),
+        exposures=exposures(record.plan.privacy, event, delta, adjacency=adjacency),
     )
 
 
@@ -536,13 +514,11 @@ def history(record: Record) -> pd.DataFrame:
     """
     charged = ("sequence", "release", "noise_multiplier", "sample_rate", "cumulative_epsilon", "noise_source", "digest")
     sent = ("round", "blocks", "dim", "norm", "noise_stddev", "noise_norm")
-    made, at = {f"{record.run_id}/{row.round}": row for row in released_by(record)}, record.plan.safe_delta
+    made, view = {f"{record.run_id}/{row.round}": row for row in released_by(record)}, ledger_view(record)
     rows = []
-    for entry in charges_of(record, cumulative_of(record)):
-        facts = entry.to_dict()
-        rows.append(
-            [facts[name] for name in charged] + [at] + [getattr(made.get(entry.release), name, None) for name in sent]
-        )
+    for entry in view.entries:
+        facts, release = entry.to_dict(), made.get(entry.release)
+        rows.append([*map(facts.get, charged), view.delta, *(getattr(release, name, None) for name in sent)])
     return Table(headings=(*charged, "delta", *sent), rows=rows).frame()
 
 

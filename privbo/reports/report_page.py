@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from accountant.wording import interval_text, upper_text
-from privbo.plans.cost import Caught, CumulativePrice, CurvePoint, finite, worst_guess
+from privbo.plans.cost import finite, worst_guess
 from privbo.protocol.files import flat
-from privbo.protocol.plain import plain
-from privbo.protocol.settings import JsonObject
 from privbo.reports.bundle import known_public_key
 from privbo.reports.diagnostics import Diagnostics
 from privbo.reports.document import Document
-from privbo.reports.figure import Axis, Figure, Series
+from privbo.reports.figure import ROUNDS, Axis, Figure, Series
 from privbo.reports.report import Released, Report, charges_table, price_table, report
-from privbo.runs.record import ActiveNodes, Record
+from privbo.runs.record import Record
 
 _ENDS = 200  # charges that are listed of either end of a long run
 _BLOCKS = 250  # pairs of releases that are drawn of a long run
+_SETTINGS = ("algorithm", "privacy", "seed", "device", "problem", "versions", "public_seed")
 _CHANGED = {
     "zero-out": "in which that contribution is zero",
     "add-or-remove-one": "with that contribution added or removed",
@@ -68,15 +68,10 @@ def document(report: Report, private: Diagnostics | None = None, *, key: str | N
         private: PRIVATE diagnostics to add in a marked section; such a page is not for export.
         key: Public key that signs what leaves, for readers to compare.
     """
-    entries, table = report.entries, report.spec.to_dict()
+    entries, found = report.entries, report.to_dict()
     source = report.spec.problem.source
     is_repeatable = source is not None and (source.factory is not None or source.objective is not None)
-    settings: JsonObject = {name: table[name] for name in ("algorithm", "privacy", "seed", "device")}
-    settings |= {
-        "problem": report.spec.identity()["problem"],
-        "versions": plain(report.versions),
-        "public_seed": report.public_seed,
-    }
+    settings = flat({name: found[name] for name in _SETTINGS})
     listed = entries if len(entries) <= 2 * _ENDS else (*entries[:_ENDS], *entries[-_ENDS:])
     content = {
         "report": report,
@@ -88,14 +83,16 @@ def document(report: Report, private: Diagnostics | None = None, *, key: str | N
         "facts": report.facts | {"signing key": key or "none yet; privbo bundle makes it"},
         "regret": {} if private is None or private.regret is None else flat(vars(private.regret)),
         "changed": _CHANGED[report.adjacency.value],
-        "configuration": {
-            name: repr(v) if isinstance(v, float) else v for name, v in flat(settings).items()
-        },  # all digits
-        "source": json.dumps(table, indent=1) if is_repeatable else None,
+        "configuration": {name: repr(v) if isinstance(v, float) else v for name, v in settings.items()},  # all digits
+        "source": json.dumps(found["source"], indent=1) if is_repeatable else None,
     }
     shapes = _figures(report)
     if private is not None and private.mean_best_score:
-        shapes["best-scores"] = _best_scores(private.mean_best_score)
+        lines = [
+            Series(label=name, x=range(len(curve)), y=list(map(finite, curve)), colour=index, kind="line")
+            for index, (name, curve) in enumerate(private.mean_best_score.items())
+        ]
+        shapes["best-scores"] = Figure(series=lines, x=ROUNDS, y=Axis(label="mean best score over clients"))
     return Document(title=f"Privacy report: {report.name}", template="report.html.j2", content=content, figures=shapes)
 
 
@@ -121,61 +118,43 @@ def statement(report: Report, *, key: str | None = None) -> Document:
 
 def _figures(report: Report) -> dict[str, Figure]:
     found: dict[str, Figure] = {}
-    quoted, points = report.smallest_epsilon, report.cumulative_epsilon
+    quoted, points, releases = report.smallest_epsilon, report.cumulative_epsilon, Axis(label="releases", integers=True)
     if math.isfinite(quoted) and points:
         quoted_by = min(report.epsilon, key=lambda name: report.epsilon[name])
-        known = tuple(points[0].epsilon)  # after a recovery an odometer's total is quoted, which no release has
-        quoted_here = tuple(name for name in known if name == quoted_by)
-        found["epsilon-by-release"] = _epsilon_by_release(points, report.delta, quoted_here)
-        found["epsilon-by-accountant"] = _epsilon_by_release(points, report.delta, known)
+        lines = {
+            name: Series(label=name, x=[p.releases for p in points], y=[p.epsilon[name] for p in points], colour=index)
+            for index, name in enumerate(points[0].epsilon)
+            if min(p.epsilon.get(name, math.inf) for p in points) < math.inf  # an odometer has no point by release
+        }
+        bound = Axis(label=f"epsilon at delta = {upper_text(report.delta)}", from_zero=True)
+        # After a recovery an odometer's total is quoted, which no release has.
+        here = [replace(line, colour=0) for name, line in lines.items() if name == quoted_by]
+        found["epsilon-by-release"] = Figure(series=here, x=releases, y=bound)
+        found["epsilon-by-accountant"] = Figure(series=list(lines.values()), x=releases, y=bound)
     if report.delta_epsilon_curve:
-        found["delta-epsilon"] = _delta_epsilon(report.delta_epsilon_curve, quoted, report.delta)
-        found["trade-off"] = _trade_off(report.attacker.caught)
+        seen = [p for p in report.delta_epsilon_curve if p.delta_upper > 0]
+        x, alarms = [p.epsilon for p in seen], [p.false_alarms for p in report.attacker.caught]
+        series = (
+            Series(label="upper bound", x=x, y=[p.delta_upper for p in seen]),
+            Series(label="lower bound", x=x, y=[p.delta_lower or None for p in seen], colour=4, kind="line"),
+            Series(label="quoted", x=[quoted], y=[report.delta], colour=1, kind="points"),
+        )
+        found["delta-epsilon"] = Figure(series=series, x=Axis(label="epsilon"), y=Axis(label="delta", log=True))
+        found["trade-off"] = Figure(
+            series=(
+                Series(label="upper bound", x=alarms, y=[p.caught for p in report.attacker.caught]),
+                Series(label="random guessing", x=alarms, y=alarms, colour=6, dash=1, kind="line"),
+            ),
+            x=Axis(label="false accusations", log=True, percent=True),
+            y=Axis(label="caught at most", percent=True),
+        )
     if report.utility.releases:
         found["release-norms"] = release_norms(report.utility.releases)
-    if report.utility.active_nodes:
-        found["active-nodes"] = _active_nodes(report.utility.active_nodes)
+    if nodes := report.utility.active_nodes:
+        bars = Series(label="active nodes", x=[r.depth for r in nodes], y=[r.nodes for r in nodes], kind="bars")
+        depth, count = (Axis(label=label, integers=True) for label in ("depth", "active nodes"))
+        found["active-nodes"] = Figure(series=(bars,), x=depth, y=count)
     return found
-
-
-def _epsilon_by_release(points: Sequence[CumulativePrice], delta: float, accountants: Sequence[str]) -> Figure:
-    """Epsilon against the number of releases, one line per accountant."""
-    lines = [
-        Series(label=name, x=[p.releases for p in points], y=[p.epsilon[name] for p in points], colour=index)
-        for index, name in enumerate(accountants)
-        if min(p.epsilon.get(name, math.inf) for p in points) < math.inf  # an odometer has no point by release
-    ]
-    return Figure(
-        series=lines,
-        x=Axis(label="releases", integers=True),
-        y=Axis(label=f"epsilon at delta = {upper_text(delta)}", from_zero=True),
-    )
-
-
-def _delta_epsilon(curve: Sequence[CurvePoint], epsilon: float, delta: float) -> Figure:
-    """The whole privacy curve, certified upper and lower delta at every epsilon, and the quoted point."""
-    seen = [p for p in curve if p.delta_upper > 0]
-    x = [p.epsilon for p in seen]
-    series = (
-        Series(label="upper bound", x=x, y=[p.delta_upper for p in seen]),
-        Series(label="lower bound", x=x, y=[p.delta_lower or None for p in seen], colour=4, kind="line"),
-        Series(label="quoted", x=[epsilon], y=[delta], colour=1, kind="points"),
-    )
-    return Figure(series=series, x=Axis(label="epsilon"), y=Axis(label="delta", log=True))
-
-
-def _trade_off(points: Sequence[Caught]) -> Figure:
-    """The most that an attacker can catch against what it falsely accuses."""
-    x = [p.false_alarms for p in points]
-    series = (
-        Series(label="upper bound", x=x, y=[p.caught for p in points]),
-        Series(label="random guessing", x=x, y=x, colour=6, dash=1, kind="line"),
-    )
-    return Figure(
-        series=series,
-        x=Axis(label="false accusations", log=True, percent=True),
-        y=Axis(label="caught at most", percent=True),
-    )
 
 
 def release_norms(releases: Sequence[Released]) -> Figure:
@@ -193,21 +172,4 @@ def release_norms(releases: Sequence[Released]) -> Figure:
         Series(label="released, noise included", x=x, y=[row.norm for row in releases]),
         Series(label="noise alone, expected", x=x, y=[row.noise_norm for row in releases], colour=1, kind="line"),
     )
-    return Figure(
-        series=series, x=Axis(label="round", integers=True), y=Axis(label="norm of the release", from_zero=True)
-    )
-
-
-def _active_nodes(rows: Sequence[ActiveNodes]) -> Figure:
-    """The nodes still active at every depth that was announced."""
-    drawn = Series(label="active nodes", x=[r.depth for r in rows], y=[r.nodes for r in rows], kind="bars")
-    return Figure(series=(drawn,), x=Axis(label="depth", integers=True), y=Axis(label="active nodes", integers=True))
-
-
-def _best_scores(curves: Mapping[str, Sequence[float]]) -> Figure:
-    """PRIVATE: the mean best score over clients against rounds, one line per arm."""
-    series = [
-        Series(label=name, x=range(len(curve)), y=list(map(finite, curve)), colour=index, kind="line")
-        for index, (name, curve) in enumerate(curves.items())
-    ]
-    return Figure(series=series, x=Axis(label="round", integers=True), y=Axis(label="mean best score over clients"))
+    return Figure(series=series, x=ROUNDS, y=Axis(label="norm of the release", from_zero=True))

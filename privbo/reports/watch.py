@@ -6,6 +6,7 @@ reason stands with it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,6 @@ from markupsafe import Markup
 
 from accountant.errors import PrivacyError
 from accountant.wording import upper_text
-from privbo.plans.cost import CumulativePrice
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines, require_contained
 from privbo.protocol.messages import ClientHistory
@@ -23,7 +23,7 @@ from privbo.protocol.space import Categorical, Parameter, Space
 from privbo.protocol.table import Table
 from privbo.reports.document import Document
 from privbo.reports.figure import Axis, Figure, Series, parallel
-from privbo.reports.report import LedgerView, Released, cumulative_of, ledger_view, released_by
+from privbo.reports.report import LedgerView, Released, ledger_view, released_by
 from privbo.reports.report_page import release_norms
 from privbo.runs.best import EVALUATIONS, FACTS, read_history, site_facts
 from privbo.runs.manifest import RunDirectory, readable_ledger
@@ -42,8 +42,7 @@ class LiveRun:
         done: Rounds that have ended.
         noise_source: As reports name it.
         population: Name of the people.
-        charged: What the ledger holds, and the price of the plan.
-        prices: Epsilon after some of the releases, the last always among them.
+        charged: What the ledger holds, and the price of the run.
         released: What was broadcast.
     """
 
@@ -53,18 +52,13 @@ class LiveRun:
     noise_source: str
     population: str
     charged: LedgerView
-    prices: tuple[CumulativePrice, ...]
     released: tuple[Released, ...]
-
-    @property
-    def planned(self) -> float:
-        """Epsilon of the plan."""
-        return min(self.charged.epsilon.values())
 
     @property
     def spent(self) -> float:
         """Epsilon of the releases charged so far; 0 before the first."""
-        return min(self.prices[-1].epsilon.values()) if self.prices else 0.0
+        points = self.charged.cumulative_epsilon
+        return min(points[-1].epsilon.values()) if points else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,19 +74,6 @@ class Trials:
     clients: Sequence[int]
     space: Space
     history: ClientHistory
-
-    @property
-    def table(self) -> Table:
-        """PRIVATE: the last trials, newest first: client, round, parameters, value."""
-        history, names = self.history, list(self.space.parameters)
-        rows: list[tuple[object, ...]] = []
-        for at in range(history.values.shape[1] - 1, -1, -1):
-            for row, client in enumerate(self.clients):
-                if len(rows) < _ROWS and not np.isnan(history.units[row, at]).any():
-                    params = self.space.decode(history.units[row, at])
-                    value = float(history.values[row, at])
-                    rows.append((client, int(history.rounds[at]), *(params.get(name) for name in names), value))
-        return Table(headings=("client", "round", *names, "value"), rows=rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +151,6 @@ def _run(record: Record, before: LiveRun | None) -> LiveRun:
         noise_source=record.plan.noise_source,
         population=record.ledger.policy.population,
         charged=ledger_view(record),
-        prices=cumulative_of(record),
         released=released_by(record),
     )
 
@@ -178,12 +158,9 @@ def _run(record: Record, before: LiveRun | None) -> LiveRun:
 def _present(home: RunDirectory) -> Mapping[str, str]:
     """PRIVATE: where each site was seen last; for a run in one process, how many answered in the last rounds."""
     sites = {f"site {row['site']}": f"round {row['round']}" for row in read_lines(home.countersigned_path)}
-    if sites:
-        return sites
-    rows: Sequence[Mapping[str, int]] = read_lines(home.clipping_path)[-5:]
-    return {
+    return sites or {
         f"round {row['round']}": f"{row['n_participants']} of {row['n_clients']} drawn, {row['n_absent']} absent"
-        for row in rows
+        for row in read_lines(home.clipping_path)[-5:]
     }
 
 
@@ -219,7 +196,7 @@ class Watch:
         watched = [self._seen[path] for path in self.directories]
         runs = [(index, found.run) for index, found in enumerate(watched) if found.run is not None]
         trials = [(index, found.trials) for index, found in enumerate(watched) if found.trials is not None]
-        shapes = {f"spent-{index}": _spent(run) for index, run in runs if run.prices}
+        shapes = {f"spent-{index}": _spent(run) for index, run in runs if run.charged.cumulative_epsilon}
         shapes |= {f"norms-{index}": release_norms(run.released) for index, run in runs if run.released}
         shapes |= {f"best-{index}": _best(there) for index, there in trials}
         content = {
@@ -228,20 +205,34 @@ class Watch:
             "every": self.every,
             "people": {run.population: run.charged.total for _, run in runs if run.charged.total.runs > 1},
             "parallel": {index: _parallel(there, f"trials-{index}") for index, there in trials},
+            "listed": {index: _listed(there) for index, there in trials},
         }
         title = "Runs that are going on"
         return Document(title=title, template="watch.html.j2", content=content, figures=shapes).render()
 
 
 def _spent(run: LiveRun) -> Figure:
-    x = [p.releases for p in run.prices]
-    spent = Series(label="so far", x=x, y=[min(p.epsilon.values()) for p in run.prices])
-    plan = Series(label="the plan", x=[1], y=[run.planned], kind="line", colour=1)
+    points, planned = run.charged.cumulative_epsilon, run.charged.smallest_epsilon
+    spent = Series(label="so far", x=[p.releases for p in points], y=[min(p.epsilon.values()) for p in points])
+    plan = Series(label="the plan", x=[1], y=[planned], kind="line", colour=1)
     return Figure(
         series=(spent, plan),
         x=Axis(label="releases", integers=True),
         y=Axis(label=f"epsilon at delta = {upper_text(run.charged.delta)}", from_zero=True),
     )
+
+
+def _listed(trials: Trials) -> Table:
+    """PRIVATE: the last trials, newest first: client, round, parameters, value."""
+    history, names = trials.history, list(trials.space.parameters)
+    rows, (n_clients, count) = [], history.values.shape
+    newest = ((row, at) for at in range(count)[::-1] for row in range(n_clients))
+    known = ((row, at) for row, at in newest if not np.isnan(history.units[row, at]).any())
+    for row, at in itertools.islice(known, _ROWS):
+        params = trials.space.decode(history.units[row, at])
+        made = (trials.clients[row], int(history.rounds[at]))
+        rows.append((*made, *map(params.get, names), float(history.values[row, at])))
+    return Table(headings=("client", "round", *names, "value"), rows=rows)
 
 
 def _best(trials: Trials) -> Figure:

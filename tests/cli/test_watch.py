@@ -53,7 +53,7 @@ def test_a_run_is_seen_going_on(tmp_path: Path) -> None:
     spent = [w.run.spent for w in seen if w.run]
     assert spent == sorted(spent)
     assert 0 < spent[0] < spent[3] == pytest.approx(made.epsilon(), rel=1e-9)
-    assert seen[0].run.planned == pytest.approx(made.epsilon(), rel=1e-9)
+    assert seen[0].run.charged.smallest_epsilon == pytest.approx(made.epsilon(), rel=1e-9)
 
 
 def test_what_cannot_be_read_just_now_leaves_what_was_read_before(tmp_path: Path) -> None:

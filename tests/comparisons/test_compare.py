@@ -29,7 +29,8 @@ from privbo.cli.terminal import show
 from privbo.comparisons.cells import Cell, CellResult
 from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.runs import compare
-from privbo.comparisons.sweep import PrivateRun, read_sweep, run_sweep
+from privbo.comparisons.sweep import PrivateRun, run_sweep
+from privbo.comparisons.sweep_file import read_sweep
 from privbo.comparisons.verdict import Setting, difference
 from privbo.plans.cost import Spending
 from privbo.reports.comparison import figures, markdown, numbers, table
@@ -238,26 +239,6 @@ def test_a_sweep_over_private_data_is_a_composition(tmp_path: Path, monkeypatch:
     assert total.releases == 12
     with Ledger.open(people) as ledger:
         assert len(ledger.entries()) == charged
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("0123456789abcdef.json", "{}"),
-        ("0123456789abcdef-fedcba9876543210.json", '{"format": 3}'),
-        ("0123456789abcdef/config.json", '{"format": 2}'),
-    ],
-)
-def test_cells_that_an_older_version_charged_are_not_charged_again(tmp_path: Path, name: str, content: str) -> None:
-    path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
-    path.write_text(PRIVATE.format(path=people, bound="epsilon = 20.0\ndelta = 1e-5\n"))
-    old = tmp_path / "out" / "private" / "cells" / name
-    old.parent.mkdir(parents=True)
-    old.write_text(content)
-    for fresh in (False, True):
-        with pytest.raises(pb.ConfigurationError, match=r"cells of an older privbo.*which have been charged"):
-            run_sweep(read_sweep(path), tmp_path / "out", jobs=1, fresh=fresh)
-    assert not people.exists()
 
 
 def test_a_population_that_cannot_pay_for_all_cells_stops_the_sweep_before_the_first_one(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import privbo as pb
 from accountant.ledger import Ledger
 from privbo.cli.main import app
 from privbo.comparisons import cells
-from privbo.comparisons.sweep import read_sweep, run_sweep
+from privbo.comparisons.sweep import run_sweep
+from privbo.comparisons.sweep_file import read_sweep
 from privbo.runs.code import CodeKey, code_key
 
 OBJECTIVE = '''"""Clinics."""
@@ -181,7 +182,7 @@ def test_workers_of_a_second_comparison_do_not_go_on_with_older_code(clinic: Cli
         work = __import__("clinicwork").work
         asked = {"code": code_key(work), "folder": clinic.folder / "cells", "work": work}
         todo = [cells.Cell(label="a", seed=seed, settings=f"{seed}", **asked) for seed in range(2)]
-        return {kept.result.curves["score"][0] for kept in cells.complete(todo, jobs=2).cells}
+        return {kept.result.curves["score"][0] for kept in cells.complete(todo, jobs=2)[0]}
 
     assert ideals() == {0.3}
     clinic.edit("doses.py", "0.3", "9.3")
@@ -286,13 +287,13 @@ def test_a_measure_the_problem_can_not_give_is_refused_with_the_remedy(tmp_path:
 def test_a_damaged_or_foreign_cell_is_made_again(tmp_path: Path) -> None:
     key = CodeKey(parts={"module a": "1"})
     cell = cells.Cell(label="a", seed=0, settings="abc", code=key, folder=tmp_path, work=lambda: RESULT)
-    assert [kept.result for kept in cells.complete([cell], jobs=1).cells] == [RESULT]
-    assert cells.complete([cell], jobs=1).reuse.reused == 1
+    assert [kept.result for kept in cells.complete([cell], jobs=1)[0]] == [RESULT]
+    assert cells.complete([cell], jobs=1)[1].reused == 1
     for content in ("", "[]", '{"format": 1}', '{"format": 3, "code": 1, "result": {}}'):
         cell.path.write_text(content)
-        assert cells.complete([cell], jobs=1, finished=True).cells == (None,)
-        assert cells.complete([cell], jobs=1).reuse.reused == 0
-    assert cells.complete([cell], jobs=1).reuse.reused == 1
+        assert cells.complete([cell], jobs=1, finished=True)[0] == [None]
+        assert cells.complete([cell], jobs=1)[1].reused == 0
+    assert cells.complete([cell], jobs=1)[1].reused == 1
 
 
 RESULT = cells.CellResult(curves={"score": (0.0, 1.0)}, extra={"sent": [1, 2]})

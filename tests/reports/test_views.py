@@ -120,6 +120,7 @@ def test_ledger_views(result: pb.Record) -> None:
         "planned_releases",
         "ledger",
         "entries",
+        "cumulative_epsilon",
         "epsilon",
         "delta",
         "total",

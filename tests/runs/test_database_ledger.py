@@ -13,7 +13,8 @@ import privbo as pb
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.ledger import Ledger
 from privbo.cli.main import app
-from privbo.comparisons.sweep import read_sweep, run_sweep
+from privbo.comparisons.sweep import run_sweep
+from privbo.comparisons.sweep_file import read_sweep
 from tests.accountant.postgres_server import Server
 from tests.comparisons.test_compare import PRIVATE
 
