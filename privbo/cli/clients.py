@@ -11,7 +11,7 @@ from pathlib import Path
 from accountant.errors import PrivacyError
 from accountant.verify.text import shown
 from privbo.cli.terminal import Result, Shown
-from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.errors import RunError
 from privbo.protocol.files import require_contained
 from privbo.protocol.plain import fields_of
 from privbo.protocol.space import Value
@@ -155,24 +155,6 @@ def _literal(value: Value) -> str:
     return "".join(c if shown(c) == c else f"\\U{ord(c):08X}" for c in text)
 
 
-def listed(directory: Path, *, client: int | None, everything: bool) -> Result:
-    """PRIVATE: give the trials that wait for a value, or all of them."""
-    site = Site(directory)
-    return _trials(site, [trial for trial in site.trials(client) if everything or trial.state == "open"])
-
-
-def told(directory: Path, trial: int, value: float | None, failure: str | None) -> Result:
-    """PRIVATE: tell one trial and give it.
-
-    Raises:
-        ConfigurationError: If neither or both of value and failure are given.
-    """
-    if (value is None) == (failure is None):
-        raise ConfigurationError("give a value, or --failed REASON")
-    site = Site(directory)
-    return _trials(site, [site.tell(trial, value, failure=failure)])
-
-
 def typed(directory: Path, read: Callable[[str], str], say: Callable[[str], None]) -> Result:
     """PRIVATE: ask a person for the value of one trial after the other, until the run is over or the input ends.
 
@@ -200,15 +182,15 @@ def typed(directory: Path, read: Callable[[str], str], say: Callable[[str], None
                 say(f"{text!r} is no number; type one, such as 0.71, or: failed REASON")
     except EOFError:
         pass
-    return _trials(site, done)
+    return trials_of(site, done)
 
 
 def _value(value: Value) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _trials(site: Site, trials: list[Trial]) -> Result:
-    """PRIVATE: trials of clients, by number."""
+def trials_of(site: Site, trials: list[Trial]) -> Result:
+    """PRIVATE: show trials of clients, by number."""
     names = _names(trial.params for trial in trials)
     head = ("trial", "client", "round", *names, "state", "value")
     rows = [

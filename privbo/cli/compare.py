@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Unpack, cast, get_args
@@ -19,7 +18,7 @@ from accountant.verify.text import shown
 from accountant.wording import upper_text
 from privbo.cli.options import agree
 from privbo.cli.terminal import Result, Shown, render
-from privbo.comparisons.cells import CellResult, How, OnCell, OnReuse, Reuse
+from privbo.comparisons.cells import Cell, CellResult, How, OnCell, OnReuse, Reuse
 from privbo.comparisons.comparison import SEEDED, Comparison, recommend, require_choice
 from privbo.comparisons.runs import compare
 from privbo.comparisons.sweep import SweepResult, run_sweep
@@ -59,7 +58,7 @@ def compare_sweep(
         _require_unfollowed(sweep)
     folder = out or Path("sweeps") / sweep.config.name
     planned = Counter(s.label for panel in sweep.panels for s in panel.settings for _ in panel.seeds)
-    with cell_progress(planned, jobs=None if how.get("scheduler") else how.get("jobs", 2)) as (on_cell, on_reuse):
+    with cell_progress(planned) as (on_cell, on_reuse):
         how |= {"on_cell": on_cell, "on_reuse": on_reuse}
         found = run_sweep(sweep, folder, agree=partial(agree, yes=yes), **how)
     return _written(found, folder, private=private, budget=budget)
@@ -193,72 +192,35 @@ def _comparison_table(comparison: Comparison) -> Table:
     )
 
 
-@dataclass(kw_only=True)
-class CellTable:
-    """State of every setting while its cells run elsewhere.
-
-    Cells are taken up in order, so the first ``jobs`` unfinished ones are being worked on.
-
-    Attributes:
-        planned: Number of cells by setting, in order.
-        jobs: Cells that run at the same time; None where a cluster decides.
-        progress: The table: one line for all cells, then one for every setting.
-    """
-
-    planned: Mapping[str, int]
-    jobs: int | None
-    progress: Progress
-
-    def __post_init__(self) -> None:
-        add = partial(self.progress.add_task, epsilon="", state="")
-        self._all = add("all cells", total=sum(self.planned.values()))
-        self._tasks = {label: add(shown(label), total=n, start=False) for label, n in self.planned.items()}
-        self._mark()
-
-    def finished(self, label: str, result: CellResult) -> None:
-        """Count a cell that is there, from now or from before."""
-        self.progress.start_task(self._tasks[label])
-        self.progress.update(self._tasks[label], advance=1, epsilon=_price(result))
-        self.progress.advance(self._all)
-        self._mark()
-
-    def _mark(self) -> None:
-        """Mark every setting as done, running or waiting."""
-        free = self.jobs
-        for task in (self.progress.tasks[at] for at in self._tasks.values()):
-            left = int(task.remaining or 0)
-            running = left > 0 and (task.started if free is None else free > 0)
-            if running:
-                self.progress.start_task(task.id)
-            self.progress.update(task.id, state="running" if running else "waiting" if left else "done")
-            free = None if free is None else max(0, free - left)
-
-
 @contextmanager
-def cell_progress(planned: Mapping[str, int], *, jobs: int | None) -> Iterator[tuple[OnCell, OnReuse]]:
-    """Show the table while cells run; yields the callbacks that fill it and that say what is reused.
+def cell_progress(planned: Mapping[str, int]) -> Iterator[tuple[OnCell, OnReuse]]:
+    """Show how far every setting is while cells run; yields the callbacks that count cells and say what is reused.
 
     It is drawn from the moment at which it is known what is reused: what is refused before shows none. Where
     standard error is no terminal the table is printed once, at the end and without times: in a log they would tell
     how long clients took.
     """
     console = Console(stderr=True)
-    texts = [TextColumn(f"{{task.fields[{name}]}}") for name in ("epsilon", "state")]
-    columns = (TextColumn("{task.description}", markup=False), MofNCompleteColumn(), *texts)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[epsilon]}"),
+    )
     times = (TimeElapsedColumn(),) if console.is_terminal else ()
+    progress = Progress(*columns, *times, console=console, refresh_per_second=2)
+    everything = progress.add_task("all cells", total=sum(planned.values()), epsilon="")
+    tasks = {label: progress.add_task(shown(label), total=n, start=False, epsilon="") for label, n in planned.items()}
+
+    def count(cell: Cell, result: CellResult) -> None:
+        price = f"epsilon {upper_text(result.epsilon or math.inf)} at delta {upper_text(result.delta)}"
+        progress.start_task(tasks[cell.label])
+        progress.update(tasks[cell.label], advance=1, epsilon=price if result.releases else "nothing released")
+        progress.advance(everything)
 
     def say(reuse: Reuse) -> None:
         for words in reuse.lines():
             console.print(shown(words), soft_wrap=True, markup=False, highlight=False)
         drawn.enter_context(progress)
 
-    progress = Progress(*columns, *times, console=console, refresh_per_second=2)
-    table = CellTable(planned=planned, jobs=jobs, progress=progress)
     with ExitStack() as drawn:
-        yield lambda cell, result: table.finished(cell.label, result), say
-
-
-def _price(result: CellResult) -> str:
-    if result.releases == 0:
-        return "nothing released"
-    return f"epsilon {upper_text(result.epsilon or math.inf)} at delta {upper_text(result.delta)}"
+        yield count, say

@@ -247,9 +247,11 @@ def trials(
     everything: Annotated[bool, typer.Option("--all", help="Also those with a value or a failure.")] = False,
 ) -> object:
     """PRIVATE: the trials that wait for a value from outside, of a run with objective = "ask"."""
-    from privbo.cli.clients import listed
+    from privbo.cli.clients import trials_of
+    from privbo.runs.session import Site
 
-    return listed(directory, client=client, everything=everything)
+    site = Site(directory)
+    return trials_of(site, [trial for trial in site.trials(client) if everything or trial.state == "open"])
 
 
 @command(app, context_settings={"ignore_unknown_options": True})  # a value may be negative
@@ -260,13 +262,17 @@ def tell(
     failed: Annotated[str | None, typer.Option(help="Why it has none.")] = None,
 ) -> object:
     """PRIVATE: tell a trial's value or failure; without a trial, ask for one value after the other."""
-    from privbo.cli.clients import told, typed
+    from privbo.cli.clients import trials_of, typed
+    from privbo.runs.session import Site
 
     if trial is None and failed is not None:
         raise ConfigurationError("--failed is about one trial; give its number")
     if trial is None:
         return typed(directory, lambda prompt: input(shown(prompt)), say)
-    return told(directory, trial, value, failed)
+    if (value is None) == (failed is None):
+        raise ConfigurationError("give a value, or --failed REASON")
+    site = Site(directory)
+    return trials_of(site, [site.tell(trial, value, failure=failed)])
 
 
 @app.command()

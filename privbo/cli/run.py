@@ -26,7 +26,7 @@ from privbo.plans.plan import Plan, SignalToNoise, signal_to_noise
 from privbo.plans.policy import Decision
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import fresh_directory, require_no_link, save_arrays, write_json
-from privbo.protocol.messages import ClientHistory, FloatArray
+from privbo.protocol.messages import FloatArray
 from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.processes import limited_threads
 from privbo.protocol.settings import JsonObject
@@ -41,7 +41,7 @@ from privbo.runs.best import read_history
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import decided, plan_run, planned_requests
-from privbo.runs.record import Record, load, mean_best_so_far
+from privbo.runs.record import load, mean_best_so_far
 from privbo.runs.spec import Control, Spec, read_spec
 
 Milestones: TypeAlias = Mapping[str, Mapping[str, float]]  # mean best score by moment, by arm
@@ -130,8 +130,15 @@ def report_run(
     home = RunDirectory(directory)
     if write:
         require_no_link(home.private)
-    found = report(load(directory, ledger=ledger))
-    attainable = None if regret is None else _best_values(home, regret)
+    found, attainable = report(load(directory, ledger=ledger)), None
+    if regret is not None:  # the reader's own configuration; the code that the directory names is not imported
+        ours, theirs = read_spec(regret).problem, home.manifest().spec.problem
+        if (ours.n_clients, ours.search_space) != (theirs.n_clients, theirs.search_space):
+            raise ConfigurationError(
+                f"{regret} states another problem than {directory}'s; name the run's configuration"
+            )
+        if (attainable := ours.best_values) is None:
+            raise ConfigurationError(f"{regret}: the problem states no best_values, so regret is not defined")
     shown = diagnostics(home, attainable) if private or regret is not None else None
     if not write:
         return WrittenReport(report=found, diagnostics=shown)
@@ -140,17 +147,6 @@ def report_run(
     page = document(found, shown, key=key).write(target)
     sheet = statement_of(found, key=key).write(target.with_name("statement.html")) if statement else None
     return WrittenReport(report=found, diagnostics=shown, page=page, statement=sheet)
-
-
-def _best_values(home: RunDirectory, config: Path) -> FloatArray | Callable[[], FloatArray]:
-    """Best values that the reader's own configuration states; the code that the directory names is not imported."""
-    ours, theirs = read_spec(config).problem, home.manifest().spec.problem
-    spaces = [(problem.n_clients, dict(problem.search_space.parameters)) for problem in (ours, theirs)]
-    if spaces[0] != spaces[1]:
-        raise ConfigurationError(f"{config} states another problem than {home.path}'s; name the run's configuration")
-    if ours.best_values is None:
-        raise ConfigurationError(f"{config}: the problem states no best_values, so regret is not defined")
-    return ours.best_values
 
 
 _KINDS = 4  # of releases that a plan's lines tell apart
@@ -313,10 +309,17 @@ def carry_out(
         play = partial(run_spec, progress=progress, on_round=stop, on_evaluation=stop, output=output)
         record = play(spec, home, resume=resume)
         arms = {"private": record.clients}
-        for control in spec.controls:
-            alone = partial(play, control_of(spec, control, record.home.seed), None)
-            arms[control] = _played(control, record.home, alone)
-        curves = _same_length({name: mean_best_so_far(arm) for name, arm in arms.items()})
+        for control in spec.controls:  # each is played once: it goes on where it was interrupted
+            stored, journal = record.home.control_path(control, "npz"), record.home.control_path(control, "rows")
+            if not stored.exists():
+                alone = play(control_of(spec, control, record.home.seed), None, journal=journal)
+                save_arrays(stored, vars(alone.clients))
+                journal.unlink()
+            arms[control] = read_history(stored)
+        curves = {name: mean_best_so_far(arm) for name, arm in arms.items()}
+        longest = max(map(len, curves.values()))
+        # Who shares nothing may need fewer rounds, and stays where it ended.
+        curves = {name: np.concatenate([c, np.full(longest - len(c), c[-1])]) for name, c in curves.items()}
         kept = {
             "mean_best_so_far": {name: curve.tolist() for name, curve in curves.items()},
             "mean_per_client": {name: list(map(finite, mean_per_client(arm))) for name, arm in arms.items()},
@@ -357,21 +360,6 @@ def _interruptible() -> Iterator[Callable[..., None]]:
         yield check
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _played(control: Control, home: RunDirectory, play: Callable[..., Record]) -> ClientHistory:
-    """Clients' evaluations under a control, which is played once: it goes on where it was interrupted."""
-    kept, journal = home.control_path(control, "npz"), home.control_path(control, "rows")
-    if not kept.exists():
-        save_arrays(kept, vars(play(journal=journal).clients))
-        journal.unlink()
-    return read_history(kept)
-
-
-def _same_length(curves: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    """Curves to the longest one's end: who shares nothing may need fewer rounds, and stays where it ended."""
-    longest = max(map(len, curves.values()))
-    return {name: np.concatenate([c, np.full(longest - len(c), c[-1])]) for name, c in curves.items()}
 
 
 def _milestones(curve: FloatArray) -> dict[str, float]:

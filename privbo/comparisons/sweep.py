@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Unpack, cast
 
 import numpy as np
-from pydantic import JsonValue
 
 from accountant.ledger import Ledger
 from accountant.ledger.address import is_postgres
@@ -45,7 +44,7 @@ from privbo.plans.privacy import NoPrivacy, default_delta
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import private_folder
-from privbo.protocol.messages import ClientHistory, FloatArray
+from privbo.protocol.messages import FloatArray
 from privbo.protocol.plain import plain
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import CodeKey, forget
@@ -94,24 +93,18 @@ def settings_name(departures: JsonObject, judge: str | None) -> str:
     """
     means = ("controls", "threads", "executor", "jobs", "ledger")
     asked = {key: value for key, value in departures.items() if key not in means}
-    return NAMING + digest([asked | {"problem": _table(asked["problem"]) | {"fingerprint": None}}, judge])
-
-
-def _table(value: JsonValue) -> JsonObject:
-    return value if isinstance(value, dict) else {}
+    problem = cast("JsonObject", asked["problem"])
+    return NAMING + digest([asked | {"problem": problem | {"fingerprint": None}}, judge])
 
 
 def code_of(spec: Spec, judge: str | None) -> CodeKey:
     """Digest the code behind a setting: its problem's function, an algorithm of the user's own, the judge."""
-    found = spec.code(*_judges(judge))
-    if found.edited:  # a notebook's process, which would go on with what it has loaded
-        forget(found.modules)
-        found = spec.code(*_judges(judge))
+    for _ in range(2):
+        found = spec.code(*(() if judge is None else (load_function(judge, "judge"),)))
+        if not found.edited:
+            break
+        forget(found.modules)  # a notebook's process, which would go on with what it has loaded
     return found
-
-
-def _judges(judge: str | None) -> tuple[object, ...]:
-    return () if judge is None else (load_function(judge, "judge"),)
 
 
 @contextmanager
@@ -189,7 +182,10 @@ def reserve(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> None:
     first = plans[runs[0][0].label]
     with considered_shared(shared, first) as ledger:
         book = ledger.book()
-        owed = [(cell, run, spec) for cell, run, spec in runs if not _is_reserved(run.home, book)]
+        # A run that was made before stands on the ledger with its plan.
+        made = {run.home: RunDirectory(run.home) for _, run, _ in runs if RunDirectory(run.home).config_path.exists()}
+        reserved = {home for home, run in made.items() if book.plan_of(run.manifest().run_id) is not None}
+        owed = [(cell, run, spec) for cell, run, spec in runs if run.home not in reserved]
         if not owed:
             return
         so_far = [*book.paid, *book.paid_again]
@@ -203,22 +199,10 @@ def reserve(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> None:
             declared_by(plans[cell.label], run=f"{spec.name}-{cell.name}", settings=spec.digest())
             for cell, _, spec in owed
         ]
-        price = spending(ledger, quoted_at(shared, first.safe_delta), what, declared=declared)
+        price = spending(ledger, min(first.safe_delta, shared.delta or 1.0), what, declared=declared)
     agree(price)
     for cell, run, spec in owed:
-        home = RunDirectory(run.home)
-        open_run(spec, plans[cell.label], home, resume=home.config_path.exists()).record.ledger.close()
-
-
-def _is_reserved(home: Path, book: Book) -> bool:
-    """Whether a cell's run was made before and its plan stands on the ledger."""
-    run = RunDirectory(home)
-    return run.config_path.exists() and book.plan_of(run.manifest().run_id) is not None
-
-
-def quoted_at(shared: SharedLedger, safe: float) -> float:
-    """Give the delta at which totals of a population's ledger are quoted: the safe one, and at most its own bound's."""
-    return min(safe, shared.delta or safe)
+        open_run(spec, plans[cell.label], RunDirectory(run.home), resume=run.home in made).record.ledger.close()
 
 
 def _curves(record: Record, judge: str | None) -> dict[str, FloatArray]:
@@ -231,15 +215,11 @@ def _curves(record: Record, judge: str | None) -> dict[str, FloatArray]:
     if judge is not None:
         losses = cast("Callable[..., FloatArray]", load_function(judge, "judge"))
         arguments = {} if problem.source is None else problem.source.arguments
-        found["loss"] = _smallest_so_far(losses(record.clients, **arguments), record.clients)
+        smallest = np.fmin.accumulate(losses(record.clients, **arguments), axis=1)
+        rounds = record.clients.rounds
+        last = np.searchsorted(rounds, np.unique(rounds), side="right") - 1
+        found["loss"] = np.asarray(np.nanmean(smallest[:, last], axis=0))
     return found
-
-
-def _smallest_so_far(losses: FloatArray, history: ClientHistory) -> FloatArray:
-    """Mean over clients of the smallest loss so far, after initialisation and every round."""
-    running = np.fmin.accumulate(losses, axis=1)
-    last = np.searchsorted(history.rounds, np.unique(history.rounds), side="right") - 1
-    return np.asarray(np.nanmean(running[:, last], axis=0))
 
 
 def summary(record: Record, curves: dict[str, FloatArray]) -> CellResult:
@@ -395,4 +375,5 @@ def _collected(sweep: Sweep, planned: Planned, seeds: tuple[int, ...], kept: Seq
 
 def composed(comparison: Comparison, book: Book, shared: SharedLedger) -> Comparison:
     """Add the price of everything the comparison's population has paid so far."""
-    return replace(comparison, total=total(book, quoted_at(shared, comparison.settings[0].safe_delta)))
+    # At the safe delta, and at most the bound's own.
+    return replace(comparison, total=total(book, min(comparison.settings[0].safe_delta, shared.delta or 1.0)))

@@ -139,15 +139,15 @@ def difference(first: Setting, second: Setting, measure: Measure) -> Difference:
     ours, theirs = _on_seeds(first, second, measure)
     if not len(ours):
         raise ConfigurationError(f"{first.label!r} and {second.label!r} share no seed; pair them on the same seeds")
-    gaps = ours - theirs
-    error = standard_error(gaps)
+    found = verdict_of_pairs(ours, theirs, over="seeds", measure=measure, are_means=True)
+    either = None if found.p_helped is None or found.p_hurt is None else 2 * min(found.p_helped, found.p_hurt)
     return Difference(
         first=first.label,
         second=second.label,
-        mean=float(gaps.mean()),
-        standard_error=error,
-        p_value=_p_value(float(gaps.mean()), error, len(gaps)),
-        n_seeds=len(gaps),
+        mean=found.gain,
+        standard_error=found.standard_error,
+        p_value=None if either is None else min(1.0, either),
+        n_seeds=found.pairs,
     )
 
 
@@ -157,16 +157,6 @@ def _on_seeds(first: Setting, second: Setting, measure: Measure) -> tuple[FloatA
     theirs = dict(zip(second.seeds, second.utilities(measure).tolist(), strict=True))
     common = sorted(ours.keys() & theirs.keys())
     return np.array([ours[seed] for seed in common]), np.array([theirs[seed] for seed in common])
-
-
-def _p_value(mean: float, error: float | None, count: int) -> float | None:
-    if error is None:
-        return None
-    if error == 0:
-        return 1.0 if mean == 0 else 0.0
-    from scipy.special import stdtr
-
-    return float(2 * stdtr(count - 1, -abs(mean) / error))
 
 
 Answer = Literal["helped", "hurt", "made no difference beyond noise", "is not known to help"]
@@ -217,6 +207,11 @@ class Verdict:
         if self.p_helped < LEVEL:
             return "helped"
         return "hurt" if self.p_hurt < LEVEL else "made no difference beyond noise"
+
+    @property
+    def p_value(self) -> float | None:
+        """One-sided, of what the verdict says: of so large a loss where sharing hurt, else of so large a gain."""
+        return self.p_hurt if self.answer == "hurt" else self.p_helped
 
     @property
     def text(self) -> str:

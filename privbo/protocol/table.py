@@ -6,7 +6,7 @@ import csv
 import html
 import io
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,12 @@ class Table:
     def of(cls, title: str, facts: Mapping[str, object]) -> Table:
         """Make a table of names and values."""
         return cls(title=title, headings=(), rows=list(facts.items()))
+
+    @classmethod
+    def listing(cls, columns: Mapping[str, str], items: Iterable[object], *, right: Container[int] = ()) -> Table:
+        """Make a table of attributes of objects; ``columns`` names each column's attribute by its heading."""
+        rows = [[getattr(item, name) for name in columns.values()] for item in items]
+        return cls(headings=tuple(columns), rows=rows, right=right)
 
     @property
     def cells(self) -> list[list[str]]:

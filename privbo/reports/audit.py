@@ -14,7 +14,6 @@ from privbo.reports.figure import Axis, Figure, Series
 
 _FAN = (("all", "0", "1", 0.15), ("nine of ten", "0.05", "0.95", 0.25), ("half", "0.25", "0.75", 0.4))
 _USES = {"direction": "cosine similarity to the unclipped sum", "magnitude": "error of the sums"}
-_WORLDS = ("world", "trials", "at epsilon", "delta measured, at least", "delta claimed", "verdict")
 
 
 def write_audit(audit: Audit, path: Path) -> Path:
@@ -23,18 +22,8 @@ def write_audit(audit: Audit, path: Path) -> Path:
     attacks = [audit.empirical[start : start + worlds] for start in range(0, len(audit.empirical), worlds)]
     content = {
         "audit": clipping,
-        "attacked": [
-            (
-                found[0],  # which speaks for its mechanism
-                Table(
-                    headings=_WORLDS,
-                    rows=[(e.world, e.trials, e.epsilon, e.delta_lower, e.delta_claimed, e.verdict) for e in found],
-                ),
-            )
-            for found in attacks
-        ],
+        "attacks": attacks,
         "rounds": None if clipping is None else rounds_table(clipping),
-        "regions": None if clipping is None else _regions(clipping),
     }
     figures = {} if clipping is None else audit_figures(clipping)
     page = Document(title=f"Audit: {audit.name}", template="audit.html.j2", content=content, figures=figures)
@@ -48,15 +37,6 @@ def rounds_table(audit: ClippingAudit) -> Table:
         headings=("round", "bound", "clipped", "signal", "bias", "noise"),
         rows=[(r.round, r.bound, r.clipped_share, r.signal, r.bias, r.noise) for r in audit.rounds],
         formats={2: "{:.0%}".format},
-    )
-
-
-def _regions(audit: ClippingAudit) -> Table:
-    last = audit.rounds[-1]
-    pairs = zip(last.signal_by_region, last.bias_by_region, strict=True)
-    return Table(
-        headings=("region", "signal", "bias", "noise"),
-        rows=[(region, signal, bias, last.noise_by_region) for region, (signal, bias) in enumerate(pairs)],
     )
 
 

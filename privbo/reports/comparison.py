@@ -148,39 +148,21 @@ def document(*comparisons: Comparison, name: str = "") -> Document:
     for index, comparison in enumerate(comparisons):
         suffix = f"-{index + 1}" if index else ""
         shapes |= {f"{key}{suffix}": shape for key, shape in figures(comparison).items()}
-        panels.append(_panel(comparison, suffix))
+        panel = {
+            "comparison": comparison,
+            "suffix": suffix,
+            "curve": _CURVES[curve_of(comparison.measure)],
+            "older": older_lines(comparison),
+            "table": table(comparison),
+            "small": {f"convergence-{k + 1}{suffix}": s.label for k, s in enumerate(comparison.settings)},
+        }
+        panels.append(panel)
     return Document(
         title=f"Comparison: {name or comparisons[0].name}",
         template="compare.html.j2",
         content={"panels": panels, "statement": comparisons[0].statement},
         figures=shapes,
     )
-
-
-def _panel(comparison: Comparison, suffix: str) -> dict[str, object]:
-    """One comparison for the template; ``small`` names its small figures with their settings."""
-    differences = Table(
-        headings=("setting", "minus", "mean difference", "standard error", "p (paired t)", "seeds"),
-        rows=[(d.first, d.second, d.mean, d.standard_error, d.p_value, d.n_seeds) for d in comparison.differences()],
-    )
-    verdicts = Table(
-        headings=("setting", "sharing", "gain", "standard error", "p", "pairs"),
-        rows=[
-            (v.setting, v.answer, v.gain, v.standard_error, v.p_hurt if v.answer == "hurt" else v.p_helped, v.pairs)
-            for v in comparison.verdicts()
-        ],
-        right=range(2, 6),
-    )
-    return {
-        "comparison": comparison,
-        "suffix": suffix,
-        "curve": _CURVES[curve_of(comparison.measure)],
-        "older": older_lines(comparison),
-        "table": table(comparison),
-        "differences": differences,
-        "verdicts": verdicts,
-        "small": {f"convergence-{k + 1}{suffix}": s.label for k, s in enumerate(comparison.settings)},
-    }
 
 
 def figures(comparison: Comparison) -> dict[str, Figure]:

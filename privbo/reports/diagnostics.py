@@ -14,7 +14,6 @@ import numpy as np
 from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, SCORES, Verdict, verdict_of_pairs
 from privbo.protocol.files import load_arrays, read_json
 from privbo.protocol.messages import ClientHistory, FloatArray
-from privbo.protocol.table import Table
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import best_so_far_by_client
 
@@ -61,16 +60,6 @@ class Diagnostics:
     verdicts: tuple[Verdict, ...] = ()
     note: str = NOTE
 
-    @property
-    def score_table(self) -> Table:
-        """Every client's best score."""
-        return Table(headings=("client", "best score"), rows=self.best_score_per_client)
-
-    @property
-    def error_table(self) -> Table:
-        """The first error of every client that ever failed."""
-        return Table(headings=("client", "first error"), rows=list(self.first_errors.items()))
-
 
 def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], FloatArray] | None = None) -> Diagnostics:
     """PRIVATE: read clients' best scores, mean best-score curves of the run and its controls, and regret.
@@ -93,21 +82,11 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
             simple_regret=float(np.nanmean(attainable - best)),
             cumulative_regret={name: float(np.sum(top - np.array(curve[1:]))) for name, curve in labelled.items()},
         )
-    return Diagnostics(
-        mean_best_score=labelled,
-        best_score_per_client=tuple(enumerate(best.tolist())),
-        regret=regret,
-        first_errors=home.failures(),
-        verdicts=_verdicts(kept),
-    )
-
-
-def _verdicts(kept: Mapping[str, Mapping[str, Sequence[float | None]]]) -> tuple[Verdict, ...]:
-    """The run versus each of its controls, over the clients that have a score in both: over rounds, and at the end."""
-    found = []
+    verdicts = []
     for key, measure in (("mean_per_client", OVER_ROUNDS), ("best_per_client", AT_THE_END)):
+        # Over the clients that have a score in both.
         scores = {name: np.array(values, dtype=np.float64) for name, values in kept.get(key, {}).items()}
-        found += [
+        verdicts += [
             verdict_of_pairs(
                 scores["private"],
                 other,
@@ -118,7 +97,13 @@ def _verdicts(kept: Mapping[str, Mapping[str, Sequence[float | None]]]) -> tuple
             for name, other in scores.items()
             if name != "private" and np.isfinite(scores["private"] - other).any()
         ]
-    return tuple(found)
+    return Diagnostics(
+        mean_best_score=labelled,
+        best_score_per_client=tuple(enumerate(best.tolist())),
+        regret=regret,
+        first_errors=home.failures(),
+        verdicts=tuple(verdicts),
+    )
 
 
 def mean_per_client(history: ClientHistory) -> FloatArray:

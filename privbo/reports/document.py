@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from accountant.wording import upper_text
 from privbo.protocol.files import write_atomically
-from privbo.protocol.table import text_of
+from privbo.protocol.table import Table, text_of
 from privbo.reports.figure import Figure
 
 
@@ -59,7 +59,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"text": text_of, "bound": upper_text, "percent": _unbroken_percent, "svg": Figure.svg}
-    made.globals["infinity"] = math.inf
+    made.globals |= {"infinity": math.inf, "table": Table, "listing": Table.listing}
     return made
 
 

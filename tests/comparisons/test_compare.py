@@ -17,14 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from rich.progress import Progress
 
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency
 from accountant.ledger import Ledger
 from accountant.tight.numerical import epsilon_table
-from privbo.cli.compare import CellTable
 from privbo.cli.terminal import show
 from privbo.comparisons.cells import Cell, CellResult
 from privbo.comparisons.comparison import Comparison, recommend
@@ -321,35 +319,6 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
     assert "at delta" in found._repr_html_()
     assert found.differences()[0].n_seeds == 1
     assert other.epsilon() == found.settings[1].epsilon
-
-
-def test_the_live_table_tells_done_from_running_from_waiting() -> None:
-    """Two jobs, settings of two cells each: the next two cells in order are being worked on."""
-    progress = Progress(disable=True)
-    table = CellTable(planned={"a": 2, "b [x]": 2, "c": 2}, jobs=2, progress=progress)
-    assert states(progress) == ["running", "waiting", "waiting"]
-    for label in ("a", "b [x]"):  # out of order, as parallel cells end
-        table.finished(label, CellResult(curves={}, releases=2, epsilon=2.0, delta=1e-5))
-    assert states(progress) == ["running", "running", "waiting"]
-    table.finished("a", CellResult(curves={}, releases=2, epsilon=2.0, delta=1e-5))
-    assert states(progress) == ["done", "running", "running"]
-    everything, first, second, _ = progress.tasks
-    assert (everything.completed, everything.total) == (3, 6)
-    assert (first.completed, first.fields["epsilon"], first.finished) == (2, "epsilon 2 at delta 1e-05", True)
-    assert second.completed == 1
-
-
-def test_the_live_table_of_a_cluster_knows_only_what_has_ended() -> None:
-    progress = Progress(disable=True)
-    cluster = CellTable(planned={"a": 2}, jobs=None, progress=progress)
-    assert states(progress) == ["waiting"]
-    cluster.finished("a", CellResult(curves={}))
-    assert states(progress) == ["running"]
-    assert progress.tasks[1].fields["epsilon"] == "nothing released"
-
-
-def states(progress: Progress) -> list[str]:
-    return [task.fields["state"] for task in progress.tasks[1:]]
 
 
 def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> None:

@@ -11,12 +11,11 @@ import pytest
 from scipy.stats import binom, ttest_1samp
 
 import privbo as pb
-from privbo.cli.run import carry_out, control_of
+from privbo.cli.run import carry_out
 from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.runs import compare
 from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, verdict_of_pairs
-from privbo.reports.diagnostics import best_per_client, diagnostics
-from privbo.runs.loop import run_spec
+from privbo.reports.diagnostics import diagnostics
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.spec import Spec
 from tests.comparisons.test_compare import comparison, setting
@@ -195,41 +194,3 @@ def test_a_run_says_whether_sharing_helped_where_it_is_asked_for(tmp_path: Path)
     assert recommend(side_by_side, 3.0).label == "local only"  # one seed says nothing about noise
     assert side_by_side.to_dict()["verdicts"][0]["answer"] == "is not known to help"
     assert compare([tmp_path / "asked"]).exportable().to_dict()["verdicts"] == []
-
-
-N_CLIENTS = 30
-
-
-def played_for_real(seed: int, *, shares: bool) -> str:
-    """The verdict on a short run of the default algorithm over clients with one surface, but for small moves.
-
-    Where nothing is shared the same noise is released, and no client's vector is in it.
-    """
-    generator = np.random.default_rng(seed)
-    centres = generator.uniform(0.1, 0.9, size=2) + generator.normal(scale=0.02, size=(N_CLIENTS, 2))
-
-    def score(clients: np.ndarray, units: np.ndarray) -> np.ndarray:
-        return np.exp(-((units - centres[clients]) ** 2).sum(axis=1) / (2 * 0.15**2))
-
-    problem = pb.Problem(
-        space={"x": pb.Real(0, 1), "y": pb.Real(0, 1)}, batch_objective=score, n_clients=N_CLIENTS, name="bump"
-    )
-    spec = pb.Spec(
-        name="bump", problem=problem, algorithm=pb.SharedPrior(), rounds=5, seed=seed,
-        privacy=pb.Privacy(epsilon=4.0, noise="simulation"),
-    )  # fmt: skip
-    sharing = run_spec(spec if shares else control_of(spec, "zeroed", seed), None)
-    alone = run_spec(control_of(spec, "local", seed), None)
-    assert sharing.releases
-    scores = [best_per_client(record.clients.values) for record in (sharing, alone)]
-    return verdict_of_pairs(*scores, over="clients of one run", measure="score").answer
-
-
-@pytest.mark.slow
-def test_short_runs_of_the_default_algorithm_are_judged_as_they_are() -> None:
-    """60 runs that share noise alone, 30 that share what helps; 14 false ones would come once in a million."""
-    false = sum(played_for_real(seed, shares=False) == "helped" for seed in range(60))
-    found = sum(played_for_real(seed, shares=True) == "helped" for seed in range(30))
-    print(f"{false} of 60 called helpful, {found} of 30 found")
-    assert false <= binom.isf(1e-6, 60, 0.05)
-    assert found >= 24

@@ -14,7 +14,7 @@ from experiments.outcome import Outcome, Task
 from experiments.played import Entry, Played, added, kept, played, read
 from experiments.plays.board import EVALUATIONS, play
 from experiments.plays.worth import share
-from experiments.study import Arm, Panel, study
+from experiments.study import Arm, Panel
 from experiments.worth import Family
 
 PROCESS = {
@@ -23,7 +23,6 @@ PROCESS = {
     "n_dims": 2,
     "correlation": 0.9,
 }
-LEVELS = (0.5, 1.0, 2.0, 8.0)
 
 
 def task(algorithm: Any, **options: Any) -> Task:
@@ -36,22 +35,6 @@ def task(algorithm: Any, **options: Any) -> Task:
         seed=1,
         options=options,
     )
-
-
-# ---- panels
-
-
-@pytest.mark.parametrize(("scale", "levels"), [("paper", LEVELS), ("small", (1.0, 2.0))])
-def test_every_private_arm_stands_at_every_epsilon_with_its_zeroed_one(scale: Any, levels: tuple[float, ...]) -> None:
-    for panel in study("leaderboard", scale).panels:
-        by_series: dict[str, set[float | None]] = {}
-        for arm in panel.arms:
-            by_series.setdefault(f"{arm.series} {arm.control}", set()).add(arm.x)
-        assert all(found == set(levels) for series, found in by_series.items() if not series.startswith("alone"))
-        is_drawn = "drawn_surfaces" in str(panel.arms[0].problem["type"])
-        assert ("F-LCB None" in by_series) == is_drawn
-        assert ("Fed-PNE and a vote None" in by_series) == ("many" not in panel.title)
-        assert {"Sobol search zeroed", "SharedPrior zeroed", "DP-FTS-DE None", "flexible zeroed"} <= by_series.keys()
 
 
 # ---- player

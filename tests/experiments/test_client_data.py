@@ -52,24 +52,6 @@ def test_landmine_reads_both_formats_and_both_scores(tmp_path):
     np.testing.assert_allclose(clients.observe(np.array([0]), unit[None]), [by_decision])
 
 
-def test_the_authors_scores_are_random_and_reproducible(tmp_path):
-    """Their SVM is trained without a seed: Platt's scaling draws its folds anew at every point and in every run."""
-    halves = [(*rows(60), *rows(60)) for _ in range(2)]
-    np.savez(tmp_path / "landmine.npz", **packed(halves))
-    data = landmine.Fields(tmp_path)
-    units = np.random.default_rng(0).random((40, 2))
-    fields = np.arange(40) % 2
-
-    def scores(seed, kind="probability"):
-        return landmine.FieldClients(data, kind, seed=seed).observe(fields, units)
-
-    np.testing.assert_array_equal(scores(1), scores(1))
-    assert np.mean(scores(1) != scores(2)) > 0.2
-    one_seed = np.array([data.auc(int(f), u, "probability", folds=0) for f, u in zip(fields, units, strict=True)])
-    assert np.mean(scores(1) != one_seed) > 0.2
-    np.testing.assert_array_equal(scores(1, "decision"), scores(2, "decision"))
-
-
 def test_activity_reads_both_formats(tmp_path, monkeypatch):
     x, y = rows(120, dim=5, n_classes=6)
     subject = np.repeat([1, 2], 60)

@@ -97,20 +97,3 @@ def test_an_epidemic_conserves_people_and_vaccine_helps() -> None:
     assert np.all(dead < infected)
     assert np.all(infected[:, 1:] < infected[:, :1])
     assert np.all(dead[:, 1:] < dead[:, :1])
-
-
-def test_without_immunity_to_gain_the_final_size_equation_holds() -> None:
-    """No vaccine, R = 2 in one country: the final size of the next-generation matrix, solved by iteration."""
-    from experiments.problems.covid import IMMUNE, _force, _start
-
-    countries = world(8, seed=0)
-    force = _force(countries) / 0.2
-    infected, _ = simulate(countries, np.array([0.0]))
-    for n in np.flatnonzero(countries.reproduction == 2.0):
-        start = _start(countries, 1)[:, n, 0]
-        attack = np.full(9, 0.5)
-        for _ in range(500):
-            caught = start[0] * (1 - np.exp(-force[n] @ (attack + start[2] + start[3])))
-            attack = caught
-        assert infected[n, 0] == pytest.approx(float(countries.shares[n] @ attack), rel=0.03)
-    assert np.all(IMMUNE < 1)

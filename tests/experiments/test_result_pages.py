@@ -157,28 +157,3 @@ def test_published_verdicts_are_those_of_the_published_numbers(page):
     from tests.experiments.test_study import STORED
 
     assert table(every(STORED / page)) in (STORED / f"{page}.md").read_text()
-
-
-def test_one_column_of_several_panels_stands_in_one_table(tmp_path):
-    found = results(tmp_path / "results")
-    page = tmp_path / "dp-fts-de.md"
-    page.write_text(
-        "<!-- across dp-fts-de-12a: runs; cumulative | DP* -->\n<!-- end -->\n"
-        "<!-- across dp-fts-de-12a: runs | local TS -->\n<!-- end -->\n"
-    )
-    refresh(found, page)
-    assert page.read_text().split("\n\n")[1].splitlines() == [
-        "| | synthetic, as written | synthetic, standardised |",
-        "|---|---|---|",
-        "| DP-FTS-DE, adaptive weights | 3; 1.133 ± 0.088 | 3; 1.317 ± 0.073 |",
-        "| DP-FTS-DE, non-adaptive weights | 3; 1.180 ± 0.093 | 3; 1.180 ± 0.093 |",
-    ]
-    assert page.read_text().split("\n\n")[3].splitlines() == [  # fewer arms than panels: arms along
-        "| | local TS |",
-        "|---|---|",
-        "| synthetic, as written | 3 |",
-        "| synthetic, standardised | 3 |",
-    ]
-    page.write_text("<!-- across dp-fts-de-12a: nothing -->\n<!-- end -->\n")
-    with pytest.raises(pb.ConfigurationError, match="names no arm"):
-        refresh(found, page)

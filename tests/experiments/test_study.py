@@ -1,6 +1,5 @@
 """Studies are data: every file can be read at both scales, and says what the papers say."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 
 import privbo as pb
 from experiments import study as module
-from experiments.baselines.dp_fts_de import Variant
 from experiments.cells import algorithm_of, privacy_of
 from experiments.study import study, titles
 from privbo.algorithms.thompson.settings import ThompsonSettings
@@ -102,33 +100,3 @@ arms = [
     assert found.panels[0].columns == {"last": "{last:.2f}"}
     with pytest.raises(pb.ConfigurationError, match="'two' is unknown"):
         study("two", "small", tmp_path)
-
-
-def algorithm(name: str, label: str, panel: int = 0) -> pb.DPFTSDE | Variant:
-    found = study(name, "paper").panels[panel]
-    made = algorithm_of(next(arm.algorithm for arm in found.arms if arm.label == label))
-    assert isinstance(made, pb.DPFTSDE | Variant)
-    return made
-
-
-def test_settings_are_the_papers_and_ours() -> None:
-    """What one table changes of another stays changed, whatever is merged on top."""
-    refit = dataclasses.replace(pb.DPFTSDE.paper().own, refit_every=5)
-    paper = dataclasses.replace(pb.DPFTSDE.paper(), own=refit)
-    assert algorithm("dp-fts-de-3a", "FTS-DE") == paper
-    assert algorithm("dp-fts-de-10", "FTS-DE, P=6", 1) == dataclasses.replace(paper, n_regions=6)
-    for panel in (0, 1):
-        assert algorithm("dp-fts-de-few-points", "ours, not private", panel) == Variant()
-        few = dataclasses.replace(paper, n_init=2)
-        assert algorithm("dp-fts-de-few-points", "paper's setting, q=0.35, z=1", panel) == few
-    assert algorithm("dp-fts-de-3d", "ours, epsilon 2") == Variant(
-        n_init=10, exploration=pb.Exploration(power=1.0), own=pb.OwnModel(refit_every=5)
-    )
-    assert algorithm("dp-fts-de-3d-authors", "FTS-DE").own.ard is False
-    assert algorithm("dp-fts-de-4", "ours, z=1").local_after == 20
-    written, standardised = algorithm("dp-fts-de-2a", "FTS-DE, P=2"), algorithm("dp-fts-de-2a", "FTS-DE, P=2", 1)
-    assert (written.values, written.noise, written.share, written.own) == ("raw", 0.01, "sample", standardised.own)
-    assert isinstance(standardised, pb.DPFTSDE)
-    assert standardised.noise == 0.25
-    assert algorithm("thompson-ablation", "ours in all rounds, epsilon 0.9", 2).local_after is None
-    assert (algorithm("dp-fts-de-2a", "FTS").n_regions, algorithm("dp-fts-de-2a", "FTS").clipping_norm) == (1, 11.0)

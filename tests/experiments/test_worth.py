@@ -12,9 +12,9 @@ import privbo as pb
 from experiments.outcome import Outcome, Task
 from experiments.played import played, read
 from experiments.plays import peers
-from experiments.plays.worth import FIRST, FLOOR, judged, share, tree_parzen
+from experiments.plays.worth import FIRST, FLOOR, judged, share
 from experiments.run import Options, write
-from experiments.study import Arm, Panel, Study, study
+from experiments.study import Arm, Panel, Study
 from experiments.worth import Family, Ratio
 from experiments.worth_page import again, overall
 from privbo.protocol.messages import Algorithm
@@ -53,14 +53,6 @@ def test_what_counts_is_the_point_that_looked_best() -> None:
     noisy = dataclasses.replace(task(QUICK.local()), problem=PROCESS | {"noise": 3.0}, rounds=12)
     assert np.any(np.diff(share(noisy).curves["loss"]) > 0)
     assert np.all(np.diff(share(task(QUICK.local())).curves["loss"]) <= 0)
-
-
-def test_optuna_alone_evaluates_as_often() -> None:
-    pytest.importorskip("optuna")
-    found = tree_parzen(task(None))
-    assert len(found.curves["loss"]) == 6
-    assert found.paid is None
-    assert tree_parzen(task(None)).curves == found.curves
 
 
 @pytest.mark.parametrize("tool", ["optuna", "botorch"])
@@ -178,27 +170,3 @@ def test_a_study_shows_what_was_seen_over_all_panels(tmp_path: Path) -> None:
     assert "curves" in kept["panels"]["one"]["alone, LogEI"]
     assert kept["panels"]["one"]["alone, LogEI"]["curves"] == {}
     assert (tmp_path / "worth" / "figure.png").exists()
-
-
-# ---- the study
-
-
-def test_the_study_has_the_families_and_levels_it_speaks_of() -> None:
-    every = study("worth", "paper").panels
-    plain = [one for one in every if one.purpose != "stress"]
-    assert len(plain) >= 16
-    assert sum(one.purpose in ("reporting", "own") for one in plain) >= len(plain) / 2
-    kinds = {str(one.arms[0].problem.get("name", one.arms[0].problem["type"])) for one in plain}
-    assert len(kinds) >= 4
-    assert {12, 40, 200, 1000} <= {one.arms[0].problem["n_clients"] for one in plain}
-    stated = {one.correlation for one in plain if one.correlation is not None}
-    assert stated == {0.2, 0.6, 0.9}
-    for one in plain:
-        levels = {arm.x for arm in one.arms if arm.series == "default" and arm.control is None}
-        zeroed = {arm.x for arm in one.arms if arm.series == "default" and arm.control == "zeroed"}
-        assert levels - {None} == zeroed
-        assert {0.5, 1.0, 2.0} <= zeroed
-        assert sum(arm.series == "alone" for arm in one.arms) == 4
-    stress = [one for one in every if one.purpose == "stress"]
-    assert {one.arms[0].problem.get("noise") for one in stress} == {None, 0.1, 0.5}
-    assert {arm.options.get("poisoned") for one in stress for arm in one.arms} == {None, 0.01, 0.05, 0.2}
