@@ -17,18 +17,16 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 from accountant.verify.text import shown
 from accountant.wording import upper_text
 from privbo.cli.options import agree
-from privbo.cli.terminal import Result, Shown, render
+from privbo.cli.terminal import Result, render
 from privbo.comparisons.cells import Cell, CellResult, How, OnCell, OnReuse, Reuse
-from privbo.comparisons.comparison import SEEDED, Comparison, recommend, require_choice
+from privbo.comparisons.comparison import recommend, require_choice
 from privbo.comparisons.runs import compare
 from privbo.comparisons.sweep import SweepResult, run_sweep
 from privbo.comparisons.sweep_file import Sweep, read_sweep
 from privbo.comparisons.verdict import Data
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat, private_folder, write_json
-from privbo.protocol.table import Table
-from privbo.reports.comparison import contrast_lines, older_lines, strict_text, write_comparison
-from privbo.reports.report import total_text
+from privbo.reports.comparison import write_comparison
 
 _CODE = ("algorithm.type", "problem.factory", "problem.objective", "problem.earlier", "problem.enqueued", "judge")
 """Keys of a run's configuration, and of a sweep's, that may name code."""
@@ -146,50 +144,6 @@ def _write(found: SweepResult, folder: Path) -> Path:
     # When and why cells were made is of this machine's history, not of the result.
     write_json(folder / "summary.json", {k: v for k, v in found.to_dict().items() if k != "reuse"})
     return page
-
-
-@render.register
-def _comparison(comparison: Comparison) -> Iterator[Shown]:
-    yield _comparison_table(comparison)
-    yield from (*contrast_lines(comparison), *older_lines(comparison))
-    yield from (f"{verdict.setting}: {verdict.text}" for verdict in comparison.verdicts())
-    if comparison.shows_utility and comparison.data == "private":
-        yield "private diagnostics, not covered by epsilon"
-    if comparison.seeded:
-        yield f"noise: {SEEDED}"
-    if comparison.total is not None:
-        yield f"the population has spent {total_text(comparison.total)}"
-    if comparison.recommendation is not None:
-        chosen = comparison.recommendation
-        price = (
-            f"epsilon {upper_text(chosen.epsilon)} at delta {upper_text(chosen.delta)}"
-            if chosen.epsilon
-            else "nothing is shared"
-        )
-        yield f"recommended: {chosen.label} ({price})"
-        yield chosen.because
-
-
-def _comparison_table(comparison: Comparison) -> Table:
-    """Tabulate settings in 80 columns."""
-    shows, rows = comparison.shows_utility, comparison.rows()
-    what = comparison.measure if shows else "privacy costs; utility is private (--private shows it)"
-    deltas = sorted({row.strict_delta for row in rows})
-    named = f" at delta {upper_text(deltas[0])}" if len(deltas) == 1 else ""
-    return Table(
-        title=f"{comparison.name}: {what} ({comparison.data} data)",
-        headings=("setting", f"epsilon{named}", *(("utility", "error") if shows else ()), "seeds"),
-        rows=[
-            (
-                row.setting,
-                strict_text(row) + ("" if named or not row.releases else f" ({upper_text(row.strict_delta)})"),
-                *((row.utility, row.standard_error) if shows else ()),
-                row.seeds,
-            )
-            for row in rows
-        ],
-        right=range(1, 5),
-    )
 
 
 @contextmanager

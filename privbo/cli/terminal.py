@@ -16,11 +16,13 @@ from accountant.ledger.pricing import Left
 from accountant.verify.text import shown
 from accountant.wording import accountant_text, interval_text, upper_text
 from privbo.audits.empirical import Audit
+from privbo.comparisons.comparison import SEEDED, Comparison
 from privbo.plans.calibration import Calibration
 from privbo.plans.cost import trust_lines
 from privbo.protocol.table import Table, text_of
 from privbo.reports.audit import rounds_table
 from privbo.reports.bundle import Written
+from privbo.reports.comparison import contrast_lines, older_lines, strict_text
 from privbo.reports.document import percent_bound
 from privbo.reports.report import LedgerView, Report, price_table, total_text
 from privbo.reports.training import TrainingLedgers
@@ -184,3 +186,47 @@ def _calibration(found: Calibration) -> Iterator[Shown]:
         yield f"epsilon ({label}): {upper_text(value)} at delta {upper_text(found.delta)}"
     event = PoissonSampledGaussian(sample_rate=found.sample_rate, noise_multiplier=found.noise_multiplier)
     yield f"at delta {text_of(found.delta)} {interval_text(found.interval, event)}"
+
+
+@render.register
+def _comparison(comparison: Comparison) -> Iterator[Shown]:
+    yield _comparison_table(comparison)
+    yield from (*contrast_lines(comparison), *older_lines(comparison))
+    yield from (f"{verdict.setting}: {verdict.text}" for verdict in comparison.verdicts())
+    if comparison.shows_utility and comparison.data == "private":
+        yield "private diagnostics, not covered by epsilon"
+    if comparison.seeded:
+        yield f"noise: {SEEDED}"
+    if comparison.total is not None:
+        yield f"the population has spent {total_text(comparison.total)}"
+    if comparison.recommendation is not None:
+        chosen = comparison.recommendation
+        price = (
+            f"epsilon {upper_text(chosen.epsilon)} at delta {upper_text(chosen.delta)}"
+            if chosen.epsilon
+            else "nothing is shared"
+        )
+        yield f"recommended: {chosen.label} ({price})"
+        yield chosen.because
+
+
+def _comparison_table(comparison: Comparison) -> Table:
+    """Tabulate settings in 80 columns."""
+    shows, rows = comparison.shows_utility, comparison.rows()
+    what = comparison.measure if shows else "privacy costs; utility is private (--private shows it)"
+    deltas = sorted({row.strict_delta for row in rows})
+    named = f" at delta {upper_text(deltas[0])}" if len(deltas) == 1 else ""
+    return Table(
+        title=f"{comparison.name}: {what} ({comparison.data} data)",
+        headings=("setting", f"epsilon{named}", *(("utility", "error") if shows else ()), "seeds"),
+        rows=[
+            (
+                row.setting,
+                strict_text(row) + ("" if named or not row.releases else f" ({upper_text(row.strict_delta)})"),
+                *((row.utility, row.standard_error) if shows else ()),
+                row.seeds,
+            )
+            for row in rows
+        ],
+        right=range(1, 5),
+    )
