@@ -7,6 +7,7 @@ import functools
 import math
 import random
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -51,12 +52,21 @@ def test_a_notebooks_function_counts_by_its_code_and_the_globals_it_reads() -> N
 
 def test_what_has_no_digest_says_why() -> None:
     assert "math.sqrt has no Python source" in str(code_key(math.sqrt).reason)
-    held = keyed("def score(client, params):\n    return draws.random()\n", draws=random.Random(0))
+    held = keyed("def score(client, params):\n    return lock\n", lock=threading.Lock())
     assert held.digest is None
-    assert "random.Random holds a state" in str(held.reason)
-    objects = keyed("def score(client, params):\n    return table[client]\n", table=np.array([None]))
-    assert "array of Python objects" in str(objects.reason)
+    assert "can't be told from its own past" in str(held.reason)
     assert held.changes_since(held) == (f"not reusable: {held.reason}",)
+
+
+def test_an_object_counts_by_its_state() -> None:
+    drawing = "def score(client, params):\n    return draws.random()\n"
+    first, again, other = (keyed(drawing, draws=random.Random(seed)).digest for seed in (0, 0, 1))
+    assert first == again is not None
+    assert other not in (None, first)
+    tables = [keyed("def score(c, p):\n    return table[c]\n", table=np.array([value, None])) for value in ("a", "b")]
+    assert tables[0].digest != tables[1].digest
+    weights = [keyed("class W:\n    w = {0}\ndef score(c, p):\n    return W.w\n".format(w)) for w in (1, 1, 2)]
+    assert weights[0].digest == weights[1].digest != weights[2].digest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +79,10 @@ class Dose:
         return -abs(params["x"] - self.ideal)
 
 
-class Opaque:
+class Locked:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
     def score(self, client: int, params: dict[str, float]) -> float:
         return 0.0
 
@@ -83,8 +96,8 @@ def test_partials_methods_and_closures_are_unwrapped() -> None:
     assert code_key(Dose(0.3).score).digest != code_key(Dose(0.4).score).digest
     assert code_key(functools.partial(pow, 2)).digest != code_key(functools.partial(pow, 3)).digest
     assert code_key(closure(1)).digest != code_key(closure(2)).digest
-    assert code_key(Opaque().score).digest is None
-    assert code_key(closure(Opaque())).digest is None
+    assert code_key(Locked().score).digest is None
+    assert code_key(closure(Locked())).digest is None
     assert code_key(functools.cache(Dose.score)).digest == code_key(functools.cache(Dose.score)).digest is not None
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,7 +73,7 @@ def test_code_enters_the_key_for_reuse_and_no_other() -> None:
 
 
 def test_an_objective_of_unknown_state_is_never_reused() -> None:
-    for objective in (math.hypot, functools.partial(scored, object())):
+    for objective in (math.hypot, functools.partial(scored, threading.Lock())):
         mine = dataclasses.replace(spec().problem, objective=objective)
         assert spec(problem=mine).code().digest is None
 
