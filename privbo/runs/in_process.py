@@ -2,42 +2,157 @@
 
 How clients are grouped changes no number: a client's choices depend on its own history, its own streams and public
 numbers, and sums of groups are integers. Groups are fixed when a run begins; who works on them may change whenever it
-is resumed.
+is resumed. A worker holds the cohorts of some groups. A task is one round of one group; its outcome is the group's
+answers, or their sums, and the changes of its state. Everything that has to survive is reported on the way.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
 from privbo.door.door import Ticket
-from privbo.door.sums import Partial, together
+from privbo.door.sums import Partial, Summing, together
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_json
-from privbo.protocol.messages import Ask, ClientHistory, FloatArray
+from privbo.protocol.memory import Memory, Rows
+from privbo.protocol.messages import Ask, Broadcast, ClientHistory, Cohort, FloatArray, Setting
 from privbo.protocol.problem import Evaluator
-from privbo.protocol.processes import named
-from privbo.runs.clients import joined
+from privbo.protocol.processes import named, start_server
+from privbo.runs.altered import unreliable, zeroed
+from privbo.runs.clients import Each, Waiting, answers_of, clients_of, joined
 from privbo.runs.history import OnPrivateRound, PrivateRound
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run
 from privbo.runs.spec import Spec
-from privbo.runs.states import EvaluationJournal, Group, Snapshot, Stamp, States, applied
-from privbo.runs.worker import LocalWorker, Result, Work, Worker, WorkerSetup, WorkerTask
+from privbo.runs.states import EvaluationJournal, Group, Snapshot, Stamp, States, applied, difference
 
 if TYPE_CHECKING:
-    from privbo.runs.worker_pool import WorkerPool
+    from privbo.runs.worker_pool import RemoteWorker, WorkerPool
 
 LARGEST_GROUP = 2**15
 RESIDENT = 2**18
 _private_log = logging.getLogger("privbo.private")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSetup:
+    """A run, as far as its clients' side needs to know it.
+
+    Attributes:
+        spec: The run.
+        setting: What both sides are told.
+        seed: PRIVATE: of the clients' own randomness.
+    """
+
+    spec: Spec
+    setting: Setting
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerTask:
+    """One round of one group, or its history.
+
+    Attributes:
+        group: The clients.
+        broadcast: What they are shown; None asks for their history.
+        dim: Length of the vectors that are asked for.
+        summing: SECRET: the sums that are made of them; None hands the vectors on.
+        state: What they knew before, where the worker may not hold them; None where they are new.
+        known: Evaluations of this round that were made before.
+        keeps: Whether changes of the state are wanted.
+        stays: Whether the worker goes on holding them.
+        isolated: Whether every evaluation has a process of its own, because a worker was lost here.
+    """
+
+    group: Group
+    broadcast: Broadcast | None
+    dim: int = 0
+    summing: Summing | None = field(default=None, repr=False)
+    state: Snapshot | None = field(default=None, repr=False)
+    known: Rows | None = field(default=None, repr=False)
+    keeps: bool = True
+    stays: bool = True
+    isolated: bool = False
+
+
+Result: TypeAlias = FloatArray | Partial | ClientHistory
+Outcome: TypeAlias = tuple[Result, Snapshot]
+"""PRIVATE: vectors ``(n, dim)``, their sums or every evaluation, and the change of the group's state."""
+
+
+class LocalWorker:
+    """Groups of clients in this process.
+
+    Args:
+        setup: The run.
+        evaluate: Calls the clients' objectives.
+        keep: Called with every evaluation, before its client learns of it.
+        waiting: Asks for trials, where the problem has no objective to call.
+    """
+
+    def __init__(
+        self, setup: WorkerSetup, evaluate: Evaluator, keep: Callable[[Rows], None], waiting: Waiting | None = None
+    ) -> None:
+        self._setup, self._evaluate, self._keep, self._waiting = setup, evaluate, keep, waiting
+        self._held: dict[Group, tuple[Cohort | Each, Snapshot | None]] = {}
+
+    def work(self, task: WorkerTask) -> Outcome:
+        """Play one round of one group."""
+        is_held = task.state is None and task.group in self._held
+        clients, before = self._held[task.group] if is_held else (self._made(task), task.state)
+        if task.broadcast is None:
+            return clients.history(), {}
+        evaluate = self._evaluate
+        evaluate.renew()
+        evaluate.isolated = task.isolated
+        evaluate.memory = Memory(clients.clients, self._setup.setting.space.n_dims, self._keep)
+        if task.known is not None:
+            evaluate.memory.begin(task.broadcast.round, task.known)
+        answers = answers_of(clients, task.broadcast, task.dim)
+        now = _copied(clients.snapshot()) if task.keeps else None
+        if task.stays:
+            self._held[task.group] = clients, now
+        else:
+            self._held.pop(task.group, None)
+        result = answers if task.summing is None else task.summing(answers)
+        return result, {} if now is None else difference(before, now)
+
+    def end(self) -> None:
+        """Nothing to stop: tasks are done in the caller's time."""
+
+    def _made(self, task: WorkerTask) -> Cohort | Each:
+        setup, spec = self._setup, self._setup.spec
+
+        def sent(cohort: Cohort) -> Cohort:
+            cohort = zeroed(cohort) if spec.control == "zeroed" else cohort
+            return cohort if spec.attendance is None else unreliable(cohort, spec.attendance)
+
+        made = clients_of(
+            spec.played,
+            setup.setting,
+            clients=np.arange(*task.group),
+            evaluate=self._evaluate,
+            seed=setup.seed,
+            sent=sent,
+            waiting=self._waiting,
+        )
+        if task.state is not None:
+            made.restore(_copied(task.state))
+        return made
+
+
+def _copied(state: Snapshot) -> Snapshot:
+    """The state in arrays of its own: clients may change theirs in place, and changes are found by comparing."""
+    return {name: np.array(array) for name, array in state.items()}
 
 
 def groups_of(n_clients: int, parts: int) -> list[Group]:
@@ -83,8 +198,8 @@ class InProcess:
         stamp = None if standing is None else Stamp(round=round_, sequence=standing.sequence, head=standing.head)
         stays = self.folder is None or self.groups[-1][1] <= self.resident
 
-        def answered(group: Group, worker: Worker, isolated: bool = False) -> Result:
-            outcome = worker.work(
+        def answered(group: Group, worker: LocalWorker | RemoteWorker, isolated: bool = False) -> Result:
+            result, change = worker.work(
                 WorkerTask(
                     group=group,
                     broadcast=ask.broadcast,
@@ -99,10 +214,10 @@ class InProcess:
             )
             (self._held.add if stays else self._held.discard)(group)
             if self.keeps and self.folder is None:
-                self._memory[group] = applied(self._memory.get(group), outcome.change)
+                self._memory[group] = applied(self._memory.get(group), change)
             elif self.keeps and self.folder is not None and stamp is not None:  # durable before the answer goes on
-                self._files.setdefault(group, States.of(self.folder, group[0])).append(outcome.change, stamp)
-            return outcome.result
+                self._files.setdefault(group, States.of(self.folder, group[0])).append(change, stamp)
+            return result
 
         with printed_to(self.output):
             results = self._each(answered)
@@ -112,17 +227,16 @@ class InProcess:
         if summing is not None:
             return together(cast("list[Partial]", results))
         vectors = cast("list[FloatArray]", results)
-        answers = (
-            np.concatenate(vectors) if len(vectors) > 1 else vectors[0]
-        )  # what has no shape is the door's to refuse
+        # What has no shape is the door's to refuse.
+        answers = np.concatenate(vectors) if len(vectors) > 1 else vectors[0]
         # Nothing leaves this process, so nobody sees who sent.
         return answers if senders is None else np.where(senders[:, None], answers, np.nan)
 
     def history(self) -> ClientHistory:
         """Every evaluation of every client."""
 
-        def asked(group: Group, worker: Worker, _: bool = False) -> Result:
-            return worker.work(WorkerTask(group=group, broadcast=None, state=self._state(group))).result
+        def asked(group: Group, worker: LocalWorker | RemoteWorker, _: bool = False) -> Result:
+            return worker.work(WorkerTask(group=group, broadcast=None, state=self._state(group)))[0]
 
         return joined(cast("list[ClientHistory]", self._each(asked)))
 
@@ -131,7 +245,7 @@ class InProcess:
         self.workers.end()
         self.journal.close()
 
-    def _each(self, work: Work) -> list[Result]:
+    def _each(self, work: Callable[[Group, LocalWorker | RemoteWorker, bool], Result]) -> list[Result]:
         """Results of all groups in their order."""
         if not isinstance(self.workers, LocalWorker):
             return self.workers.each(self.groups, work, self._held)
@@ -172,44 +286,27 @@ def printed_to(path: Path | None) -> Iterator[None]:
         yield
 
 
-Backend = Literal["serial", "threads", "processes", "dask"]
-
-
-def backend_of(executor: object) -> Backend:
-    """Name the backend of an executor.
+def backend_of(executor: object, spec: Spec) -> str:
+    """Name the backend of an executor: ``"serial"``, ``"threads"``, ``"processes"`` or ``"dask"``.
 
     Raises:
-        ConfigurationError: If it is none.
+        ConfigurationError: If there is none such, it has nothing to do, or the problem can't be sent to it.
     """
-    if isinstance(executor, str):
-        if executor in ("serial", "threads", "processes"):
-            return cast("Backend", executor)
-        if executor.startswith("dask:"):
-            return "dask"
-    elif type(executor).__module__.partition(".")[0] == "distributed":
-        return "dask"
-    raise ConfigurationError(
-        f"executor={executor!r}: input should be 'serial', 'threads', 'processes', 'dask:HOST:PORT', "
-        "or a dask.distributed.Client"
-    )
-
-
-def require_executor(spec: Spec, executor: object) -> None:
-    """Refuse an executor that there is not, that has nothing to do, or to which the problem can't be sent.
-
-    Raises:
-        ConfigurationError: Naming it.
-    """
-    backend = backend_of(executor)
+    backend = executor.partition(":")[0] if isinstance(executor, str) and executor != "dask" else ""
+    if type(executor).__module__.partition(".")[0] == "distributed":
+        backend = "dask"
+    if backend not in ("serial", "threads", "processes", "dask"):
+        raise ConfigurationError(
+            f"executor={executor!r}: input should be 'serial', 'threads', 'processes', 'dask:HOST:PORT', "
+            "or a dask.distributed.Client"
+        )
     if backend != "serial" and spec.problem.is_asked:
         raise ConfigurationError(
             f"executor={executor!r}: trials of objective='ask' are evaluated elsewhere already; drop the executor"
         )
     if backend in ("serial", "threads"):
-        return
+        return backend
     if backend == "processes":
-        from privbo.protocol.processes import start_server
-
         start_server()  # loads while the run is planned
     import cloudpickle
 
@@ -220,6 +317,7 @@ def require_executor(spec: Spec, executor: object) -> None:
             f"executor={executor!r}: the problem can't be sent to workers ({named(error)}); let it open files and "
             "connections where they are used, or use 'threads'"
         ) from None
+    return backend
 
 
 def in_process(
@@ -230,6 +328,7 @@ def in_process(
     on_private_round: OnPrivateRound | None = None,
     *,
     executor: object = "serial",
+    backend: str = "serial",
     journal: Path | None = None,
 ) -> InProcess:
     """Give the clients of a run, with what they knew before a crash.
@@ -241,13 +340,13 @@ def in_process(
         output: PRIVATE: where what clients' code prints goes; None leaves it on the terminal.
         on_private_round: PRIVATE: called with clients' evaluations after every round.
         executor: Who works on clients; see ``privbo.runs.worker_pool``.
+        backend: Its name, see ``backend_of``.
         journal: PRIVATE: file of all evaluations of a run in memory, so that none is made again.
     """
     spec, setting = opened.record.spec, opened.setting
     setup = WorkerSetup(spec=spec, setting=setting, seed=opened.clients_seed)
     path = journal if home is None else home.journal_path
     kept = EvaluationJournal(path, setting.space.n_dims, ever=journal is not None)
-    backend = backend_of(executor)
     workers: LocalWorker | WorkerPool
     if backend == "serial":
         waiting = None
@@ -258,9 +357,9 @@ def in_process(
             waiting = PendingTrials(spec=spec, evaluate=evaluate, folder=home.private, patience=patience)
         workers, parts = LocalWorker(setup, evaluate, kept.add, waiting), 1
     else:
-        from privbo.runs.worker_pool import pool_of
+        from privbo.runs.worker_pool import WorkerPool
 
-        workers = pool_of(backend, executor, setup, evaluate, kept, quiet=output is not None)
+        workers = WorkerPool(backend, executor, setup, evaluate, kept, quiet=output is not None)
         parts = len(workers.workers)
     groups = [] if home is None else home.groups_of(setting.n_clients)
     if not groups:

@@ -34,7 +34,7 @@ from privbo.runs.best import keep_common
 from privbo.runs.clients import require_answers
 from privbo.runs.evidence import plan_of, recovered_places
 from privbo.runs.history import History, OnPrivateRound, OnRound
-from privbo.runs.in_process import in_process, require_executor
+from privbo.runs.in_process import backend_of, in_process
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.record import Record
@@ -302,7 +302,7 @@ def run_spec(
         RunError: If the directory can't be used as asked.
     """
     executor = spec.executor if executor is None else executor
-    require_executor(spec, executor)
+    backend = backend_of(executor, spec)
     home, limit = None if directory is None else RunDirectory(directory), spec.client_seconds
     if not resume:
         require_answers(spec)
@@ -321,7 +321,8 @@ def run_spec(
             evaluation_seconds=spec.evaluation_seconds,
         )
         evaluate.errors |= {} if home is None else home.failures()
-        clients = in_process(opened, home, evaluate, output, on_private_round, executor=executor, journal=journal)
+        workers = {"executor": executor, "backend": backend, "journal": journal}
+        clients = in_process(opened, home, evaluate, output, on_private_round, **workers)
         try:
             record = play(opened, clients, heard)
             history = clients.history()

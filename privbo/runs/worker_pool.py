@@ -17,165 +17,155 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.memory import Rows
 from privbo.protocol.problem import Evaluator
 from privbo.protocol.processes import WorkerProcess, limited_loaded_threads, n_jobs, portable
+from privbo.runs.in_process import LocalWorker, Outcome, Result, WorkerSetup, WorkerTask
 from privbo.runs.states import EvaluationJournal, Group
-from privbo.runs.worker import LocalWorker, Outcome, Result, Work, Worker, WorkerSetup, WorkerTask
 
 _WAIT = 1.0  # seconds until a worker that has nothing to report says so
 _ATTEMPTS = 4
 
-Message: TypeAlias = tuple[Literal["evaluated"], Rows] | tuple[Literal["failed"], int, str]
+Message: TypeAlias = Rows | tuple[int, str]
+"""Evaluations that were made, or a client and why it failed."""
 OnMessage: TypeAlias = Callable[[Message], None]
+Update: TypeAlias = tuple[tuple[Message, ...], str, Outcome | BaseException | None]
+"""PRIVATE: messages in order, what was printed, and how the task ended, once it did: a fault of the program is raised."""
 
 
 class LostWorkerError(Exception):
     """A worker is gone, or can't be reached any more; another one has taken its place and holds nothing."""
 
 
-def pool_of(
-    backend: str, executor: object, setup: WorkerSetup, evaluate: Evaluator, journal: EvaluationJournal, *, quiet: bool
-) -> WorkerPool:
-    """Give the workers of an executor other than ``"serial"``.
+class WorkerPool:
+    """Workers of the groups of a run, of a backend other than ``"serial"``; each group has one.
+
+    What they tell is put where it belongs; several of them may speak at once.
+
+    Args:
+        backend: Where they are.
+        executor: Who has them.
+        setup: The run.
+        evaluate: Notes failures, and tells whoever follows the run.
+        journal: Keeps evaluations.
+        quiet: Whether what is written to a worker process's own descriptors is dropped.
 
     Raises:
-        ConfigurationError: If it is not installed, or not there.
-    """
-    jobs, listener = setup.spec.jobs, _Listener(evaluate=evaluate, journal=journal)
-    if backend == "threads":
-        return WorkerPool(workers=[listener.threaded(setup) for _ in range(n_jobs(jobs))])
-    starts: list[Callable[[], WorkerHandle]]
-    if backend == "dask":
-        client = _dask(executor)
-        n_workers = len(_workers(client))
-        if isinstance(executor, str):
-            client.close()
-        starts = [partial(DaskHandle, executor, setup, at) for at in range(jobs or n_workers or 1)]
-    else:
-        import cloudpickle
-
-        served_there = partial(served, cloudpickle.dumps(setup))
-        starts = [partial(WorkerProcess, served_there, threads=setup.spec.threads, quiet=quiet)] * n_jobs(jobs)
-    return WorkerPool(workers=[RemoteWorker(start, listener.hear, listener.printed) for start in starts])
-
-
-@dataclass(kw_only=True)
-class WorkerPool:
-    """Workers of the groups of a run; each group has one.
-
-    Attributes:
-        workers: Who works.
+        ConfigurationError: If the backend is not installed, or not there.
     """
 
-    workers: Sequence[Worker]
-    _ended: bool = field(default=False, repr=False)
+    def __init__(
+        self,
+        backend: str,
+        executor: object,
+        setup: WorkerSetup,
+        evaluate: Evaluator,
+        journal: EvaluationJournal,
+        *,
+        quiet: bool,
+    ) -> None:
+        self._evaluate, self._journal, self._lock = evaluate, journal, threading.Lock()
+        self._ended: BaseException | None = None
+        self._is_over = False
+        jobs, starts = setup.spec.jobs, list[Callable[[], WorkerProcess | DaskHandle]]()
+        self.workers: Sequence[LocalWorker | RemoteWorker]
+        if backend == "threads":
+            self.workers = [self._threaded(setup) for _ in range(n_jobs(jobs))]
+            return
+        if backend == "dask":
+            client = _dask(executor)
+            n_workers = len(_workers(client))
+            if isinstance(executor, str):
+                client.close()
+            starts += [partial(DaskHandle, executor, setup, at) for at in range(jobs or n_workers or 1)]
+        else:
+            import cloudpickle
 
-    def each(self, groups: Sequence[Group], work: Work, held: set[Group]) -> list[Result]:
+            served_there = partial(served, cloudpickle.dumps(setup))
+            starts += [partial(WorkerProcess, served_there, threads=setup.spec.threads, quiet=quiet)] * n_jobs(jobs)
+        self.workers = [RemoteWorker(start, self._hear, self._print) for start in starts]
+
+    def each(
+        self,
+        groups: Sequence[Group],
+        work: Callable[[Group, LocalWorker | RemoteWorker, bool], Result],
+        held: set[Group],
+    ) -> list[Result]:
         """Results of all groups in their order, each worker's one after the other.
 
         Args:
             groups: All of them.
-            work: Works on one group.
+            work: Works on one group by a worker, each evaluation in a process of its own or not.
             held: Groups whose states are in their workers' memory; those of a lost worker are taken out.
         """
 
+        def done(group: Group, start: int) -> Result:
+            losses = list[LostWorkerError]()
+            while len(losses) < _ATTEMPTS:
+                try:
+                    return work(group, self.workers[start], len(losses) > 1)
+                except LostWorkerError as error:
+                    if self._is_over:
+                        raise
+                    losses.append(error)
+                    held.difference_update(groups[start :: len(self.workers)])
+            raise RunError(
+                f"clients {group[0]} to {group[1] - 1}: {len(losses)} workers were lost one after the other "
+                f"({losses[-1]}); resume the run when the machines are well, or with executor='serial'"
+            )
+
         def share(start: int) -> list[Result]:
-            mine = groups[start :: len(self.workers)]
-            return [self._done(group, self.workers[start], work, held, mine) for group in mine]
+            return [done(group, start) for group in groups[start :: len(self.workers)]]
 
         with ThreadPoolExecutor(len(self.workers)) as threads:
             pending = [threads.submit(share, start) for start in range(len(self.workers))]
             try:
-                done = [one.result() for one in pending]
+                found = [one.result() for one in pending]
             except BaseException:
                 self.end()  # else the others are waited for
                 raise
-        return [done[index % len(self.workers)][index // len(self.workers)] for index in range(len(groups))]
+        return [found[index % len(self.workers)][index // len(self.workers)] for index in range(len(groups))]
 
     def end(self) -> None:
         """Stop all workers, for good."""
-        self._ended = True
+        self._is_over = True
         for worker in self.workers:
             worker.end()
 
-    def _done(self, group: Group, worker: Worker, work: Work, held: set[Group], mine: Sequence[Group]) -> Result:
-        """The result of one group, by another worker where one is lost."""
-        losses = list[LostWorkerError]()
-        while len(losses) < _ATTEMPTS:
-            try:
-                return work(group, worker, len(losses) > 1)
-            except LostWorkerError as error:
-                if self._ended:
-                    raise
-                losses.append(error)
-                held.difference_update(mine)
-        raise RunError(
-            f"clients {group[0]} to {group[1] - 1}: {len(losses)} workers were lost one after the other "
-            f"({losses[-1]}); resume the run when the machines are well, or with executor='serial'"
-        )
-
-
-@dataclass(kw_only=True)
-class _Listener:
-    """Puts where it belongs what workers tell; several of them may speak at once."""
-
-    evaluate: Evaluator
-    journal: EvaluationJournal
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    _ended: BaseException | None = field(default=None, repr=False)
-
-    def hear(self, message: Message) -> None:
+    def _hear(self, message: Message) -> None:
         """Keep evaluations, note failures, and tell whoever follows the run."""
-        if message[0] == "failed":
+        if isinstance(message, tuple):
             with self._lock:
-                self.evaluate.note(message[1], message[2])
+                self._evaluate.note(*message)
             return
-        self.journal.add(message[1])
-        for _ in range(len(message[1])):
-            self.moved()
+        self._journal.add(message)
+        for _ in range(len(message)):
+            self._moved()
 
-    def moved(self) -> None:
+    def _moved(self) -> None:
         """Tell whoever follows the run; where that ends it, every worker ends at its next evaluation."""
         with self._lock:
             if self._ended is not None:
                 raise self._ended
             try:
-                self.evaluate.moved()
+                self._evaluate.moved()
             except BaseException as error:
                 self._ended = error
                 raise
 
-    def printed(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         """Print what clients' code has printed elsewhere."""
         with self._lock:
             sys.stdout.write(text)
 
-    def threaded(self, setup: WorkerSetup) -> LocalWorker:
-        """Give a worker in a thread of this process."""
-        own = evaluator_of(setup, self.hear)
-        own.on_evaluation, own.stopped = self.moved, self.evaluate.stopped
-        return LocalWorker(setup, own, self.journal.add)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Update:
-    """PRIVATE: what happened in a worker since it was last asked.
-
-    Attributes:
-        messages: In order.
-        printed: What clients' code has printed.
-        over: Outcome of the task, once it is over, or a fault of the program that ended it instead.
-    """
-
-    messages: tuple[Message, ...] = ()
-    printed: str = ""
-    over: Outcome | BaseException | None = None
+    def _threaded(self, setup: WorkerSetup) -> LocalWorker:
+        own = evaluator_of(setup, self._hear)
+        own.on_evaluation, own.stopped = self._moved, self._evaluate.stopped
+        return LocalWorker(setup, own, self._journal.add)
 
 
 class ServedWorker:
@@ -193,7 +183,7 @@ class ServedWorker:
         self._printed = io.StringIO() if printed is None else printed
         self._over: Outcome | BaseException | None = None
         self._threads = setup.spec.threads
-        self._worker = LocalWorker(setup, evaluator_of(setup, self._send), lambda rows: self._send(("evaluated", rows)))
+        self._worker = LocalWorker(setup, evaluator_of(setup, self._send), self._send)
 
     def begin(self, task: WorkerTask) -> None:
         """Begin a task."""
@@ -206,12 +196,11 @@ class ServedWorker:
             del self._messages[: self._given]
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._messages or self._over is not None, wait)
-            messages = tuple(self._messages)
-            self._given = len(messages)
+            self._given = len(self._messages)
             printed = self._printed.getvalue()
             self._printed.seek(0)
             self._printed.truncate()
-            return Update(messages=messages, printed=printed, over=self._over)
+            return tuple(self._messages), printed, self._over
 
     def _send(self, what: Message) -> None:
         with self._changed:
@@ -231,47 +220,36 @@ class ServedWorker:
             self._changed.notify_all()
 
 
-class WorkerHandle(Protocol):
-    """What a ``ServedWorker`` elsewhere is called by."""
-
-    def call(self, name: str, *given: object) -> object:
-        """Call one of its methods; whatever is raised says that it is lost."""
-        ...
-
-    def end(self) -> None:
-        """End it at once."""
-        ...
-
-
 class RemoteWorker:
-    """A worker elsewhere, and the one that takes its place when it is lost.
+    """A ``ServedWorker`` elsewhere, and the one that takes its place when it is lost.
 
     Args:
-        start: Starts a worker.
+        start: Starts a worker; whatever calls of its methods raise says that it is lost.
         on_message: Called with evaluations and failures.
         on_print: Called with what clients' code has printed.
     """
 
     def __init__(
-        self, start: Callable[[], WorkerHandle], on_message: OnMessage, on_print: Callable[[str], None]
+        self, start: Callable[[], WorkerProcess | DaskHandle], on_message: OnMessage, on_print: Callable[[str], None]
     ) -> None:
         self._start, self._on_message, self._on_print = start, on_message, on_print
-        self._handle: WorkerHandle | None = None
+        self._handle: WorkerProcess | DaskHandle | None = None
         self._ended = False
 
     def work(self, task: WorkerTask) -> Outcome:
         """Have a task carried out."""
         self._call("begin", task)
         while True:
-            update = cast("Update", self._call("update", _WAIT))
-            for message in update.messages:
+            messages, printed, over = self._call("update", _WAIT)
+            for message in messages:
                 self._on_message(message)
-            if update.printed:
-                self._on_print(update.printed)
-            if isinstance(update.over, BaseException):
-                raise update.over
-            if update.over is not None:
-                return update.over
+            if printed:
+                self._on_print(printed)
+            if isinstance(over, BaseException):
+                raise over
+            if over is not None:
+                found: Outcome = over
+                return found
 
     def end(self) -> None:
         """End the worker; another one is started only if there is a task again."""
@@ -279,7 +257,7 @@ class RemoteWorker:
         if (handle := self._handle) is not None:
             handle.end()
 
-    def _call(self, name: str, *given: object) -> object:
+    def _call(self, name: str, *given: object) -> Any:  # noqa: ANN401 (whatever the method returns)
         if self._ended:
             raise LostWorkerError("the run has ended")
         try:
@@ -303,7 +281,7 @@ def served(setup: bytes) -> ServedWorker:
 def evaluator_of(setup: WorkerSetup, on_message: OnMessage) -> Evaluator:
     """Give the evaluator of a worker, which sends clients' first failures."""
     return setup.spec.problem.evaluator(
-        on_failure=lambda client, reason: on_message(("failed", client, reason)),
+        on_failure=lambda client, reason: on_message((client, reason)),
         client_seconds=setup.spec.client_seconds,
         evaluation_seconds=setup.spec.evaluation_seconds,
     )

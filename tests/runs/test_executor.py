@@ -22,13 +22,12 @@ from privbo.comparisons.verdict import SCORES
 from privbo.protocol.files import read_json
 from privbo.protocol.memory import Memory
 from privbo.protocol.processes import portable
-from privbo.runs.in_process import groups_of, in_process
+from privbo.runs.in_process import WorkerSetup, WorkerTask, groups_of, in_process
 from privbo.runs.loop import play as run_over
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.spec import Spec, read_spec
-from privbo.runs.worker import WorkerSetup, WorkerTask
 from privbo.runs.worker_pool import ServedWorker
 from tests.builders import same_releases
 from tests.conformance import cases
@@ -250,7 +249,7 @@ def test_a_worker_goes_on_when_what_it_has_told_is_kept(tmp_path):
     worker = ServedWorker(WorkerSetup(spec=spec, setting=opened.setting, seed=1))
     worker.begin(WorkerTask(group=(0, 1), broadcast=ask.broadcast, dim=ask.request.dim))
     for made in (1, 2):
-        while not worker.update(5.0).messages:
+        while not worker.update(5.0)[0]:
             pass
         time.sleep(0.2)
         assert len(calls.lines()) == made
