@@ -94,7 +94,7 @@ class Context:
 
 @cache
 def _code(play: str, problem: str) -> CodeKey:
-    return code_key(load_function(play, "play"), load_function(problem, "problem.type"))
+    return code_key(play, problem)
 
 
 def _work(arm: Arm, privacy: JsonObject, seed: int) -> CellResult:

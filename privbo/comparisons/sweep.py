@@ -100,7 +100,7 @@ def settings_name(departures: JsonObject, judge: str | None) -> str:
 def code_of(spec: Spec, judge: str | None) -> CodeKey:
     """Digest the code behind a setting: its problem's function, an algorithm of the user's own, the judge."""
     for _ in range(2):
-        found = spec.code(*(() if judge is None else (load_function(judge, "judge"),)))
+        found = spec.code(*(() if judge is None else (judge,)))
         if not found.edited:
             break
         forget(found.modules)  # a notebook's process, which would go on with what it has loaded

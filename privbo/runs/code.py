@@ -15,17 +15,14 @@ What counts is code, not text: comments, docstrings and formatting never change 
     fingerprint             what the user names for data
     ======================  ====================================================================
 
-A function without a source file (notebook) counts by its bytecode, the globals it reads, its
-defaults and its closure; an object by what pickle would make it of. A C function, or an object that
-pickle refuses, can't be told from its own past: it has no digest, and what it made is never reused.
+Code is named as ``module:function``, so that whatever the function is follows from the source of its module and of
+what that imports. A function that stands in no module has no digest, and what it made is never reused.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
-import copyreg
-import dis
 import functools
 import hashlib
 import importlib
@@ -34,17 +31,17 @@ import platform
 import struct
 import sys
 import sysconfig
-import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+
+from privbo.runs.sources import load_function
 
 TOOLKIT = ("privbo", "accountant")
 CODE = "privbo's code"
 """Name of the digest of the installed sources of privbo and accountant."""
 _VERSIONS = ("privbo", "numpy", "torch", "scipy", "scikit-learn")
 _DRAWN = ("matplotlib", "rich")  # what draws makes no number
-_UNTOLD = {"__doc__", "__dict__", "__weakref__", "_abc_impl"}  # of a class, what makes no number
 _LOADED: dict[str, tuple[object, str]] = {}
 
 
@@ -100,37 +97,40 @@ class CodeKey:
         return {k.removeprefix("module "): v for k, v in self.parts.items() if k.startswith("module ")}
 
 
-def code_key(*roots: object, fingerprint: str | None = None) -> CodeKey:
-    """Digest the code behind functions, classes and plain values.
+def code_key(*references: str, fingerprint: str | None = None) -> CodeKey:
+    """Digest the code behind functions and classes.
 
     Args:
-        roots: Whatever makes the numbers: an objective, a problem's factory, an algorithm's class.
+        references: Whatever makes the numbers, as ``module:function``: an objective, a problem's factory, an
+            algorithm's class. Their modules are imported.
         fingerprint: A name for the data that the code reads; another name is another key.
 
     Returns:
         The key; its ``reason`` says why there is no digest where there is none.
 
     Example:
-        >>> import math, privbo as pb
-        >>> code_key(pb.default_delta).digest == code_key(pb.default_delta).digest
+        >>> code_key("math:sqrt").digest == code_key("math:sqrt").digest
         True
-        >>> code_key(math.sqrt).reason
-        'math.sqrt has no Python source'
     """
-    reader = _Reader()
-    reason, states = None, []
-    for root in roots:
-        try:
-            states.append(reader.state(root))
-        except (TypeError, ValueError) as error:  # pickle's refusals
-            reason = f"a {type(root).__module__}.{type(root).__qualname__} can't be told from its own past ({error})"
-        if isinstance(root, types.BuiltinFunctionType):
-            reason = f"{root.__module__}.{root.__qualname__} has no Python source"
-    if edited := reader.follow():
-        reason = f"{', '.join(edited)} was edited after this process loaded it; start a new one"
-    named = {} if fingerprint is None else {"the fingerprint": fingerprint}
-    parts = {"the objective": _hashed(states)[:16]} | reader.parts | dict(toolkit()) | named
-    return CodeKey(parts=parts, reason=reason, edited=tuple(edited))
+    found, edited = dict[str, Path](), list[str]()
+    parts = dict(toolkit()) if fingerprint is None else {**toolkit(), "the fingerprint": fingerprint}
+    for reference in references:
+        load_function(reference, "code")
+        found |= _loaded_files(reference.partition(":")[0], parts)
+    todo = list(found)
+    for name in todo:
+        path, tree = found[name], _parsed(found[name])
+        digest = _digest(tree)
+        parts[f"module {name}"] = digest[:16]
+        if _edited_since_loaded(name, path, digest):
+            edited.append(name)
+        package = (name if path.name == "__init__.py" else name.rpartition(".")[0]).split(".")
+        for imported in _imports(tree, package, path.parent):
+            here = _imported_files(imported, _root(name, path), parts)
+            todo += [module for module in here if module not in found]
+            found = here | found
+    words = f"{', '.join(sorted(edited))} was edited after this process loaded it; start a new one"
+    return CodeKey(parts=parts, reason=words if edited else None, edited=tuple(sorted(edited)))
 
 
 @functools.cache
@@ -157,130 +157,6 @@ def forget(modules: Iterable[str]) -> None:
     for name in modules:
         sys.modules.pop(name, None)
     importlib.invalidate_caches()
-
-
-@dataclass(kw_only=True)
-class _Reader:
-    """Modules that were met, and what is known of them."""
-
-    parts: dict[str, str] = field(default_factory=dict)
-    modules: dict[str, Path] = field(default_factory=dict)
-    busy: set[int] = field(default_factory=set)
-
-    def state(self, value: object) -> object:
-        """Tell a value from another by nested tuples; modules that say the rest are noted.
-
-        Raises:
-            TypeError: If nothing does.
-        """
-        if value is None or isinstance(value, (bool, int, float, complex, str, type(...))):
-            return (type(value).__name__, repr(value))
-        if isinstance(value, bytes):
-            return hashlib.sha256(value).hexdigest()
-        if id(value) in self.busy:
-            return "itself"
-        self.busy.add(id(value))
-        try:
-            return self._inside(value)
-        finally:
-            self.busy.discard(id(value))
-
-    def _inside(self, value: object) -> object:  # noqa: PLR0911  # one line per kind of value
-        match value:
-            case tuple() | list():
-                return (type(value).__name__, *map(self.state, value))
-            case set() | frozenset():
-                return (type(value).__name__, *sorted(repr(self.state(item)) for item in value))
-            case Mapping():
-                return ("mapping", *((self.state(key), self.state(item)) for key, item in value.items()))
-            case types.ModuleType():
-                return self._module(value.__name__)
-            case types.FunctionType():
-                return self._function(value)
-            case type():
-                return self._class(value)
-            case property():
-                return self.state((value.fget, value.fset, value.fdel))
-            case types.BuiltinFunctionType() if isinstance(value.__self__, types.ModuleType):
-                return (self._module(value.__self__.__name__), value.__name__)
-        if callable(inner := getattr(value, "__wrapped__", None)):  # functools.cache and its kin
-            return self.state(inner)
-        reduce = copyreg.dispatch_table.get(type(value))
-        made = value.__reduce_ex__(4) if reduce is None else reduce(value)
-        if isinstance(made, str):
-            return (self._module(getattr(value, "__module__", None) or type(value).__module__), made)
-        return tuple(self.state(tuple(part) if isinstance(part, Iterator) else part) for part in made)
-
-    def _function(self, function: types.FunctionType) -> object:
-        cells = tuple(self.state(cell.cell_contents) for cell in function.__closure__ or ())
-        inner = self.state(getattr(function, "__wrapped__", None))
-        file = getattr(sys.modules.get(function.__module__), "__file__", None)
-        code = function.__code__
-        if file is not None and Path(file).resolve() == Path(code.co_filename).resolve():
-            return (self._module(function.__module__), function.__qualname__, cells, inner)
-        read = {name: function.__globals__[name] for name in _globals(code) if name in function.__globals__}
-        defaults = (function.__defaults__, function.__kwdefaults__)
-        return (self._bytecode(code, function.__doc__), cells, self.state(defaults), inner, self.state(read))
-
-    def _bytecode(self, code: types.CodeType, text: str | None = None) -> object:
-        """Instructions without line numbers, file names and the docstring."""
-        inner = (c for c in code.co_consts if text is None or c != text)
-        constants = tuple(self._bytecode(c) if isinstance(c, types.CodeType) else self.state(c) for c in inner)
-        return (code.co_code.hex(), constants, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-
-    def _class(self, kind: type) -> object:
-        """A class by its name where a file tells its code, else by its members."""
-        is_told = kind.__module__ != "__main__" and "<locals>" not in kind.__qualname__
-        if _is_foreign(kind.__module__) or (is_told and own_file(kind.__module__) is not None):
-            return (self._module(kind.__module__), kind.__qualname__)
-        members = {name: vars(kind)[name] for name in sorted(vars(kind).keys() - _UNTOLD)}
-        return (kind.__qualname__, self.state(kind.__bases__), self.state(members))
-
-    def _module(self, name: str) -> str:
-        """Note a module to be read, or the version of the package it belongs to."""
-        source = own_file(name)
-        if source is None:
-            self._package(name)
-        else:
-            spec = getattr(sys.modules[name], "__spec__", None)  # python -m names its module __main__
-            self.modules.setdefault(name if spec is None else spec.name, source)
-        return name
-
-    def _package(self, name: str) -> None:
-        top = name.partition(".")[0]
-        if top in sys.stdlib_module_names or top in (*TOOLKIT, *_DRAWN):
-            return
-        if (version := version_of(top)) is not None:
-            self.parts.setdefault(f"version {_distribution(top)}", version)
-
-    def follow(self) -> list[str]:
-        """Read every module that was noted, and what those import, until nothing is new; tells which were edited."""
-        done, edited = set[str](), list[str]()
-        while todo := self.modules.keys() - done:
-            for name in sorted(todo):
-                done.add(name)
-                path = self.modules[name]
-                tree = _parsed(path)
-                digest = _digest(tree)
-                self.parts[f"module {name}"] = digest[:16]
-                if _edited_since_loaded(name, path, digest):
-                    edited.append(name)
-                package = (name if path.name == "__init__.py" else name.rpartition(".")[0]).split(".")
-                root = path.parents[len(name.split(".")) - (0 if path.name == "__init__.py" else 1)]
-                for imported in _imports(tree, package, path.parent):
-                    self._imported(imported, root)
-        return sorted(edited)
-
-    def _imported(self, imported: str, root: Path) -> None:
-        if imported.partition(".")[0] in TOOLKIT:
-            return  # counted as a whole
-        folders = [Path(entry).resolve() for entry in sys.path if Path(entry).is_dir()]
-        own = [folder for folder in folders if not _in_installation(folder)]
-        found = next((hit for base in (root, *own) if (hit := _files(base, imported))), None)
-        if found is None:
-            self._package(imported)
-        else:
-            self.modules |= {module: path for module, path in found.items() if module not in self.modules}
 
 
 def _imports(tree: ast.Module, package: list[str], folder: Path) -> Iterator[str]:
@@ -311,18 +187,38 @@ def _files(base: Path, name: str) -> dict[str, Path]:
     return found
 
 
-def own_file(module: str) -> Path | None:
-    """Source of a module of the user's own; None for installed ones, the toolkit, and those without a file."""
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return None if _is_foreign(module) or file is None or not file.endswith(".py") else Path(file).resolve()
+def _root(name: str, path: Path) -> Path:
+    """The folder from which a file is imported by a name."""
+    return path.parents[len(name.split(".")) - (0 if path.name == "__init__.py" else 1)]
 
 
-def _is_foreign(module: str) -> bool:
-    """Whether a module belongs to Python, to an installed package or to the toolkit."""
-    top, file = module.partition(".")[0], getattr(sys.modules.get(module), "__file__", None)
-    if top in TOOLKIT or module == "__main__":
-        return module != "__main__"
-    return top in sys.stdlib_module_names if file is None else _in_installation(Path(file).resolve())
+def _loaded_files(module: str, parts: dict[str, str]) -> dict[str, Path]:
+    """Files of a module of the user's own that is loaded; of another one the package is noted."""
+    file = getattr(sys.modules[module], "__file__", None)
+    if file is None or module.partition(".")[0] in TOOLKIT or _in_installation(path := Path(file).resolve()):
+        _note_package(module, parts)
+        return {}
+    return _files(_root(module, path), module)
+
+
+def _imported_files(name: str, root: Path, parts: dict[str, str]) -> dict[str, Path]:
+    """Files that an import runs, of the user's own; of another one the package is noted."""
+    if name.partition(".")[0] in TOOLKIT:
+        return {}  # counted as a whole
+    folders = [Path(entry).resolve() for entry in sys.path if Path(entry).is_dir()]
+    for base in (root, *(folder for folder in folders if not _in_installation(folder))):
+        if found := _files(base, name):
+            return found
+    _note_package(name, parts)
+    return {}
+
+
+def _note_package(module: str, parts: dict[str, str]) -> None:
+    """Note the version of the package that a module belongs to."""
+    top = module.partition(".")[0]
+    known = top in sys.stdlib_module_names or top in (*TOOLKIT, *_DRAWN)
+    if not known and (version := version_of(top)) is not None:
+        parts.setdefault(f"version {_distribution(top)}", version)
 
 
 def _in_installation(path: Path) -> bool:
@@ -372,13 +268,6 @@ def _is_text(line: ast.stmt) -> bool:
 
 def _digest(tree: ast.Module) -> str:
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-
-
-def _globals(code: types.CodeType) -> list[str]:
-    """Names of globals that a function, or one inside it, reads."""
-    names = {str(i.argval) for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-    return sorted(names.union(*(_globals(constant) for constant in inner)))
 
 
 def _hashed(value: object) -> str:

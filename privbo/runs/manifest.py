@@ -85,7 +85,6 @@ def _key(*, make: bool) -> bytes | None:
 
 
 FORMAT = 3
-_OLDER = {"1": "0.1.0", "2": "0.2.0"}
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ class RunDirectory:
         if content.get("format") != FORMAT:
             raise RunError(
                 f"{self.path} was written in format {content.get('format')!r}, this privbo reads {FORMAT}; "
-                f"read it with privbo {_OLDER.get(str(content.get('format')), 'that wrote it')}"
+                "read it with the privbo that wrote it"
             )
         return Manifest.from_dict(content)
 

@@ -93,14 +93,12 @@ def decided(spec: Spec, plan: Plan, *, run: str | None = None) -> Decision | Non
     Raises:
         RunError: If the ledger is one of other people, or of other bounds.
     """
-    if spec.policy is None:
-        return None
-    if spec.ledger is None or not stands(place_of(spec.ledger.path)):
-        return judged(spec, plan.event, ())
-    with considered_shared(spec.ledger, plan) as ledger:
-        book = ledger.book()
-    begun = run is not None and book.plan_of(run) is not None
-    return judged(spec, None if begun else plan.event, (*book.paid, *book.paid_again))
+    begun, paid = False, tuple[Event, ...]()
+    if spec.policy is not None and spec.ledger is not None:
+        with considered_shared(spec.ledger, plan) as ledger:
+            book = ledger.book()
+        begun, paid = run is not None and book.plan_of(run) is not None, (*book.paid, *book.paid_again)
+    return judged(spec, None if begun else plan.event, paid)
 
 
 def judged(spec: Spec, event: Event | None, paid: Iterable[Event]) -> Decision | None:
@@ -148,13 +146,11 @@ def open_run(
     manifest, root = _resumed(home, spec, plan) if resume else _made(home, spec, plan)
     ledger = _bound_ledger(home, manifest)
     asked = plan.privacy.adaptive_clipping
-    reached = None
+    reached = None if gather is None else gather(manifest)
     if plan.privacy.trust == "guardians" and gather is None:
         from privbo.runs.guarded import guarded_here
 
         reached = guarded_here(manifest, home, ledger.policy, root)
-    elif plan.privacy.trust == "guardians" and gather is not None:
-        reached = gather(manifest)
     door = Door(
         ledger,
         run=manifest.run_id,
@@ -213,12 +209,11 @@ def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
         RunError: If what is there disagrees.
     """
     shared, run = manifest.spec.ledger, manifest.run_id
-    policy = _policy(manifest.plan, shared, run)
     path = place_of(shared.path) if shared is not None else home.ledger_path if home is not None else None
     seen = [] if home is None else gathered(home, run)[0]
     if path is not None and seen and not stands(path):
         raise RunError(f"{path} is gone though clients have answered; restore it from a copy")
-    ledger = Ledger.create(None, policy) if path is None else _opened(path, policy, manifest.plan.event, shared)
+    ledger = _opened(path, policy_of(manifest.plan, shared, run), manifest.plan.event, shared)
     book = ledger.book()
     if book.plan_of(run) is None and not seen and (shared is not None or not book.rows):
         try:
@@ -238,7 +233,7 @@ def make_shared(shared: SharedLedger, plan: Plan, owner: str) -> Ledger:
         BudgetExceeded: If it would not hold the plan; nothing was made.
         LedgerError: If it stands already, or the owner may not make it.
     """
-    place, policy = place_of(shared.path), _policy(plan, shared)
+    place, policy = place_of(shared.path), policy_of(plan, shared)
     if not isinstance(place, PostgresAddress):
         raise ConfigurationError(f"ledger.path={shared.path!r} is a file, which the first run makes; nothing was made")
     _require_room(policy, plan.event)
@@ -254,20 +249,18 @@ def considered_shared(shared: SharedLedger, plan: Plan) -> Ledger:
     Raises:
         RunError: If the file is a ledger of other people, or of other bounds.
     """
-    place, policy = place_of(shared.path), _policy(plan, shared)
-    return _opened(place, policy, plan.event, shared) if stands(place) else Ledger.create(None, policy)
+    place = place_of(shared.path)
+    return _opened(place if stands(place) else None, policy_of(plan, shared), plan.event, shared)
 
 
-def _opened(path: Place, policy: LedgerPolicy, first: Event, shared: SharedLedger | None) -> Ledger:
-    if not stands(path):
-        _require_room(policy, first)
+def _opened(path: Place | None, policy: LedgerPolicy, first: Event, shared: SharedLedger | None) -> Ledger:
+    """Open a ledger, or make it; one in memory without a path."""
+    if path is None or not stands(path):
+        if path is not None:
+            _require_room(policy, first)
         return Ledger.create(path, policy)
     ledger = Ledger.open(path)
-    try:
-        _require_policy(ledger, policy, shared)
-    except RunError:
-        ledger.close()
-        raise
+    require_policy(ledger, policy, shared)
     return ledger
 
 
@@ -279,24 +272,21 @@ def _require_room(policy: LedgerPolicy, event: Event) -> None:
         raise BudgetExceeded(f"{projection.reason}; nothing was charged and no data was touched")
 
 
-def require_own(ledger: Ledger, manifest: Manifest) -> None:
-    """Refuse a ledger that does not mean what a run's numbers mean.
+def require_policy(ledger: Ledger, policy: LedgerPolicy, shared: SharedLedger | None) -> None:
+    """Refuse a ledger that does not mean what a run's numbers mean, and close it.
 
     Raises:
         RunError: Naming both policies.
     """
-    _require_policy(ledger, _policy(manifest.plan, manifest.spec.ledger, manifest.run_id), manifest.spec.ledger)
-
-
-def _require_policy(ledger: Ledger, policy: LedgerPolicy, shared: SharedLedger | None) -> None:
     if shared is not None:
         policy = dataclasses.replace(policy, budget=shared.kept(ledger.policy.budget, policy.budget))
     if ledger.policy != policy:
+        ledger.close()
         raise RunError(f"{ledger.path} is a ledger of {ledger.policy}, this run needs {policy}; name its own ledger")
 
 
-def _policy(plan: Plan, shared: SharedLedger | None, run: str = "") -> LedgerPolicy:
-    """What the ledger of a plan means: the run's own, or a population's."""
+def policy_of(plan: Plan, shared: SharedLedger | None, run: str = "") -> LedgerPolicy:
+    """Give what the ledger of a plan means: the run's own, or a population's."""
     population, budget = run if shared is None else shared.population, plan.budget
     if shared is not None:
         budget = shared.budget(plan.event, n_clients=plan.n_clients, adjacency=plan.adjacency)

@@ -23,7 +23,7 @@ from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
 from privbo.runs.evidence import Chains, Evidence, declaration, gathered, plan_of, recovery_text
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
-from privbo.runs.opening import plan_run, require_own
+from privbo.runs.opening import plan_run, policy_of, require_policy
 from privbo.runs.sources import ForeignAlgorithm
 
 
@@ -67,7 +67,8 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | s
     """
     manifest = home.manifest()
     with Ledger.open(readable_ledger(home, manifest, ledger), recovering=True) as opened:
-        require_own(opened, manifest)
+        shared = manifest.spec.ledger
+        require_policy(opened, policy_of(manifest.plan, shared, manifest.run_id), shared)
         plan = _bound(manifest, opened)
         seen, _ = gathered(home, manifest.run_id)
         chains = Chains(opened, manifest.run_id)
@@ -75,13 +76,18 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | s
         witnessed = opened.lost()
         if not doubtful and not witnessed:
             raise RunError(f"{home.path}: nothing is uncertain, so there is nothing to recover")
-        _require_own(manifest, doubtful, witnessed)
+        known = {seen.place for seen in doubtful}
+        others = [row for table, *row in witnessed if table == "charges" and tuple(row) not in known]
+        if shared is not None and others:  # a lost row may be another run's, of which nothing is known here
+            raise RunError(
+                f"the shared ledger lost {len(others)} rows that this run knows nothing of, so other runs have paid "
+                "for releases that nobody can price here; restore the newest copy of the ledger"
+            )
         rounds = _uncertain(home, manifest.run_id, opened, seen, doubtful)
         events = _most_expensive(
             opened, manifest.run_id, max([len(rounds), *Counter(t for t, *_ in witnessed).values()])
         )
-        places = {seen.place for seen in doubtful}
-        places |= {(sequence, digest) for table, sequence, digest in witnessed if table == "charges"}
+        places = known | {(sequence, digest) for table, sequence, digest in witnessed if table == "charges"}
         declared = dataclasses.replace(plan.declared, kind="recovery", events=events, lost=tuple(sorted(places)))
         what = f"{declared.releases} uncertain releases"
         agree(spending(opened, manifest.plan.safe_delta, what, declared=[declared]))
@@ -109,17 +115,6 @@ def _bound(manifest: Manifest, ledger: Ledger) -> Reservation:
     return plan_of(manifest, ledger.book())
 
 
-def _require_own(manifest: Manifest, doubtful: list[Evidence], witnessed: list[tuple[str, int, str]]) -> None:
-    """On a shared ledger a lost row may be another run's, of which nothing is known here."""
-    known = {seen.place for seen in doubtful}
-    others = [row for table, *row in witnessed if table == "charges" and tuple(row) not in known]
-    if manifest.spec.ledger is not None and others:
-        raise RunError(
-            f"the shared ledger lost {len(others)} rows that this run knows nothing of, so other runs have paid for "
-            "releases that nobody can price here; restore the newest copy of the ledger"
-        )
-
-
 def _uncertain(
     home: RunDirectory, run: str, ledger: Ledger, seen: list[Evidence], doubtful: list[Evidence]
 ) -> tuple[int, ...]:
@@ -139,12 +134,10 @@ def _most_expensive(ledger: Ledger, run: str, count: int) -> tuple[tuple[Event, 
     for entry in ledger.entries(run):
         if ledger.stored_release(entry.release_id) is None:
             left.update(dict(parts(entry.event)))
-    doubtful = ((event, min(slots, count)) for event, slots in left.items() if min(slots, count) > 0)
-    return tuple(_again(event, times) for event, times in doubtful)
-
-
-def _again(event: Event, count: int) -> tuple[Event, int]:
-    """A round of a random allocation that is made again has the same participants: it counts as open to all."""
-    if isinstance(event, RandomAllocationGaussian):
-        return Gaussian(noise_multiplier=event.noise_multiplier), count
-    return event, count
+    found = []
+    for event, slots in left.items():
+        # A round of a random allocation that is made again has the same participants: it counts as open to all.
+        is_allotted = isinstance(event, RandomAllocationGaussian)
+        again = Gaussian(noise_multiplier=event.noise_multiplier) if is_allotted else event
+        found += [(again, min(slots, count))] if min(slots, count) > 0 else []
+    return tuple(found)

@@ -180,34 +180,11 @@ def read_algorithm(table: Mapping[str, object]) -> Algorithm:
     settings = {key: value for key, value in table.items() if key != "type"}
     if isinstance(name, str) and ":" in name:
         return ForeignAlgorithm(reference=name, table=cast("JsonObject", settings))
-    if name == "dp-fts-de":
-        settings = _without_variants(settings)
     if name not in _BUILT_IN:
         raise ConfigurationError(
             f"algorithm.type={name!r} is unknown; allowed: {', '.join(sorted(_BUILT_IN))}, or package.module:Class"
         )
     return read_settings(_built_in(str(name)), settings, "algorithm")
-
-
-# Settings that DP-FTS-DE had up to 0.2.0, each with the value that is the paper's.
-_VARIANTS: JsonObject = {
-    "share": "sample",
-    "federated_step": "shared",
-    "local_after": None,
-    "values": "standardised",
-    "repeats": "query",
-}
-
-
-def _without_variants(table: Mapping[str, object]) -> dict[str, object]:
-    """Refuse what DP-FTS-DE is no longer; what the paper has anyway may still be said."""
-    gone = {key: table[key] for key in _VARIANTS if key in table and table[key] != _VARIANTS[key]}
-    for key, value in gone.items():
-        raise ConfigurationError(
-            f"algorithm.{key}={value!r} departs from DP-FTS-DE as the paper has it and is gone; use shared-prior, "
-            "which shares means, or privbo 0.2.0 for what was made with it"
-        )
-    return {key: value for key, value in table.items() if key not in _VARIANTS}
 
 
 def algorithm_table(algorithm: Algorithm, *, defaults: bool = True) -> JsonObject:

@@ -58,7 +58,6 @@ from privbo.runs.sources import (
     ForeignAlgorithm,
     algorithm_table,
     algorithms,
-    load_function,
     load_problem,
     read_algorithm,
     require_algorithm,
@@ -285,14 +284,18 @@ class Spec:
         """Give the settings that make two runs the same run."""
         return _identifying(self.to_dict())
 
-    def code(self, *also: object) -> CodeKey:
-        """Digest the code that makes the run's numbers: its problem's function, a class of the user's, and ``also``."""
+    def code(self, *also: str) -> CodeKey:
+        """Digest the code that makes the run's numbers: its problem's functions, a class of the user's, and ``also``.
+
+        They are named as ``module:function``; an objective that stands in no module gives no digest.
+        """
         source = self.problem.source or ProblemSource()
-        names = [source.factory or source.objective, str(algorithm_table(self.algorithm)["type"])]
-        roots: list[object] = [load_function(name, "code") for name in names if name is not None and ":" in name]
-        if names[0] is None and not self.problem.is_asked:
-            roots.append(self.problem.objective or self.problem.batch_objective)
-        return code_key(*roots, *also, fingerprint=self.problem.fingerprint or source.fingerprint)
+        mine = source.factory or source.objective
+        names = [mine, source.earlier, source.enqueued, str(algorithm_table(self.algorithm)["type"]), *also]
+        references = [name for name in names if name is not None and ":" in name]
+        found = code_key(*references, fingerprint=self.problem.fingerprint or source.fingerprint)
+        is_told = mine is not None or self.problem.is_asked
+        return found if is_told else dataclasses.replace(found, reason="the objective stands in no module")
 
     def require_same(self, other: Spec) -> None:
         """Refuse to go on with a run of other settings.

@@ -1,10 +1,7 @@
 """A run as asked for: one table, two hashes."""
 
 import dataclasses
-import functools
 import json
-import math
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +12,6 @@ import privbo as pb
 from privbo.runs.spec import RunSettings, Spec
 from tests.conformance.cases import CASES, Case, problem
 from tests.runs.stored_specs import everything
-
-
-def scored(_: object, client: int, params: dict[str, Any]) -> float:
-    return score(client, params)
 
 
 def score(client: int, params: dict[str, Any]) -> float:
@@ -60,22 +53,15 @@ def test_every_setting_changes_the_digest(change: dict[str, Any]) -> None:
 
 
 def test_code_enters_the_key_for_reuse_and_no_other() -> None:
-    def other(client: int, params: dict[str, Any]) -> float:
-        return score(client, params) + 1.0
-
-    mine = spec().problem
-    changed = spec(problem=dataclasses.replace(mine, objective=other))
-    assert changed.digest() == spec().digest()
-    assert changed.code().digest != spec().code().digest
-    assert spec().code().digest == spec().code().digest is not None
-    named = spec(problem=dataclasses.replace(mine, fingerprint="data of 2007"))
-    assert named.code().digest != spec().code().digest
-
-
-def test_an_objective_of_unknown_state_is_never_reused() -> None:
-    for objective in (math.hypot, functools.partial(scored, threading.Lock())):
-        mine = dataclasses.replace(spec().problem, objective=objective)
-        assert spec(problem=mine).code().digest is None
+    table = spec().to_dict()
+    public = {name: table["problem"][name] for name in ("n_clients", "space")}
+    asked = [{"objective": "tests.runs.test_spec:score"}, {"objective": "tests.crash_problem:problem"}]
+    asked.append(asked[0] | {"earlier": "tests.crash_problem:problem"})
+    asked.append(asked[0] | {"fingerprint": "data of 2007"})
+    made = [Spec.from_dict(table | {"problem": public | one}) for one in asked]
+    assert len({one.digest() for one in made[:3]}) == 1
+    assert len({one.code().digest for one in made} - {None}) == len(asked)
+    assert spec().code().digest is None
 
 
 def test_how_a_run_is_carried_out_is_no_setting_of_it() -> None:
