@@ -8,7 +8,6 @@ first error is reported to its own side. Who waits for what is a strategy: clien
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -196,13 +195,9 @@ def joined(histories: Sequence[ClientHistory | None]) -> ClientHistory:
 
 
 def _places(history: ClientHistory) -> list[tuple[int, int]]:
-    """Round of every evaluation, and its number in the round."""
-    seen: Counter[int] = Counter()
-    found = []
-    for round_ in map(int, history.rounds):
-        found.append((round_, seen[round_]))
-        seen[round_] += 1
-    return found
+    """Round of every evaluation, and its number in the round; rounds follow each other."""
+    numbers = np.arange(len(history.rounds)) - np.searchsorted(history.rounds, history.rounds)
+    return list(zip(history.rounds.tolist(), numbers.tolist(), strict=True))
 
 
 def clients_of(

@@ -119,8 +119,7 @@ def code_key(*references: str, fingerprint: str | None = None) -> CodeKey:
         found |= _loaded_files(reference.partition(":")[0], parts)
     todo = list(found)
     for name in todo:
-        path, tree = found[name], _parsed(found[name])
-        digest = _digest(tree)
+        path, (tree, digest) = found[name], _parsed(found[name])
         parts[f"module {name}"] = digest[:16]
         if _edited_since_loaded(name, path, digest):
             edited.append(name)
@@ -138,7 +137,7 @@ def toolkit() -> Mapping[str, str]:
     """Digest the installed sources of privbo and accountant, and name the versions they run on."""
     base = Path(__file__).parent.parent.parent
     files = sorted(path for name in TOOLKIT for path in (base / name).rglob("*.py"))
-    digests = [(str(path.relative_to(base)), _digest(_parsed(path))) for path in files]
+    digests = [(str(path.relative_to(base)), _parsed(path)[1]) for path in files]
     versions = {f"version {name}": version for name in _VERSIONS if (version := version_of(name)) is not None}
     return {CODE: _hashed(digests)[:16], "version python": platform.python_version(), **versions}
 
@@ -253,21 +252,14 @@ def _distribution(package: str) -> str:
     return next(iter(importlib.metadata.packages_distributions().get(package, ())), package)
 
 
-def _parsed(path: Path) -> ast.Module:
-    """A module without docstrings and other statements that are a string."""
+def _parsed(path: Path) -> tuple[ast.Module, str]:
+    """A module without docstrings and other statements that are a constant, and its digest."""
     tree = ast.parse(path.read_bytes(), filename=str(path))
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):
-            node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]  # it has one
-    return tree
-
-
-def _is_text(line: ast.stmt) -> bool:
-    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)
-
-
-def _digest(tree: ast.Module) -> str:
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+            kept = [line for line in body if not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))]
+            node.body = kept  # type: ignore[attr-defined]  # it has one
+    return tree, hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
 def _hashed(value: object) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -61,50 +61,35 @@ def gathered(home: RunDirectory, run: str) -> tuple[list[Evidence], tuple[str, .
         RunError: If a file can't be read.
     """
     found: list[Evidence] = []
-    absent = []
-    sites = sorted(home.private.glob(f"sites/*/{run}/receipts.jsonl"))
-    readers: list[tuple[str, list[Path], Callable[[Path], Iterator[Evidence]]]] = [
-        ("history.jsonl", [home.history_path], _of_history),
-        ("private/clients-0.states", [states.path for states in home.all_states()], _of_clients),
-        ("private/countersigned.jsonl", [home.countersigned_path], lambda path: _of_receipts(path, home)),
-        ("sites' records", sites, lambda path: _of_receipts(path, home)),
-    ]
-    for name, paths, read in readers:
-        there = [path for path in paths if path.exists()]
-        if not there:
-            absent.append(name)
-        for path in there:
-            try:
-                found += read(path)
-            except (ValueError, TypeError, KeyError, OSError) as error:
-                raise RunError(f"{path} can't be read ({error}); restore it from a copy") from error
-    return found, tuple(absent)
+    files = {
+        "history.jsonl": [home.history_path],
+        "private/clients-0.states": [states.path for states in home.all_states()],
+        "private/countersigned.jsonl": [home.countersigned_path],
+        "sites' records": sorted(home.private.glob(f"sites/*/{run}/receipts.jsonl")),
+    }
+    there = {name: [path for path in paths if path.exists()] for name, paths in files.items()}
+    for path in (path for paths in there.values() for path in paths):
+        try:
+            found += _read_evidence(path, home)
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            raise RunError(f"{path} can't be read ({error}); restore it from a copy") from error
+    return found, tuple(name for name, paths in there.items() if not paths)
 
 
-def _of_history(path: Path) -> Iterator[Evidence]:
+def _read_evidence(path: Path, home: RunDirectory) -> Iterator[Evidence]:
+    if path.suffix == ".states":
+        if (stamp := States(path=path).stamp()) is not None:
+            yield Evidence(by="the clients' state", place=(stamp.sequence, stamp.head), round=stamp.round)
+        return
+    is_public, name = path == home.history_path, path.relative_to(home.path).as_posix()
     for row in read_lines(path):
-        if "head" in row:
-            yield Evidence(
-                by=f"{path.name}, round {row['round']},",
-                place=(int(row["sequence"]), str(row["head"])),
-                round=int(row["round"]),
-                released=bool(row["released"]),
-                stddev=row["noise_stddev"],
-                norm=row["norm"],
-                is_public=True,
-            )
-
-
-def _of_clients(path: Path) -> Iterator[Evidence]:
-    stamp = States(path=path).stamp()
-    if stamp is not None:
-        yield Evidence(by="the clients' state", place=(stamp.sequence, stamp.head), round=stamp.round)
-
-
-def _of_receipts(path: Path, home: RunDirectory) -> Iterator[Evidence]:
-    name = path.relative_to(home.path).as_posix()
-    for row in read_lines(path):
-        yield Evidence(by=f"{name}, round {row['round']},", place=(row["sequence"], row["head"]), round=row["round"])
+        if is_public and "head" not in row:
+            continue  # a round of local work
+        seen = Evidence(by=f"{name}, round {row['round']},", place=(row["sequence"], row["head"]), round=row["round"])
+        if is_public:
+            said = {"released": row["released"], "stddev": row["noise_stddev"], "norm": row["norm"]}
+            seen = replace(seen, is_public=True, **said)
+        yield seen
 
 
 REMEDY = "restore all of them from the same time, or pay for what is uncertain: privbo ledger recover"

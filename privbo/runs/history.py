@@ -62,7 +62,6 @@ class History:
 
     home: RunDirectory | None
     on_round: OnRound | None
-    sending_share: float = 1.0
     lost: frozenset[Position] = frozenset()
 
     def __post_init__(self) -> None:
@@ -90,9 +89,6 @@ class History:
                     "head": release.head,
                     "noise_stddev": release.noise_stddev,
                     "norm": float(np.linalg.norm(release.values)),
-                    # What a client sends on average (who really sent is secret) and receives.
-                    "floats_up": self.sending_share * release.values.shape[1],
-                    "floats_down": int(release.values.size),
                 }
             self._lines.add(line if ended is None else line | {"ended": ended})
         if self.home is not None and clipping is not None:

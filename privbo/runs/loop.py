@@ -124,7 +124,7 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
     book = record.ledger.book()
     bound = plan_of(record.manifest, book)
     lost = recovered_places(book, record.run_id)
-    history = History(home=home, on_round=on_round, sending_share=record.plan.sending_share, lost=lost)
+    history = History(home=home, on_round=on_round, lost=lost)
     position, clock = 0, clock or Clock(times=record.spec.times, now=time.time)
     while (ask := server.ask()) is not None:
         if ask.request is None:
@@ -321,8 +321,9 @@ def run_spec(
             evaluation_seconds=spec.evaluation_seconds,
         )
         evaluate.errors |= {} if home is None else home.failures()
-        workers = {"executor": executor, "backend": backend, "journal": journal}
-        clients = in_process(opened, home, evaluate, output, on_private_round, **workers)
+        clients = in_process(
+            opened, home, evaluate, output, on_private_round, executor=executor, backend=backend, journal=journal
+        )
         try:
             record = play(opened, clients, heard)
             history = clients.history()

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -85,6 +85,7 @@ def _key(*, make: bool) -> bytes | None:
 
 
 FORMAT = 3
+_FACTS = ("run_id", "created", "public_seed", "versions", "caveat")  # of a manifest, beside its spec and its plan
 
 
 @dataclass(frozen=True)
@@ -245,17 +246,9 @@ class Manifest:
 
     def to_dict(self) -> JsonObject:
         """Give the manifest as JSON."""
-        return {
-            "format": FORMAT,
-            "run_id": self.run_id,
-            "created": self.created,
-            "public_seed": self.public_seed,
-            "versions": dict(self.versions),
-            "caveat": self.caveat,
-            "digest": self.spec.digest(),
-            "spec": self.spec.to_dict(),
-            "plan": self.plan.to_dict(),
-        }
+        facts = {name: getattr(self, name) for name in _FACTS}
+        tables = {"spec": self.spec.to_dict(), "plan": self.plan.to_dict()}
+        return {"format": FORMAT, **facts, "digest": self.spec.digest(), **tables}
 
     @staticmethod
     def from_dict(content: Mapping[str, object]) -> Manifest:
@@ -267,15 +260,8 @@ class Manifest:
         spec = Spec.from_dict(cast("JsonObject", content["spec"]))
         if spec.digest() != content["digest"]:
             raise RunError("the manifest's settings are not those the run was made with; restore config.json")
-        return Manifest(
-            spec=spec,
-            plan=Plan.from_dict(cast("JsonObject", content["plan"]), spec.privacy, spec.problem.n_clients),
-            run_id=str(content["run_id"]),
-            created=str(content["created"]),
-            public_seed=int(cast("int", content["public_seed"])),
-            versions=cast("Mapping[str, str]", content["versions"]),
-            caveat=cast("str | None", content["caveat"]),
-        )
+        plan = Plan.from_dict(cast("JsonObject", content["plan"]), spec.privacy, spec.problem.n_clients)
+        return Manifest(spec=spec, plan=plan, **{name: cast("Any", content[name]) for name in _FACTS})
 
 
 def versions() -> dict[str, str]:

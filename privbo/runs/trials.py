@@ -36,7 +36,6 @@ from privbo.protocol.space import Space, Value
 from privbo.runs.best import SiteFacts
 from privbo.runs.clients import Each
 from privbo.runs.spec import Spec
-from privbo.runs.states import Snapshot
 
 State: TypeAlias = Literal["open", "told", "failed"]
 
@@ -330,7 +329,6 @@ def _time() -> str:
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-_DIM, _ARRAY = "dim", "array/"
 _PATIENCE = 0.05  # seconds until a waiting client looks whether it is still waited for
 
 
@@ -414,7 +412,7 @@ class PendingTrials:
     folder: Path
     patience: float | None = None
     _asking: dict[int, _Asking] = field(default_factory=dict, init=False, repr=False)
-    _questions: dict[int, Snapshot] = field(default_factory=dict, init=False, repr=False)
+    _questions: dict[int, tuple[Broadcast, int]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.journal = Journal(path=self.folder / TRIALS)
@@ -477,10 +475,7 @@ class PendingTrials:
         """Questions before a round in which a client asked for trials that it has not finished."""
         for round_ in self.journal.asked_rounds(client):
             if each.finished(client) < round_ < before:
-                arrays = dict(self._questions[round_])
-                dim = int(arrays.pop(_DIM))
-                said = {name.removeprefix(_ARRAY): array for name, array in arrays.items()}
-                yield Broadcast(round=round_, arrays=said), dim
+                yield self._questions[round_]
 
     def _keep(self, each: Each, broadcast: Broadcast, dim: int) -> None:
         """Keep a question until everybody has finished its round, for those who are told late; drop finished ones.
@@ -489,8 +484,7 @@ class PendingTrials:
         """
         folder = self.folder / "asked"
         folder.mkdir(exist_ok=True)
-        arrays = {f"{_ARRAY}{name}": np.asarray(array) for name, array in broadcast.arrays.items()}
-        save_arrays(folder / f"{broadcast.round:06d}.npz", {**arrays, _DIM: np.array(dim)})
+        save_arrays(folder / f"{broadcast.round:06d}-{dim}.npz", broadcast.arrays)
         open_ = {
             round_
             for client in map(int, each.clients)
@@ -498,9 +492,9 @@ class PendingTrials:
             if round_ > each.finished(client)
         }
         for path in folder.glob("*.npz"):
-            round_ = int(path.stem)
+            round_, asked = map(int, path.stem.split("-"))
             if round_ not in open_ | {broadcast.round}:
                 path.unlink()
                 self._questions.pop(round_, None)
             elif round_ not in self._questions:
-                self._questions[round_] = load_arrays(path)
+                self._questions[round_] = Broadcast(round=round_, arrays=load_arrays(path)), asked

@@ -34,7 +34,7 @@ Message: TypeAlias = Rows | tuple[int, str]
 """Evaluations that were made, or a client and why it failed."""
 OnMessage: TypeAlias = Callable[[Message], None]
 Update: TypeAlias = tuple[tuple[Message, ...], str, Outcome | BaseException | None]
-"""PRIVATE: messages in order, what was printed, and how the task ended, once it did: a fault of the program is raised."""
+"""PRIVATE: messages in order, what was printed, and how the task ended once it did; an error is a program's fault."""
 
 
 class LostWorkerError(Exception):

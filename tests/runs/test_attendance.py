@@ -105,14 +105,7 @@ def test_a_hidden_channel_saves_messages_and_changes_no_number(sampling, tmp_pat
     some_send = run(hidden, directory=tmp_path / "hidden")
     same_releases(all_send, some_send)
     assert all_send.epsilons() == some_send.epsilons()
-    up = []
-    for name in ("open", "hidden"):
-        (history,) = (tmp_path / name).glob("**/history.jsonl")
-        lines = [json.loads(line) for line in history.read_text().splitlines()]
-        up.append([line["floats_up"] for line in lines if line["released"]])
     share = 0.4 if sampling == "poisson" else 3 / 7
-    assert up[0] == [8.0] * 3
-    assert up[1] == pytest.approx([share * 8.0] * 3)
     assert some_send.plan.sending_share == pytest.approx(share)
     sent = [report(r).utility.communication for r in (all_send, some_send)]
     assert sent[0].bytes_up_per_client == 3 * 8 * 8

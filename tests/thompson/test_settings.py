@@ -78,24 +78,6 @@ def test_starting_everywhere_leaves_the_regions_and_keeps_the_weights():
         assert trace[0][0].request.weights.max() > 0.4
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "papers"),
-    [
-        ("share", "mean", "sample"),
-        ("federated_step", "informed", "shared"),
-        ("local_after", 2, None),
-        ("values", "raw", "standardised"),
-        ("repeats", "replace", "query"),
-    ],
-)
-def test_what_the_algorithm_is_no_longer_is_refused_with_its_remedy_and_the_papers_value_is_read(key, value, papers):
-    with pytest.raises(ConfigurationError, match=rf"algorithm\.{key}=.* use shared-prior.* or privbo 0\.2\.0"):
-        read_algorithm({"type": "dp-fts-de", key: value})
-    assert read_algorithm({"type": "dp-fts-de", key: papers}) == pb.DPFTSDE()
-    with pytest.raises(ConfigurationError, match=f"{key} is unknown"):
-        pb.DPFTSDE(**{key: value})
-
-
 @pytest.mark.parametrize("calibration", ["tight", "paper"])
 def test_fixed_size_sampling_of_a_run_has_its_own_sensitivity_and_event(calibration):
     """Against the formulas written out: two clients separate the sums, ``round(q N)`` of N are drawn."""
