@@ -134,10 +134,10 @@ def _most_expensive(ledger: Ledger, run: str, count: int) -> tuple[tuple[Event, 
     for entry in ledger.entries(run):
         if ledger.stored_release(entry.release_id) is None:
             left.update(dict(parts(entry.event)))
-    found = []
+    found = list[tuple[Event, int]]()
     for event, slots in left.items():
         # A round of a random allocation that is made again has the same participants: it counts as open to all.
-        is_allotted = isinstance(event, RandomAllocationGaussian)
-        again = Gaussian(noise_multiplier=event.noise_multiplier) if is_allotted else event
-        found += [(again, min(slots, count))] if min(slots, count) > 0 else []
+        if isinstance(event, RandomAllocationGaussian):
+            event = Gaussian(noise_multiplier=event.noise_multiplier)  # noqa: PLW2901
+        found += [(event, min(slots, count))] if min(slots, count) > 0 else []
     return tuple(found)

@@ -1,7 +1,5 @@
 """Clients that are away, late, or silent because a hidden channel lets them: what changes and what must not."""
 
-import json
-
 import numpy as np
 import pytest
 
