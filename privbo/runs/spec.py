@@ -348,7 +348,8 @@ def _identifying(table: JsonObject) -> JsonObject:
 
 def read_privacy(table: Mapping[str, object]) -> Privacy | NoPrivacy:
     """Read a ``[privacy]`` table; ``none = true`` is a baseline without privacy."""
-    return read_settings(NoPrivacy if "none" in table else Privacy, table, "privacy")
+    kind: type[Privacy | NoPrivacy] = NoPrivacy if "none" in table else Privacy
+    return read_settings(kind, table, "privacy")
 
 
 class _RaisedError(Exception):
