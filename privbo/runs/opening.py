@@ -146,11 +146,13 @@ def open_run(
     manifest, root = _resumed(home, spec, plan) if resume else _made(home, spec, plan)
     ledger = _bound_ledger(home, manifest)
     asked = plan.privacy.adaptive_clipping
-    reached = None if gather is None else gather(manifest)
+    reached = None
     if plan.privacy.trust == "guardians" and gather is None:
         from privbo.runs.guarded import guarded_here
 
         reached = guarded_here(manifest, home, ledger.policy, root)
+    elif plan.privacy.trust == "guardians" and gather is not None:
+        reached = gather(manifest)
     door = Door(
         ledger,
         run=manifest.run_id,
