@@ -2,8 +2,7 @@
 
 How clients are grouped changes no number: a client's choices depend on its own history, its own streams and public
 numbers, and sums of groups are integers. Groups are fixed when a run begins; who works on them may change whenever it
-is resumed. A worker holds the cohorts of some groups. A task is one round of one group; its outcome is the group's
-answers, or their sums, and the changes of its state. Everything that has to survive is reported on the way.
+is resumed.
 """
 
 from __future__ import annotations
@@ -14,25 +13,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from privbo.door.door import Ticket
-from privbo.door.sums import Partial, Summing, together
+from privbo.door.sums import Partial, together
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_json
-from privbo.protocol.memory import Memory, Rows
-from privbo.protocol.messages import Ask, Broadcast, ClientHistory, Cohort, FloatArray, Setting
+from privbo.protocol.messages import Ask, ClientHistory, FloatArray
 from privbo.protocol.problem import Evaluator
 from privbo.protocol.processes import named, start_server
-from privbo.runs.altered import unreliable, zeroed
-from privbo.runs.clients import Each, Waiting, answers_of, clients_of, joined
+from privbo.runs.clients import joined
 from privbo.runs.history import OnPrivateRound, PrivateRound
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run
 from privbo.runs.spec import Spec
-from privbo.runs.states import EvaluationJournal, Group, Snapshot, Stamp, States, applied, difference
+from privbo.runs.states import EvaluationJournal, Group, Snapshot, Stamp, States, applied
+from privbo.runs.worker import LocalWorker, Result, WorkerSetup, WorkerTask
 
 if TYPE_CHECKING:
     from privbo.runs.worker_pool import RemoteWorker, WorkerPool
@@ -40,119 +38,6 @@ if TYPE_CHECKING:
 LARGEST_GROUP = 2**15
 RESIDENT = 2**18
 _private_log = logging.getLogger("privbo.private")
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerSetup:
-    """A run, as far as its clients' side needs to know it.
-
-    Attributes:
-        spec: The run.
-        setting: What both sides are told.
-        seed: PRIVATE: of the clients' own randomness.
-    """
-
-    spec: Spec
-    setting: Setting
-    seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerTask:
-    """One round of one group, or its history.
-
-    Attributes:
-        group: The clients.
-        broadcast: What they are shown; None asks for their history.
-        dim: Length of the vectors that are asked for.
-        summing: SECRET: the sums that are made of them; None hands the vectors on.
-        state: What they knew before, where the worker may not hold them; None where they are new.
-        known: Evaluations of this round that were made before.
-        keeps: Whether changes of the state are wanted.
-        stays: Whether the worker goes on holding them.
-        isolated: Whether every evaluation has a process of its own, because a worker was lost here.
-    """
-
-    group: Group
-    broadcast: Broadcast | None
-    dim: int = 0
-    summing: Summing | None = field(default=None, repr=False)
-    state: Snapshot | None = field(default=None, repr=False)
-    known: Rows | None = field(default=None, repr=False)
-    keeps: bool = True
-    stays: bool = True
-    isolated: bool = False
-
-
-Result: TypeAlias = FloatArray | Partial | ClientHistory
-Outcome: TypeAlias = tuple[Result, Snapshot]
-"""PRIVATE: vectors ``(n, dim)``, their sums or every evaluation, and the change of the group's state."""
-
-
-class LocalWorker:
-    """Groups of clients in this process.
-
-    Args:
-        setup: The run.
-        evaluate: Calls the clients' objectives.
-        keep: Called with every evaluation, before its client learns of it.
-        waiting: Asks for trials, where the problem has no objective to call.
-    """
-
-    def __init__(
-        self, setup: WorkerSetup, evaluate: Evaluator, keep: Callable[[Rows], None], waiting: Waiting | None = None
-    ) -> None:
-        self._setup, self._evaluate, self._keep, self._waiting = setup, evaluate, keep, waiting
-        self._held: dict[Group, tuple[Cohort | Each, Snapshot | None]] = {}
-
-    def work(self, task: WorkerTask) -> Outcome:
-        """Play one round of one group."""
-        is_held = task.state is None and task.group in self._held
-        clients, before = self._held[task.group] if is_held else (self._made(task), task.state)
-        if task.broadcast is None:
-            return clients.history(), {}
-        evaluate = self._evaluate
-        evaluate.renew()
-        evaluate.isolated = task.isolated
-        evaluate.memory = Memory(clients.clients, self._setup.setting.space.n_dims, self._keep)
-        if task.known is not None:
-            evaluate.memory.begin(task.broadcast.round, task.known)
-        answers = answers_of(clients, task.broadcast, task.dim)
-        now = _copied(clients.snapshot()) if task.keeps else None
-        if task.stays:
-            self._held[task.group] = clients, now
-        else:
-            self._held.pop(task.group, None)
-        result = answers if task.summing is None else task.summing(answers)
-        return result, {} if now is None else difference(before, now)
-
-    def end(self) -> None:
-        """Nothing to stop: tasks are done in the caller's time."""
-
-    def _made(self, task: WorkerTask) -> Cohort | Each:
-        setup, spec = self._setup, self._setup.spec
-
-        def sent(cohort: Cohort) -> Cohort:
-            cohort = zeroed(cohort) if spec.control == "zeroed" else cohort
-            return cohort if spec.attendance is None else unreliable(cohort, spec.attendance)
-
-        made = clients_of(
-            spec.played,
-            setup.setting,
-            clients=np.arange(*task.group),
-            evaluate=self._evaluate,
-            seed=setup.seed,
-            sent=sent,
-            waiting=self._waiting,
-        )
-        if task.state is not None:
-            made.restore(_copied(task.state))
-        return made
-
-
-def _copied(state: Snapshot) -> Snapshot:
-    """The state in arrays of its own: clients may change theirs in place, and changes are found by comparing."""
-    return {name: np.array(array) for name, array in state.items()}
 
 
 def groups_of(n_clients: int, parts: int) -> list[Group]:

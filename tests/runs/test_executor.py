@@ -22,12 +22,13 @@ from privbo.comparisons.verdict import SCORES
 from privbo.protocol.files import read_json
 from privbo.protocol.memory import Memory
 from privbo.protocol.processes import portable
-from privbo.runs.in_process import WorkerSetup, WorkerTask, groups_of, in_process
+from privbo.runs.in_process import groups_of, in_process
 from privbo.runs.loop import play as run_over
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.spec import Spec, read_spec
+from privbo.runs.worker import WorkerSetup, WorkerTask
 from privbo.runs.worker_pool import ServedWorker
 from tests.builders import same_releases
 from tests.conformance import cases
