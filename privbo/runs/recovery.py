@@ -137,7 +137,8 @@ def _most_expensive(ledger: Ledger, run: str, count: int) -> tuple[tuple[Event, 
     found = list[tuple[Event, int]]()
     for event, slots in left.items():
         # A round of a random allocation that is made again has the same participants: it counts as open to all.
-        if isinstance(event, RandomAllocationGaussian):
-            event = Gaussian(noise_multiplier=event.noise_multiplier)  # noqa: PLW2901
-        found += [(event, min(slots, count))] if min(slots, count) > 0 else []
+        again = (
+            Gaussian(noise_multiplier=event.noise_multiplier) if isinstance(event, RandomAllocationGaussian) else event
+        )
+        found += [(again, min(slots, count))] if min(slots, count) > 0 else []
     return tuple(found)
