@@ -166,14 +166,20 @@ def rounds(
         event = poisson(sample_rate, noise_multiplier, count)
         return accountant(event, delta, adjacency=adjacency) <= epsilon
 
+    found = largest_count(affordable, MAX_ROUNDS)
+    if found >= MAX_ROUNDS:
+        raise CalibrationError(f"more than {MAX_ROUNDS} rounds stay within epsilon={epsilon:g}")
+    return found
+
+
+def largest_count(fits: Callable[[int], bool], most: int) -> int:
+    """The largest number that fits, where all smaller ones fit, too; not looked for beyond twice ``most``."""
     low, high = 0, 1
-    while affordable(high):
+    while high <= most and fits(high):
         low, high = high, 2 * high
-        if high > MAX_ROUNDS:
-            raise CalibrationError(f"more than {MAX_ROUNDS} rounds stay within epsilon={epsilon:g}")
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if affordable(middle) else (low, middle)
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 
 

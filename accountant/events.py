@@ -12,51 +12,44 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from accountant.errors import AccountingError, EventError
-from accountant.mechanisms.allocation import RandomAllocationGaussian
-from accountant.mechanisms.basic import Adjacency, Basic, Composed, Event, Json, Unit, compose, parts, to_dict
-from accountant.mechanisms.fixed_size import FixedSizeSampledGaussian
-from accountant.mechanisms.gaussian import Gaussian
-from accountant.mechanisms.laplace import Laplace, PoissonSampledLaplace
-from accountant.mechanisms.mixture import MixtureOfGaussians
-from accountant.mechanisms.non_private import NonPrivate
-from accountant.mechanisms.poisson import PoissonSampledGaussian
-from accountant.mechanisms.selection import BestOfRandomRuns
-from accountant.mechanisms.truncated import TruncatedPoissonSampledGaussian
-from accountant.mechanisms.zero_concentrated import ZeroConcentrated
-
-__all__ = [
-    "SLACK",
-    "Adjacency",
-    "Basic",
-    "BestOfRandomRuns",
-    "Combine",
-    "Composed",
-    "Event",
-    "FixedSizeSampledGaussian",
-    "Gaussian",
-    "Json",
-    "Laplace",
-    "MixtureOfGaussians",
-    "NonPrivate",
-    "PoissonSampledGaussian",
-    "PoissonSampledLaplace",
-    "RandomAllocationGaussian",
-    "TruncatedPoissonSampledGaussian",
-    "Unit",
-    "ZeroConcentrated",
-    "check_adjacency",
-    "compose",
-    "from_dict",
-    "is_non_private",
-    "most_expensive",
-    "of_group",
-    "of_noises",
-    "of_one_run",
-    "of_seen_samples",
-    "parts",
-    "repeat",
-    "to_dict",
-]
+from accountant.mechanisms.allocation import RandomAllocationGaussian as RandomAllocationGaussian
+from accountant.mechanisms.basic import (
+    Adjacency as Adjacency,
+)
+from accountant.mechanisms.basic import (
+    Basic as Basic,
+)
+from accountant.mechanisms.basic import (
+    Composed as Composed,
+)
+from accountant.mechanisms.basic import (
+    Event as Event,
+)
+from accountant.mechanisms.basic import (
+    Json as Json,
+)
+from accountant.mechanisms.basic import (
+    Unit as Unit,
+)
+from accountant.mechanisms.basic import (
+    compose as compose,
+)
+from accountant.mechanisms.basic import (
+    parts as parts,
+)
+from accountant.mechanisms.basic import (
+    to_dict as to_dict,
+)
+from accountant.mechanisms.fixed_size import FixedSizeSampledGaussian as FixedSizeSampledGaussian
+from accountant.mechanisms.gaussian import Gaussian as Gaussian
+from accountant.mechanisms.laplace import Laplace as Laplace
+from accountant.mechanisms.laplace import PoissonSampledLaplace as PoissonSampledLaplace
+from accountant.mechanisms.mixture import MixtureOfGaussians as MixtureOfGaussians
+from accountant.mechanisms.non_private import NonPrivate as NonPrivate
+from accountant.mechanisms.poisson import PoissonSampledGaussian as PoissonSampledGaussian
+from accountant.mechanisms.selection import BestOfRandomRuns as BestOfRandomRuns
+from accountant.mechanisms.truncated import TruncatedPoissonSampledGaussian as TruncatedPoissonSampledGaussian
+from accountant.mechanisms.zero_concentrated import ZeroConcentrated as ZeroConcentrated
 
 Combine: TypeAlias = Callable[[Iterable[Event]], Composed]
 SLACK: Final = 2.0**-40

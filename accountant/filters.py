@@ -1,4 +1,4 @@
-"""Budgets that stay valid when the next release depends on earlier outputs, in O(1) a charge.
+"""Budgets that stay valid when the next release depends on earlier outputs: a charge adds one number.
 
 With every parameter fixed beforehand any accountant composes, and the planned schedule's
 epsilon stands, whatever the queries. Once noise, rate, or the number of releases depends on
@@ -11,7 +11,7 @@ Formal guarantees:
 | ``FixedOrderFilter`` | (epsilon, delta), as long as it admitted every charge | every event |
 | ``GaussianFilter`` | the same, and tight at rate 1 | Gaussian releases; a sampled one counts as one at rate 1 |
 | ``accountant.envelope`` | the same, and tight where every slot is used | releases that a free slot dominates |
-| ``Spent.epsilon`` | nothing: the order would be chosen after the outputs | every event |
+| the best Rényi order of what was charged | nothing: it would be chosen after the outputs | every event |
 | a numerical privacy-loss distribution | nothing: it would be chosen after the outputs | every event |
 
 ``FixedOrderFilter``: the Rényi divergences at ONE order, chosen before the first release, add up
@@ -19,15 +19,14 @@ to at most a bound (Feldman & Zrnic 2021, Theorem 3.3). ``GaussianFilter``: mu^2
 bound (Smith & Thakurta 2022; the privacy loss is then dominated by a stopped Brownian
 motion). The last two rows are readings as if nothing had been adaptive.
 
-``Spent`` is the state a ledger keeps: adding an event is one cached vector sum.
+A filter's state is one number, to which a charge adds its ``cost``; ``accountant.ledger.pricing`` keeps it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Final, Protocol, Self
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,71 +34,13 @@ import numpy.typing as npt
 from accountant import gaussian_dp, renyi
 from accountant.checks import check_delta, check_epsilon
 from accountant.errors import AccountingError
-from accountant.events import Adjacency, Event, check_adjacency, is_non_private, parts
+from accountant.events import Adjacency, Composed, Event, check_adjacency
 from accountant.tight import numerical
 
 FloatArray = npt.NDArray[np.float64]
 
 ORDERS: Final[FloatArray] = 1.0 + 2.0 ** (np.arange(-16, 41) / 4.0)  # 1.06 to 1025
-"""The orders a ledger's state keeps; a conversion reads the best of them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """One event's additive costs: Rényi divergences at ``ORDERS``; mu^2 at rate 1, infinite if not Gaussian."""
-
-    curve: FloatArray
-    mu_squared: float
-
-
-@lru_cache(maxsize=65536)
-def cost(event: Event, adjacency: Adjacency) -> Cost:
-    """The additive costs of ``event``, cached; a non-private event costs infinity.
-
-    Raises:
-        EventError: ``event`` is unknown or unsound under ``adjacency``.
-    """
-    check_adjacency(event, adjacency)
-    if is_non_private(event):
-        return Cost(curve=np.full_like(ORDERS, math.inf), mu_squared=math.inf)
-    curve = renyi.curve(event, ORDERS, adjacency=adjacency)
-    curve.flags.writeable = False
-    return Cost(curve=curve, mu_squared=gaussian_dp.mu_squared_at_rate_one(event))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spent:
-    """Everything charged so far, in additive costs; starts as ``Spent(adjacency=...)``.
-
-    Attributes:
-        adjacency: The ledger's adjacency.
-        curve: Summed Rényi divergences at ``ORDERS``.
-        mu_squared: Summed mu^2 as if everybody took part; infinite once anything but a Gaussian was charged.
-        releases: Number of basic releases.
-    """
-
-    adjacency: Adjacency
-    curve: FloatArray = field(default_factory=lambda: np.zeros_like(ORDERS))
-    mu_squared: float = 0.0
-    releases: int = 0
-
-    def add(self, event: Event, count: int = 1) -> Self:
-        """The state after ``event`` was made ``count`` more times; this one stays as it is."""
-        price = cost(event, self.adjacency)
-        return type(self)(
-            adjacency=self.adjacency,
-            curve=self.curve + count * price.curve,
-            mu_squared=self.mu_squared + count * price.mu_squared,
-            releases=self.releases + count * sum(times for _, times in parts(event)),
-        )
-
-    def epsilon(self, delta: float) -> float:
-        """Epsilon at ``delta`` as if non-adaptive: the best of ``ORDERS`` and of Gaussian DP."""
-        check_delta(delta)
-        if not self.releases:
-            return 0.0
-        by_order = renyi.epsilon_at_orders(self.curve, ORDERS, delta)
-        return min(float(np.min(by_order)), gaussian_dp.epsilon_of(self.mu_squared, delta))
+"""The orders of filters and odometers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,25 +52,23 @@ class FixedOrderFilter:
 
     epsilon: float
     delta: float
-    index: int
+    order: float
     bound: float
+    adjacency: Adjacency
 
-    @property
-    def order(self) -> float:
-        """The Rényi order."""
-        return float(ORDERS[self.index])
+    def cost(self, event: Event) -> float:
+        """The divergence at the order, of which all charges together may have ``bound``."""
+        return float(renyi.curve(event, [self.order], adjacency=self.adjacency)[0])
+
+    def epsilon_of(self, total: float) -> float:
+        """Epsilon at the filter's delta once charges have cost ``total``."""
+        # The bound is epsilon less the conversion's offset, so this is epsilon at the order.
+        return self.epsilon - self.bound + total
 
     def epsilon_at(self, delta: float) -> float:
         """Epsilon that the bound guarantees at any delta."""
-        if delta == self.delta:
-            return self.epsilon
-        found = renyi.epsilon_at_orders(np.array([self.bound]), ORDERS[[self.index]], delta)[0]
-        return min(float(found), self.epsilon) if delta >= self.delta else float(found)
-
-    def admits(self, spent: Spent, event: Event, count: int = 1) -> bool:
-        """Tell whether the divergence at the order stays within the bound."""
-        price = cost(event, spent.adjacency)
-        return bool(spent.curve[self.index] + count * price.curve[self.index] <= self.bound)
+        found = renyi.epsilon_at_orders(np.array([self.bound]), np.array([self.order]), delta)[0]
+        return _elsewhere(self, float(found), delta)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,19 +80,26 @@ class GaussianFilter:
 
     epsilon: float
     delta: float
-    mu_squared: float
+    bound: float
+
+    def cost(self, event: Event) -> float:
+        """mu^2 as if everybody took part; infinite for everything that is no Gaussian release."""
+        return gaussian_dp.mu_squared_at_rate_one(event)
+
+    def epsilon_of(self, total: float) -> float:
+        """Epsilon at the filter's delta once charges have cost ``total``."""
+        return gaussian_dp.epsilon_of(total, self.delta)
 
     def epsilon_at(self, delta: float) -> float:
         """Epsilon that the bound guarantees at any delta."""
-        if delta == self.delta:
-            return self.epsilon
-        found = gaussian_dp.epsilon_of(self.mu_squared, delta)
-        return min(found, self.epsilon) if delta >= self.delta else found
+        return _elsewhere(self, gaussian_dp.epsilon_of(self.bound, delta), delta)
 
-    def admits(self, spent: Spent, event: Event, count: int = 1) -> bool:
-        """Tell whether mu^2 stays within the bound; refuses everything that is no Gaussian release."""
-        price = cost(event, spent.adjacency)
-        return spent.mu_squared + count * price.mu_squared <= self.mu_squared
+
+def _elsewhere(at_its_own: FixedOrderFilter | GaussianFilter, found: float, delta: float) -> float:
+    """Epsilon at any delta, where the bound alone gives ``found``: never more than at a smaller delta."""
+    if delta == at_its_own.delta:
+        return at_its_own.epsilon
+    return min(found, at_its_own.epsilon) if delta > at_its_own.delta else found
 
 
 class Filter(Protocol):
@@ -190,14 +136,17 @@ def fixed_order_filter(
         if not math.isclose(ORDERS[index], order, rel_tol=1e-9):
             raise AccountingError(f"order={order!r} is none of the ledger's; the nearest is {ORDERS[index]:.6g}")
     else:
-        shape = ORDERS if plan is None else cost(plan, adjacency).curve
+        check_adjacency(plan or Composed(), adjacency)
+        shape = ORDERS if plan is None else renyi.curve(plan, ORDERS, adjacency=adjacency)
         index = int(np.argmax(allowed / np.maximum(shape, 1e-300)))
     if not allowed[index] > 0.0:
         none = (
             f"no Rényi order up to {ORDERS[-1]:g} leaves" if order is None else f"the Rényi order {order:g} leaves no"
         )
         raise AccountingError(f"{none} room for epsilon={epsilon:g} at {delta=:g}; raise epsilon or delta")
-    return FixedOrderFilter(epsilon=epsilon, delta=delta, index=index, bound=float(allowed[index]))
+    return FixedOrderFilter(
+        epsilon=epsilon, delta=delta, order=float(ORDERS[index]), bound=float(allowed[index]), adjacency=adjacency
+    )
 
 
 def gaussian_filter(*, epsilon: float, delta: float) -> GaussianFilter:
@@ -205,7 +154,7 @@ def gaussian_filter(*, epsilon: float, delta: float) -> GaussianFilter:
     check_delta(delta)
     check_epsilon(epsilon)
     mu = gaussian_dp.mu_from_epsilon(epsilon, delta)
-    return GaussianFilter(epsilon=epsilon, delta=delta, mu_squared=mu * mu)
+    return GaussianFilter(epsilon=epsilon, delta=delta, bound=mu * mu)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,9 +25,11 @@ import dp_accounting as dp
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from accountant import calibrate, filters, renyi
+from accountant import calibrate, renyi
 from accountant.dp_event import to_dp_event
-from accountant.events import Adjacency, Event, PoissonSampledGaussian, compose, parts, repeat
+from accountant.events import Adjacency, Event, PoissonSampledGaussian, Unit, compose, parts, repeat
+from accountant.ledger import Budget, LedgerPolicy
+from accountant.ledger.pricing import Account, opened
 from accountant.tight import numerical, refine
 from accountant.tight.bounds import LowerSums, Place
 from benchmarks._rows import TRANSCENDENTAL, Limit, Row, called, least, smallest
@@ -83,7 +85,6 @@ def fresh(work: Callable[[], T]) -> Callable[[], T]:
     def run() -> T:
         numerical.clear_caches()
         renyi.clear_caches()
-        filters.cost.cache_clear()
         return work()
 
     return run
@@ -268,16 +269,17 @@ def calibration_bars() -> Iterator[Row]:
 
 
 def charge_rows() -> Iterator[Row]:
-    """Projected check, addition and reading of one release of a known event."""
+    """A charge of a known event on a ledger's account, and the epsilon after it."""
     event = PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=1.1)
-    guard = filters.fixed_order_filter(epsilon=1e9, delta=DELTA, adjacency=ADD)
+    bound = Budget(epsilon=1e9, delta=DELTA, rule="renyi")
+    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=ADD, population="p", n_clients=None, budget=bound)
     for made in (1, 100_000):
-        spent = filters.Spent(adjacency=ADD).add(event, made)
+        account = opened(policy, bound).after(repeat(event, made))
 
-        def charge(spent: filters.Spent = spent) -> None:
+        def charge(account: Account = account) -> None:
             for _ in range(1000):
-                if guard.admits(spent, event):
-                    spent.add(event).epsilon(DELTA)
+                after = account.after(event)
+                account = after if after.epsilon <= bound.epsilon else account
 
         seconds, limit = smallest(charge, 5) / 1000, called(3)  # the check, the addition, the reading
         name = f"charge after release {made}"

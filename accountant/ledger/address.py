@@ -58,11 +58,6 @@ class PostgresAddress:
     def __str__(self) -> str:
         return self.text
 
-    @property
-    def role(self) -> str:
-        """Name of the role that appends."""
-        return self.endpoint.role
-
 
 def is_postgres(text: str) -> bool:
     """Tell whether a text is the address of a database.

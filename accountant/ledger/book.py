@@ -14,14 +14,25 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias, cast
 
 from accountant.errors import LedgerError, PrivacyError
-from accountant.events import Composed, Event, Json, compose, from_dict, most_expensive, of_one_run, parts, to_dict
+from accountant.events import (
+    Adjacency,
+    Composed,
+    Event,
+    Json,
+    Unit,
+    compose,
+    from_dict,
+    most_expensive,
+    of_one_run,
+    parts,
+    to_dict,
+)
 from accountant.ledger.chain import RESERVATION, Position, Row
-from accountant.ledger.policy import Entry, LedgerPolicy, read_entry, unwritten_entry
+from accountant.ledger.policy import Entry, LedgerPolicy, sampler_of
 
 Kind: TypeAlias = Literal["plan", "recovery"]
 
@@ -40,6 +51,9 @@ class Declaration:
         stopping: When the run may end: ``"any time"`` (the whole plan is paid) is the only rule so far.
         kind: ``"plan"``, or ``"recovery"``: releases that a lost ledger had been charged for, once more.
         lost: Of a recovery: the charges that evidence beside the ledger names and its chain lacks.
+
+    Raises:
+        LedgerError: If delta or a count is out of range.
     """
 
     run: str
@@ -51,6 +65,13 @@ class Declaration:
     stopping: Literal["any time"] = "any time"
     kind: Kind = "plan"
     lost: tuple[Position, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.delta < 1:
+            raise LedgerError(f"delta={self.delta!r} of a reservation must lie in (0, 1)")
+        if any(isinstance(count, bool) or not isinstance(count, int) or count < 1 for _, count in self.events):
+            raise LedgerError("every event of a reservation needs a count >= 1")
+        compose(self.events)
 
     @property
     def slots(self) -> Counter[Event]:
@@ -110,41 +131,28 @@ class Reservation:
         return self.declared.run
 
 
-def body_of(declared: Declaration, policy: LedgerPolicy) -> Json:
-    """A reservation's row, with what the ledger's numbers mean."""
-    return declared.to_dict() | {"row": RESERVATION} | policy.meaning
-
-
-def read_reservation(row: Row, policy: LedgerPolicy) -> Reservation | None:
-    """The reservation that a verified row holds, None for a row of another kind.
+def read_row(row: Row, policy: LedgerPolicy) -> Reservation | Entry:
+    """The reservation or charge that a verified row holds.
 
     Raises:
         LedgerError: If it cannot be read or contradicts the policy.
     """
+    found: Reservation | Entry
+    place: Json = {"sequence": row.sequence, "previous": row.previous, "digest": row.digest}
     try:
         content = json.loads(row.body)
-        if content.get("row") != RESERVATION:
-            return None
-        meaning = {name: content.pop(name, None) for name in policy.meaning}
-        declared = Declaration.from_dict({key: value for key, value in content.items() if key not in ("row", "nonce")})
+        meaning = {name: content[name] for name in policy.meaning}
+        if content.get("row") == RESERVATION:
+            plain = {name: value for name, value in content.items() if name not in ("row", "nonce", *meaning)}
+            found = Reservation(declared=Declaration.from_dict(plain), **place)
+        else:
+            place |= {"event": from_dict(content["event"]), "unit": Unit(content["unit"])}
+            found = Entry(**content | place | {"adjacency": Adjacency(content["adjacency"])})
     except (TypeError, ValueError, KeyError, AttributeError, PrivacyError) as error:
         raise LedgerError(f"row {row.sequence} cannot be read ({error}); restore the ledger") from error
-    if meaning != policy.meaning:
-        raise LedgerError(f"reservation {row.sequence} contradicts the ledger's policy; restore the ledger")
-    return Reservation(declared=declared, sequence=row.sequence, previous=row.previous, digest=row.digest)
-
-
-def require_declarable(declared: Declaration) -> None:
-    """Refuse a declaration that could not be read again or quoted.
-
-    Raises:
-        LedgerError: Naming the value and the bound.
-    """
-    if not 0 < declared.delta < 1:
-        raise LedgerError(f"delta={declared.delta!r} of a reservation must lie in (0, 1)")
-    if any(isinstance(count, bool) or not isinstance(count, int) or count < 1 for _, count in declared.events):
-        raise LedgerError("every event of a reservation needs a count >= 1")
-    compose(declared.events)
+    if meaning != policy.meaning or content.get("release_id", row.release_id) != row.release_id:
+        raise LedgerError(f"row {row.sequence} contradicts the ledger's policy; restore the ledger")
+    return found
 
 
 @dataclass(kw_only=True)
@@ -161,6 +169,10 @@ class Book:
         paid_again: Recoveries, which no budget could refuse; a unit may enter one beside its plan.
         unplanned: Charges that no reservation had paid for.
         dates: By run, the date of its first charge.
+        charges: By release, its charge.
+        plans: By run, the plan that it reserved.
+        runs: Names of the runs that reserved or charged.
+        sources: Sources of noise that were charged or reserved, "none" aside.
     """
 
     policy: LedgerPolicy
@@ -172,38 +184,20 @@ class Book:
     paid: list[Event] = field(default_factory=list)
     paid_again: list[Event] = field(default_factory=list)
     dates: dict[str, str] = field(default_factory=dict)
-    _by_id: dict[str, Entry] = field(default_factory=dict)
+    charges: dict[str, Entry] = field(default_factory=dict)
+    plans: dict[str, Reservation] = field(default_factory=dict)
+    runs: set[str] = field(default_factory=set)
+    sources: set[str] = field(default_factory=set)
     _left: dict[str, Counter[Event]] = field(default_factory=dict)
-    _plans: dict[str, Reservation] = field(default_factory=dict)
-    _runs: dict[str, None] = field(default_factory=dict)
-    _sources: dict[str, None] = field(default_factory=dict)
-
-    @property
-    def runs(self) -> AbstractSet[str]:
-        """Names of the runs that reserved or charged."""
-        return self._runs.keys()
 
     @property
     def head(self) -> str:
         """Digest of the last row."""
         return self.rows[-1].digest if self.rows else self.genesis
 
-    @property
-    def sources(self) -> AbstractSet[str]:
-        """Sources of noise that were charged or reserved, "none" aside."""
-        return self._sources.keys() - {"none"}
-
     def digest_at(self, sequence: int) -> str | None:
         """Digest of the row at a position, None beyond the chain."""
         return self.rows[sequence - 1].digest if 0 < sequence <= len(self.rows) else None
-
-    def find(self, release_id: str) -> Entry | None:
-        """The charge of a release, or None."""
-        return self._by_id.get(release_id)
-
-    def plan_of(self, run: str) -> Reservation | None:
-        """The plan that a run reserved, or None."""
-        return self._plans.get(run)
 
     def left(self, run: str) -> Counter[Event] | None:
         """Slots of a run's plan that are not spent yet; None without a plan."""
@@ -215,41 +209,36 @@ class Book:
         left = self._left.get(run)
         return left is not None and all(left[part] >= count for part, count in parts(event))
 
+    def of(self, run: str | None) -> Book:
+        """The book of one run's rows alone, at their places; the whole book for None."""
+        if run is None:
+            return self
+        found = Book(policy=self.policy, genesis=self.genesis)
+        every: list[Reservation | Entry] = [*self.reservations, *self.entries]
+        for part in every:
+            if part.run == run:
+                found._take(part)
+        return found
+
     @property
     def committed(self) -> Composed:
         """Composition of what is paid: every reservation whole, and charges outside of any."""
-        planned = self.combined((event, 1) for event in self.paid)
-        return compose([planned, *self.paid_again])
+        return compose([self.combined((event, 1) for event in self.paid), *self.paid_again])
 
-    def is_recovered(self, run: str | None = None) -> bool:
-        """Tell whether anything, or anything of one run, was recovered."""
-        if run is None:
-            return bool(self.paid_again)
-        return any(r.declared.kind == "recovery" and run == r.run for r in self.reservations)
+    @property
+    def declared_together(self) -> bool:
+        """Whether all that is paid was declared before the first release of any of it."""
+        first = min((entry.sequence for entry in self.entries), default=math.inf)
+        return not self.unplanned and not self.paid_again and all(r.sequence < first for r in self.reservations)
 
-    def declared_together(self, run: str | None = None) -> bool:
-        """Tell whether all that is paid, or all of one run, was declared before the first release of any of it."""
-        first = min((entry.sequence for entry in self.entries if run in (None, entry.run)), default=math.inf)
-        reserved = [r for r in self.reservations if run in (None, r.run)]
-        outside = any(run in (None, entry.run) for entry in self.unplanned)
-        return not outside and not self.is_recovered(run) and all(r.sequence < first for r in reserved)
-
-    def committed_by(self, run: str) -> Composed:
-        """Composition that one run commits to: its reservations whole, and its charges outside of them."""
-        own = [r.declared for r in self.reservations if r.run == run]
-        planned = [pair for declared in own if declared.kind == "plan" for pair in declared.events]
-        planned += [(entry.event, 1) for entry in self.unplanned if entry.run == run]
-        again = [self.combined(declared.events) for declared in own if declared.kind == "recovery"]
-        return compose([self.combined(planned), *again])
-
-    def released(self, run: str | None = None) -> Composed:
-        """Composition of the charges of one run, or of all; see ``LedgerPolicy.disjoint``."""
+    @property
+    def released(self) -> Composed:
+        """Composition of all charges; see ``LedgerPolicy.disjoint``."""
+        if self.policy.disjoint:
+            return most_expensive(entry.event for entry in self.entries)
         events: dict[str, list[Event]] = {}
         for entry in self.entries:
-            if run in (None, entry.run):
-                events.setdefault(entry.run, []).append(entry.event)
-        if self.policy.disjoint:
-            return most_expensive(event for one in events.values() for event in one)
+            events.setdefault(entry.run, []).append(entry.event)
         return compose(of_one_run(one) for one in events.values())
 
     def combined(self, events: Iterable[tuple[Event, int]]) -> Composed:
@@ -260,9 +249,16 @@ class Book:
         """The book as it would stand with more reservations, then a charge outside of plans for every run named."""
         found = Book(**{part.name: copy.copy(getattr(self, part.name)) for part in fields(self)})
         for position, one in enumerate(declared, len(self.rows) + 1):
-            found._admit_reservation(Reservation(declared=one, sequence=position, previous="", digest=""))
+            found._take(Reservation(declared=one, sequence=position, previous="", digest=""))
         for position, (run, event) in enumerate((charges or {}).items(), len(self.rows) + len(declared) + 1):
-            found._admit_entry(unwritten_entry(run, event, self.policy, position))
+            found._take(
+                Entry(
+                    sequence=position, release_id=f"{run}/considered", run=run, event=event, unit=self.policy.unit,
+                    population=self.policy.population, n_clients=self.policy.n_clients,
+                    adjacency=self.policy.adjacency, sampler=sampler_of(event), noise_source="none",
+                    plan_position=None, time="", previous="", digest="",
+                )
+            )  # fmt: skip
         return found
 
     def admit(self, row: Row) -> None:
@@ -271,34 +267,32 @@ class Book:
         Raises:
             LedgerError: If it can't be read, or contradicts what stands before it.
         """
-        reserved = read_reservation(row, self.policy)
-        if reserved is not None:
-            self._admit_reservation(reserved)
-        else:
-            self._admit_entry(read_entry(row, self.policy))
+        self._take(read_row(row, self.policy))
         self.rows.append(row)
 
-    def _admit_reservation(self, found: Reservation) -> None:
-        run, event = found.run, self.combined(found.declared.events)
-        if found.declared.kind == "plan":
-            if run in self._plans or run in self.dates:
-                raise LedgerError(f"row {found.sequence} reserves the run {run!r} again; restore the ledger")
-            self._plans[run], self._left[run] = found, found.declared.slots
-        (self.paid if found.declared.kind == "plan" else self.paid_again).append(event)
-        self.reservations.append(found)
-        self._runs[run] = self._sources[found.declared.noise_source] = None
-
-    def _admit_entry(self, entry: Entry) -> None:
-        if entry.run in self._left:
-            if not self.covers(entry.run, entry.event):
-                raise LedgerError(
-                    f"charge {entry.sequence} of {entry.run!r} is not in the plan it reserved; restore the ledger"
-                )
-            self._left[entry.run].subtract(dict(parts(entry.event)))
+    def _take(self, found: Reservation | Entry) -> None:
+        run = found.run
+        if isinstance(found, Entry):
+            if run in self._left:
+                if not self.covers(run, found.event):
+                    raise LedgerError(
+                        f"charge {found.sequence} of {run!r} is not in the plan it reserved; restore the ledger"
+                    )
+                self._left[run].subtract(dict(parts(found.event)))
+            else:
+                self.unplanned.append(found)
+                self.paid.append(found.event)
+            self.entries.append(found)
+            self.charges[found.release_id] = found
+            self.dates.setdefault(run, found.time[:10])
+            source = found.noise_source
         else:
-            self.unplanned.append(entry)
-            self.paid.append(entry.event)
-        self.entries.append(entry)
-        self._runs[entry.run] = self._sources[entry.noise_source] = None
-        self._by_id[entry.release_id] = entry
-        self.dates.setdefault(entry.run, entry.time[:10])
+            declared, source = found.declared, found.declared.noise_source
+            if declared.kind == "plan":
+                if run in self.plans or run in self.dates:
+                    raise LedgerError(f"row {found.sequence} reserves the run {run!r} again; restore the ledger")
+                self.plans[run], self._left[run] = found, declared.slots
+            (self.paid if declared.kind == "plan" else self.paid_again).append(self.combined(declared.events))
+            self.reservations.append(found)
+        self.runs.add(run)
+        self.sources |= {source} - {"none"}

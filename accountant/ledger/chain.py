@@ -42,7 +42,7 @@ def sha256_of(*parts: str | bytes) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Row:
     """One row of a chain."""
 

@@ -18,11 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from accountant.ledger.chain import Row
+
 _LINE = re.compile(r"(charges|releases|recovered) ([1-9][0-9]{0,17}) ([0-9a-f]{64})")
 # What a crash or a full disk leaves of a line; the next append starts on a fresh one.
-_CUT_LINE = re.compile(r"|(charges|releases|recovered) [0-9]*( [0-9a-f]{0,63})?")
-
-_WORDS = ("charges", "releases", "recovered")
+_BEGUN = "|".join(word[:n] for word in ("charges", "releases", "recovered") for n in range(len(word) + 1))
+_CUT_LINE = re.compile(rf"{_BEGUN}|(charges|releases|recovered) [0-9]*( [0-9a-f]{{0,63}})?")
 
 
 @dataclass(frozen=True)
@@ -42,24 +43,24 @@ class CommitLog:
         """The commit log of a ledger file."""
         return CommitLog(ledger.with_name(ledger.name + ".commits"))
 
-    def exists(self) -> bool:
-        """Tell whether anything was ever logged."""
-        return self.path.exists()
-
-    def create(self) -> None:
-        """Make the file if there is none."""
-        self.path.touch(exist_ok=True)
-
     def append(self, table: str, sequence: int, digest: str) -> None:
-        """Add one line."""
-        append_line(self.path, f"{table} {sequence} {digest}")
+        """Add a line in one write, so that several processes never mix theirs; what a crash cut stays a line apart."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            fresh = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
+            payload = f"{'' if fresh else chr(10)}{table} {sequence} {digest}\n".encode()
+            if os.write(descriptor, payload) != len(payload):
+                raise OSError(f"{self.path}: the disk is full")
+        finally:
+            os.close(descriptor)
 
     def read(self) -> str | None:
         """Read all lines, or None without a file."""
-        return self.path.read_bytes().decode("ascii", errors="replace") if self.exists() else None
+        return self.path.read_bytes().decode("ascii", errors="replace") if self.path.exists() else None
 
-    def problem(self, logged: str | None, chains: Mapping[str, Sequence[str]]) -> str | None:
-        """Name what the chains (digests in order, by table) lack of what ``read`` gave, or None."""
+    def problem(self, logged: str | None, chains: Mapping[str, Sequence[Row]]) -> str | None:
+        """Name what the chains (rows in order, by table) lack of what ``read`` gave, or None."""
         if logged is None:
             if any(chains.values()) and not self.is_own:
                 return f"its commit log {self.path.name} is missing (a ledger is moved together with it)"
@@ -68,45 +69,28 @@ class CommitLog:
         for line in logged.split("\n"):
             match = _LINE.fullmatch(line)
             if match is None:
-                if not _is_cut(line):
+                if not _CUT_LINE.fullmatch(line):
                     problem = problem or f"its commit log {self.path.name} holds a damaged line"
                 continue
             found = _unlike(match, chains)
             problem = found if match[1] == "recovered" else problem or found
         return problem
 
-    def lost(self, logged: str | None, chains: Mapping[str, Sequence[str]]) -> list[tuple[str, int, str]]:
+    def lost(self, logged: str | None, chains: Mapping[str, Sequence[Row]]) -> list[tuple[str, int, str]]:
         """Rows that were committed and are not in the chains: table, sequence and digest."""
         matches = (_LINE.fullmatch(line) for line in (logged or "").split("\n"))
         found = [match for match in matches if match is not None and _unlike(match, chains) is not None]
         return [(match[1], int(match[2]), match[3]) for match in found]
 
 
-def _unlike(match: re.Match[str], chains: Mapping[str, Sequence[str]]) -> str | None:
+def _unlike(match: re.Match[str], chains: Mapping[str, Sequence[Row]]) -> str | None:
     """Say what a line remembers and the chains do not hold, or None."""
     table, sequence, digest = "charges" if match[1] == "recovered" else match[1], int(match[2]), match[3]
     if sequence > len(chains[table]):
         return f"{table} row {sequence} was committed and is gone: the tail was lost"
-    if chains[table][sequence - 1] != digest:
+    if chains[table][sequence - 1].digest != digest:
         return f"{table} row {sequence} is not the one that was committed"
     return None
-
-
-def _is_cut(line: str) -> bool:
-    return _CUT_LINE.fullmatch(line) is not None or any(f"{word} ".startswith(line) for word in _WORDS)
-
-
-def append_line(path: Path, line: str) -> None:
-    """Append one line in one write, so that several processes never mix theirs; what a crash cut stays a line apart."""
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        size = os.fstat(descriptor).st_size
-        fresh = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
-        payload = f"{'' if fresh else chr(10)}{line}\n".encode()
-        if os.write(descriptor, payload) != len(payload):
-            raise OSError(f"{path}: the disk is full")
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
 from accountant.events import Composed, Event, check_adjacency, parts, to_dict
-from accountant.ledger.book import Book, Declaration, Reservation, body_of, require_declarable
-from accountant.ledger.chain import Row
+from accountant.ledger.book import Book, Declaration, Reservation
+from accountant.ledger.chain import RESERVATION, Row
 from accountant.ledger.policy import (
     NOISE_SOURCES,
     Budget,
@@ -51,12 +51,12 @@ from accountant.ledger.policy import (
     Receipt,
     Verification,
     canonical,
-    refusal,
     require_names,
     require_population,
     sampler_of,
 )
 from accountant.ledger.store import Place, Store
+from accountant.wording import upper_text
 
 if TYPE_CHECKING:
     from accountant.ledger.pricing import Account, Left
@@ -72,12 +72,6 @@ def holds(bound: float, spent: float, projected: float) -> bool:
     are held to it; a cost that is not a number passes neither comparison.
     """
     return 0.0 <= spent <= bound and 0.0 <= projected <= bound
-
-
-def _account_of(policy: LedgerPolicy, budget: Budget) -> Account:
-    from accountant.ledger.pricing import opened  # and with it scipy
-
-    return opened(policy, budget)
 
 
 class Ledger:
@@ -124,7 +118,9 @@ class Ledger:
             AccountingError: If the budget is too small for any release.
         """
         if policy.budget is not None:
-            _account_of(policy, policy.budget)
+            from accountant.ledger.pricing import opened  # and with it scipy
+
+            opened(policy, policy.budget)
         return cls(Store.create(path, canonical(policy.to_dict()).decode()))
 
     @classmethod
@@ -148,7 +144,7 @@ class Ledger:
     @property
     def commit_log(self) -> Path | None:
         """The file that remembers what was committed, or None in memory."""
-        return self._store.commit_log_path
+        return None if self._store.commit_log is None else self._store.commit_log.path
 
     @property
     def ledger_id(self) -> str:
@@ -174,11 +170,11 @@ class Ledger:
 
         It is what was released. The price is that of ``committed``.
         """
-        return self.book().released(run)
+        return self.book().of(run).released
 
     def committed(self, run: str | None = None) -> Composed:
         """Composition of what is paid: plans whole, however far they were played, and charges outside of plans."""
-        return self.book().committed if run is None else self.book().committed_by(run)
+        return self.book().of(run).committed
 
     @property
     def guarantees(self) -> bool:
@@ -247,30 +243,29 @@ class Ledger:
                 not fit the policy, or storage fails.
         """
         require_names(run=declared.run, settings=declared.settings, plan=declared.plan)
-        require_declarable(declared)
-        if declared.noise_source not in NOISE_SOURCES:
-            raise LedgerError(f"noise_source={declared.noise_source!r} must be one of {NOISE_SOURCES}")
+        run, is_plan = declared.run, declared.kind == "plan"
 
-        def prepared() -> Reservation | bytes:
+        def prepared() -> Reservation | tuple[str, bytes]:
             book = self.book()
-            if (known := self._known_reservation(declared)) is not None:
-                return known
-            if declared.kind == "plan" and any(entry.run == declared.run for entry in book.entries):
-                raise LedgerError(f"run {declared.run!r} has released before it declared a plan; name another run")
-            self._require_kind(declared.noise_source, declared.run)
-            if declared.kind == "plan":
-                self._require_affordable(self._book.combined(declared.events))
-            return canonical(body_of(declared, self.policy) | {"nonce": secrets.token_hex(16)})
+            for found in book.reservations:  # a recovery is known by the charges it makes good
+                if found.declared == declared:
+                    return found
+            number = sum(r.run == run for r in book.reservations)
+            if is_plan and (earlier := book.plans.get(run)) is not None:
+                raise LedgerError(
+                    f"run {run!r} was declared with another plan (row {earlier.sequence} of the ledger); resume it as "
+                    "it was, or start a run of its own"
+                )
+            if is_plan and run in book.dates:
+                raise LedgerError(f"run {run!r} has released before it declared a plan; name another run")
+            self._require_kind(declared.noise_source, run)
+            if is_plan:
+                self._require_affordable(book.combined(declared.events))
+            body = declared.to_dict() | {"row": RESERVATION, "nonce": secrets.token_hex(16)} | self.policy.meaning
+            return f"plan of {run}" if is_plan else f"recovery {number} of {run}", canonical(body)
 
-        def name() -> str:
-            if declared.kind == "plan":  # one for every run
-                return f"plan of {declared.run}"
-            return f"recovery {sum(r.run == declared.run for r in self._book.reservations)} of {declared.run}"
-
-        done = self._appended(name, prepared)
-        if isinstance(done, Reservation):
-            return done
-        return self._book.reservations[-1]
+        done = self._appended(prepared)
+        return done if isinstance(done, Reservation) else self._book.reservations[-1]
 
     def lost(self) -> list[tuple[str, int, str]]:
         """Rows that the commit log remembers and the chains do not hold: table, sequence and digest."""
@@ -285,7 +280,7 @@ class Ledger:
         Raises:
             LedgerError: If the run has no plan here, or storage fails.
         """
-        if declared.kind != "recovery" or self.book().plan_of(declared.run) is None:
+        if declared.kind != "recovery" or declared.run not in self.book().plans:
             raise LedgerError(f"only what a run with a plan has lost is recovered; {declared.run!r} has none here")
         found = self.reserve(declared)
         self._store.log_commit("recovered", self._book.rows[found.sequence - 1])
@@ -315,38 +310,56 @@ class Ledger:
                 the policy, or storage fails.
         """
         require_names(release_id=release_id, run=run)
-        if noise_source not in NOISE_SOURCES:
-            raise LedgerError(f"noise_source={noise_source!r} must be one of {NOISE_SOURCES}")
 
-        def prepared() -> Receipt | bytes:
-            self._refresh()
-            if (known := self._known(release_id, event, noise_source)) is not None:
-                return known
+        def prepared() -> Receipt | tuple[str, bytes]:
+            book = self.book()
+            if (entry := book.charges.get(release_id)) is not None:
+                if (to_dict(entry.event), entry.noise_source) != (to_dict(event), noise_source):
+                    raise LedgerError(
+                        f"release {release_id!r} was charged as {entry.event} with {entry.noise_source} noise and is "
+                        f"now asked for as {event} with {noise_source} noise; give the new release an id of its own"
+                    )
+                return Receipt(sequence=entry.sequence, head=entry.digest, release_id=release_id, known=True)
             self._require_kind(noise_source, run)
             self._require_paid(run, event, noise_source)
-            return self._body(release_id, event, run, noise_source, plan_position)
+            content = {
+                "release_id": release_id,
+                "run": run,
+                "event": to_dict(event),
+                "sampler": sampler_of(event),
+                "noise_source": noise_source,
+                "plan_position": plan_position,
+                "nonce": secrets.token_hex(16),
+                "time": book.dates.get(run) or f"{datetime.now(UTC):%Y-%m-%d}",
+            }
+            return release_id, canonical(self.policy.meaning | content)
 
-        done = self._appended(lambda: release_id, prepared)
+        done = self._appended(prepared)
         if isinstance(done, Receipt):
             return done
         return Receipt(sequence=done.sequence, head=done.digest, release_id=release_id, known=False)
 
-    def _appended(self, name: Callable[[], str], prepared: Callable[[], _Known | bytes]) -> _Known | Row:
-        """Append what ``prepared`` gives, durably, or return what it knows already."""
+    def _appended(self, prepared: Callable[[], _Known | tuple[str, bytes]]) -> _Known | Row:
+        """Append the name and body that ``prepared`` gives, durably, or return what it knows already."""
         # Pricing may be slow, so it happens outside the transaction and counts only if the
         # chain has not moved meanwhile; after some lost races it happens inside.
         for _ in range(self.lost_races):
-            if not isinstance(body := prepared(), bytes):
-                return body
+            if not isinstance(found := prepared(), tuple):
+                return found
             with self._store.transaction():
-                row = self._store.append("charges", name(), body) if self._is_current() else None
+                last = self._store.last("charges")
+                is_current = (self._book.genesis if last is None else last.digest) == self.head
+                row = self._store.append("charges", *found) if is_current else None
             if row is not None:
-                return self._admitted(row)
-        with self._store.transaction():
-            if not isinstance(body := prepared(), bytes):
-                return body
-            row = self._store.append("charges", name(), body)
-        return self._admitted(row)
+                break
+        else:
+            with self._store.transaction():
+                if not isinstance(found := prepared(), tuple):
+                    return found
+                row = self._store.append("charges", *found)
+        self._store.log_commit("charges", row)
+        self._book.admit(row)
+        return row
 
     def store_release(self, release_id: str, payload: bytes) -> None:
         """Store the bytes of a charged release: one set per id, durable on return.
@@ -389,7 +402,13 @@ class Ledger:
         if problem is None:
             try:
                 self._refresh()  # others may have charged since this object last looked
-                problem = self._lost(receipts) or self._project(None).reason
+                lost = [sequence for sequence, head in receipts if self._book.digest_at(sequence) != head]
+                problem = self._project(None).reason
+                if lost:
+                    problem = (
+                        f"the charge of a receipt (sequence {lost[0]}) is not in the chain: its tail was lost or "
+                        "replaced"
+                    )
             except PrivacyError as error:
                 problem = str(error)
         return Verification(ok=problem is None, problem=problem, head=self.head, n_entries=len(self._book.entries))
@@ -414,62 +433,28 @@ class Ledger:
         for row in self._store.rows_after("charges", 0 if last is None else last.sequence, self.head):
             self._book.admit(row)
 
-    def _is_current(self) -> bool:
-        last = self._store.last("charges")
-        return (self._book.genesis if last is None else last.digest) == self.head
-
-    def _admitted(self, row: Row) -> Row:
-        self._store.log_commit("charges", row)
-        self._book.admit(row)
-        return row
-
-    def _known_reservation(self, declared: Declaration) -> Reservation | None:
-        """The same declaration made before; a recovery is known by the charges it makes good."""
-        for found in self._book.reservations:
-            if found.declared == declared:
-                return found
-        earlier = self._book.plan_of(declared.run)
-        if declared.kind == "plan" and earlier is not None:
-            raise LedgerError(
-                f"run {declared.run!r} was declared with another plan (row {earlier.sequence} of the ledger); resume "
-                "it as it was, or start a run of its own"
-            )
-        return None
-
-    def _known(self, release_id: str, event: Event, noise_source: str) -> Receipt | None:
-        entry = self._book.find(release_id)
-        if entry is None:
-            return None
-        if (to_dict(entry.event), entry.noise_source) != (to_dict(event), noise_source):
-            raise LedgerError(
-                f"release {release_id!r} was charged as {entry.event} with {entry.noise_source} noise and is now "
-                f"asked for as {event} with {noise_source} noise; give the new release an id of its own"
-            )
-        return Receipt(sequence=entry.sequence, head=entry.digest, release_id=release_id, known=True)
-
     def _require_kind(self, noise_source: str, run: str) -> None:
-        self._require_unseeded(noise_source)
-        budget = self.policy.budget
-        others = self._book.runs - {run}
+        """Refuse a charge of a kind that the ledger does not hold.
+
+        Seeded noise and real noise never share a ledger: one of them would lend the other its name.
+        """
+        if noise_source not in NOISE_SOURCES:
+            raise LedgerError(f"noise_source={noise_source!r} must be one of {NOISE_SOURCES}")
+        present, budget, others = self._book.sources, self.policy.budget, self._book.runs - {run}
+        if noise_source != "none" and present - {noise_source} and "simulation" in present | {noise_source}:
+            raise LedgerError(
+                f"a charge with {noise_source} noise does not belong on a ledger with {' and '.join(sorted(present))} "
+                "noise: simulations carry no guarantee; give it a ledger of its own"
+            )
         if budget is not None and budget.rule == "planned" and others:
             raise LedgerError(
                 f"run {run!r} does not belong on the ledger of run {min(others)!r}: its budget holds for one "
                 "planned run; give a ledger shared by runs the budget rule 'gaussian', 'envelope' or 'renyi'"
             )
 
-    def _require_unseeded(self, noise_source: str) -> None:
-        """Seeded noise and real noise never share a ledger: one of them would lend the other its name."""
-        present = self._book.sources
-        mixed = "simulation" in present | {noise_source} and len(present | {noise_source}) > 1
-        if noise_source != "none" and mixed:
-            raise LedgerError(
-                f"a charge with {noise_source} noise does not belong on a ledger with {' and '.join(sorted(present))} "
-                "noise: simulations carry no guarantee; give it a ledger of its own"
-            )
-
     def _require_paid(self, run: str, event: Event, noise_source: str) -> None:
         """A run with a plan spends its slots; without one every charge is priced on top of all others."""
-        plan = self._book.plan_of(run)
+        plan = self._book.plans.get(run)
         if plan is None:
             if any(part.n_releases > 1 for part, _ in parts(event)):
                 raise LedgerError(
@@ -497,47 +482,29 @@ class Ledger:
         budget = self.policy.budget
         if budget is None:
             return Projection(allowed=True, reason=None, spent=None, projected=None, head=self.head)
-        if event is not None and self._book.is_recovered() and self.policy.disjoint:
+        if event is not None and self._book.paid_again and self.policy.disjoint:
             raise LedgerError("rewards of a recovered ledger may have entered two releases; start a ledger of its own")
         paid = self._paid(budget, afresh=event is None)
         spent = paid.epsilon
         projected = spent if event is None else paid.after(event).epsilon
         allowed = holds(budget.epsilon, spent, projected)
-        obstacle = None if allowed or event is None else paid.obstacle(event)
-        reason = None if allowed else obstacle or refusal(event, spent, projected, budget)
+        reason = None if allowed or event is None else paid.obstacle(event)
+        if not allowed and reason is None:
+            what = "what was charged" if event is None else f"{event} on top of epsilon {upper_text(spent, 6)}"
+            comes, bound = upper_text(projected, 6), upper_text(budget.epsilon, 6)
+            reason = f"{what} comes to epsilon {comes} at delta {upper_text(budget.delta)}, over the budget {bound}"
         return Projection(allowed=allowed, reason=reason, spent=spent, projected=projected, head=self.head)
 
     def _paid(self, budget: Budget, *, afresh: bool) -> Account:
         """Everything paid so far, in the order of the chain; ``afresh`` without recoveries, which no budget refuses."""
         if afresh:
             self._account, self._accounted = None, 0
-        account = self._account or _account_of(self.policy, budget)
+        from accountant.ledger.pricing import opened  # and with it scipy
+
+        account = self._account or opened(self.policy, budget)
         for event in self._book.paid[self._accounted :]:
             account = account.after(event)
         self._account, self._accounted = account, len(self._book.paid)
         for event in () if afresh else self._book.paid_again:
             account = account.after(event)
         return account
-
-    def _body(self, release_id: str, event: Event, run: str, noise_source: str, plan_position: int | None) -> bytes:
-        return canonical(
-            self.policy.meaning
-            | {
-                "release_id": release_id,
-                "run": run,
-                "event": to_dict(event),
-                "sampler": sampler_of(event),
-                "noise_source": noise_source,
-                "plan_position": plan_position,
-                "nonce": secrets.token_hex(16),
-                "time": self._book.dates.get(run) or f"{datetime.now(UTC):%Y-%m-%d}",
-            }
-        )
-
-    def _lost(self, receipts: Iterable[tuple[int, str]]) -> str | None:
-        for sequence, head in receipts:
-            if self._book.digest_at(sequence) != head:
-                return (
-                    f"the charge of a receipt (sequence {sequence}) is not in the chain: its tail was lost or replaced"
-                )
-        return None

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from accountant.errors import LedgerError, PrivacyError
+from accountant.errors import LedgerError
 from accountant.events import (
     Adjacency,
     Basic,
@@ -21,8 +21,6 @@ from accountant.events import (
     repeat,
     to_dict,
 )
-from accountant.ledger.chain import Row
-from accountant.wording import upper_text
 
 Rule: TypeAlias = Literal["planned", "gaussian", "renyi", "envelope"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -241,48 +239,6 @@ class Verification:
 def canonical(content: Json) -> bytes:
     """JSON bytes that are equal exactly when the contents are."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def read_entry(row: Row, policy: LedgerPolicy) -> Entry:
-    """The entry a verified row holds.
-
-    Raises:
-        LedgerError: If it cannot be read or contradicts the policy.
-    """
-    try:
-        content = json.loads(row.body)
-        entry = Entry(
-            **content
-            | {
-                "event": from_dict(content["event"]),
-                "unit": Unit(content["unit"]),
-                "adjacency": Adjacency(content["adjacency"]),
-            },
-            sequence=row.sequence,
-            previous=row.previous,
-            digest=row.digest,
-        )
-    except (TypeError, ValueError, KeyError, PrivacyError) as error:
-        raise LedgerError(f"charge {row.sequence} cannot be read ({error}); restore the ledger") from error
-    if {name: content[name] for name in policy.meaning} != policy.meaning or entry.release_id != row.release_id:
-        raise LedgerError(f"charge {row.sequence} contradicts the ledger's policy; restore the ledger")
-    return entry
-
-
-def unwritten_entry(run: str, event: Event, policy: LedgerPolicy, sequence: int) -> Entry:
-    """A charge that is only considered, as it would stand at a place of the chain."""
-    return Entry(
-        sequence=sequence, release_id=f"{run}/considered", run=run, event=event, unit=policy.unit,
-        population=policy.population, n_clients=policy.n_clients, adjacency=policy.adjacency, sampler=sampler_of(event),
-        noise_source="none", plan_position=None, time="", previous="", digest="",
-    )  # fmt: skip
-
-
-def refusal(event: Event | None, spent: float, projected: float, budget: Budget) -> str:
-    """Why a charge is not allowed."""
-    what = "what was charged" if event is None else f"{event} on top of epsilon {upper_text(spent, 6)}"
-    comes, bound = upper_text(projected, 6), upper_text(budget.epsilon, 6)
-    return f"{what} comes to epsilon {comes} at delta {upper_text(budget.delta)}, over the budget {bound}"
 
 
 def sampler_of(event: Event) -> str:

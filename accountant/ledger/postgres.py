@@ -89,7 +89,7 @@ def make(address: PostgresAddress, owner: str, policy: str, ledger_id: str) -> N
     Raises:
         LedgerError: If it stands already, or the owner may not make it.
     """
-    names = {"ledger": sql.Identifier(address.ledger), "role": sql.Identifier(address.role)}
+    names = {"ledger": sql.Identifier(address.ledger), "role": sql.Identifier(address.endpoint.role)}
     with _failing_closed(address), psycopg.connect(_conninfo(endpoint_of(owner))) as connection:
         _require_verified(connection, address)
         for statement in _SCHEMA:
@@ -124,14 +124,20 @@ class PostgresTables:
         with _failing_closed(self.place):
             connection = self.connection
             # The snapshot is taken after the turn has come. The isolation guards against those who do not wait.
-            connection.execute("SELECT pg_advisory_lock(%s)", (_turn(self.place),))
+            turn = hashlib.sha256(f"privbo ledger {self.place.ledger}".encode()).digest()[:8]
+            connection.execute("SELECT pg_advisory_lock(%s)", (int.from_bytes(turn, "big", signed=True),))
             try:
                 connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
                 yield
                 if connection.execute("COMMIT").statusmessage != "COMMIT":
                     raise LedgerError(f"{self.place}: the database took the transaction back; nothing was released")
-            finally:
-                _let_go(connection)
+            finally:  # a connection that cannot end its transaction and its turn is closed
+                try:
+                    if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                        connection.execute("ROLLBACK")
+                    connection.execute("SELECT pg_advisory_unlock_all()")
+                except psycopg.Error:
+                    connection.close()
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -154,10 +160,18 @@ class PostgresTables:
                     f"{self.place} holds no ledger named {self.place.ledger!r} that this role may see; an owner of the "
                     "database makes one with `privbo ledger make RUN.toml --owner URL`"
                 )
+            if powers := sorted(str(name) for name, *_, may_change in found if may_change):
+                raise LedgerError(
+                    f"{self.place}: role {self.place.endpoint.role!r} may change or delete what is written "
+                    f"({', '.join(powers)}); a ledger is appended to by a role that owns nothing of it and has SELECT "
+                    "and INSERT only"
+                )
             if found != _EXPECTED:
-                _refuse(self.place, found)
-            query = self._named("SELECT version, ledger_id, policy FROM {ledger}.identity")
-            rows = self.connection.execute(query).fetchall()
+                names = ", ".join(sorted({str(entry[0]) for entry in found ^ _EXPECTED}))
+                raise LedgerError(
+                    f"{self.place}: its schema or this role's rights were changed ({names}); restore it from a copy"
+                )
+            rows = self.execute("SELECT version, ledger_id, policy FROM {ledger}.identity", ())
         if len(rows) != 1 or rows[0][0] != SCHEMA_VERSION:
             raise LedgerError(f"{self.place}: schema version or identity is not a ledger's; restore it from a copy")
         return Identity(ledger_id=rows[0][1], policy=rows[0][2])
@@ -166,38 +180,17 @@ class PostgresTables:
         """Name what storage itself finds wrong: a database raises where it does."""
         return None
 
-    def insert(self, table: str, values: tuple[object, ...]) -> None:
-        """Add a row inside a ``transaction``."""
+    def execute(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        """Run a statement, which has ``?`` for every value and ``{ledger}`` before a table, and give its rows."""
+        query = sql.SQL(statement.replace("?", "%s")).format(ledger=sql.Identifier(self.place.ledger))
         with _failing_closed(self.place):
-            self.connection.execute(
-                self._named("INSERT INTO {ledger}." + table + " VALUES (%s, %s, %s, %s, %s)"),  # noqa: S608 (a literal name)
-                values,
-            )
-
-    def select(self, table: str, clause: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        """Read rows; ``clause`` has ``?`` for every value."""
-        query = f"SELECT sequence, release_id, body, previous, digest FROM {{ledger}}.{table} {clause}"  # noqa: S608 (both from here)
-        with _failing_closed(self.place):
-            return self.connection.execute(self._named(query.replace("?", "%s")), values).fetchall()
+            done = self.connection.execute(query, values)
+            return done.fetchall() if done.description else []
 
     def close(self) -> None:
         """Close the connection of this process."""
         if os.getpid() == self._process:
             self._connection.close()
-
-    def _named(self, query: str) -> sql.Composed:
-        return sql.SQL(query).format(ledger=sql.Identifier(self.place.ledger))
-
-
-def _refuse(place: PostgresAddress, found: set[tuple[Any, ...]]) -> None:
-    powers = sorted(str(name) for name, *_, may_change in found if may_change)
-    if powers:
-        raise LedgerError(
-            f"{place}: role {place.role!r} may change or delete what is written ({', '.join(powers)}); a ledger is "
-            "appended to by a role that owns nothing of it and has SELECT and INSERT only"
-        )
-    names = ", ".join(sorted({str(entry[0]) for entry in found ^ _EXPECTED}))
-    raise LedgerError(f"{place}: its schema or this role's rights were changed ({names}); restore it from a copy")
 
 
 def _connected(place: PostgresAddress) -> psycopg.Connection[Any]:
@@ -213,20 +206,12 @@ def _connected(place: PostgresAddress) -> psycopg.Connection[Any]:
 
 
 def _conninfo(endpoint: Endpoint) -> str:
-    given = {
-        "host": endpoint.host,
-        "port": endpoint.port,
-        "dbname": endpoint.database,
-        "user": endpoint.role,
-    }
-    tls = {} if is_here(endpoint.host) else {"sslmode": "verify-full", **_authority()}
+    given = {"host": endpoint.host, "port": endpoint.port, "dbname": endpoint.database, "user": endpoint.role}
+    tls = {} if is_here(endpoint.host) else {"sslmode": "verify-full"}
+    # libpq finds this user's own authority itself; without one it is the system's.
+    if tls and not ("PGSSLROOTCERT" in os.environ or (Path.home() / ".postgresql" / "root.crt").exists()):
+        tls["sslrootcert"] = "system"
     return make_conninfo(**{name: value for name, value in given.items() if value}, **tls, **_SESSION)
-
-
-def _authority() -> dict[str, str]:
-    """This user's own authority, which libpq finds itself, or else the system's."""
-    own = "PGSSLROOTCERT" in os.environ or (Path.home() / ".postgresql" / "root.crt").exists()
-    return {} if own else {"sslrootcert": "system"}
 
 
 def _require_verified(connection: psycopg.Connection[Any], place: PostgresAddress) -> None:
@@ -251,21 +236,6 @@ def _require_durable(connection: psycopg.Connection[Any], place: PostgresAddress
     found = {name: says(name) for name in _DURABLE}
     if found != _DURABLE or says("synchronous_commit") not in _SYNCHRONOUS:
         raise LedgerError(f"{place}: the server has {found} instead of {_DURABLE}; a charge would not be durable")
-
-
-def _let_go(connection: psycopg.Connection[Any]) -> None:
-    """End a transaction that was not committed, and this session's turn; a connection that cannot is closed."""
-    try:
-        if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-            connection.execute("ROLLBACK")
-        connection.execute("SELECT pg_advisory_unlock_all()")
-    except psycopg.Error:
-        connection.close()
-
-
-def _turn(place: PostgresAddress) -> int:
-    """Number of the lock for which those who write to a ledger wait."""
-    return int.from_bytes(hashlib.sha256(f"privbo ledger {place.ledger}".encode()).digest()[:8], "big", signed=True)
 
 
 @contextmanager

@@ -24,19 +24,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Protocol, Self
+from typing import Any
 
 import numpy as np
 
-from accountant import gaussian_dp, renyi
+from accountant import calibrate, gaussian_dp, renyi
 from accountant.checks import check_delta
 from accountant.envelope import Envelope, Places, free_places
 from accountant.errors import LedgerError
 from accountant.events import (
     Adjacency,
-    Combine,
     Composed,
     Event,
     Gaussian,
@@ -47,7 +46,7 @@ from accountant.events import (
     parts,
     repeat,
 )
-from accountant.filters import ORDERS, Filter, FixedOrderFilter, FloatArray, fixed_order_filter, gaussian_filter
+from accountant.filters import ORDERS, FixedOrderFilter, FloatArray, GaussianFilter, fixed_order_filter, gaussian_filter
 from accountant.ledger.book import Book
 from accountant.ledger.policy import Budget, LedgerPolicy, Rule
 from accountant.tight import numerical
@@ -55,26 +54,41 @@ from accountant.verify.text import at_least
 from accountant.wording import event_text, upper_text
 
 
-class Account(Protocol):
-    """Everything paid so far, under one rule; never changed."""
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """Everything paid so far, under one rule; never changed. ``opened`` makes the first of a ledger.
 
-    @property
+    Attributes:
+        state: What the rule keeps of it: a number, a composition, or free slots.
+        add: The state with one event more.
+        price: Epsilon of a state at the budget's delta; infinite where the rule admits no such event.
+        free: Slots of a state that are still free; None under a rule without slots.
+        refuses: Why there is no price for an event in a state, whatever the bound; None under a rule that prices all.
+    """
+
+    state: Any
+    add: Callable[[Any, Event], Any]
+    price: Callable[[Any], float]
+    free: Callable[[Any], Composed] | None = None
+    refuses: Callable[[Any, Event], str | None] | None = None
+
+    @cached_property
     def epsilon(self) -> float:
-        """Its price at the budget's delta; infinite where the rule admits no such event."""
-        ...
+        """Its price."""
+        return self.price(self.state)
 
     def after(self, event: Event) -> Account:
         """The account with ``event`` paid on top."""
-        ...
+        return replace(self, state=self.add(self.state, event))
 
     @property
     def left(self) -> Composed | None:
         """Slots that are still free; None under a rule without slots."""
-        ...
+        return None if self.free is None else self.free(self.state)
 
     def obstacle(self, event: Event) -> str | None:
         """Why the rule has no price for ``event`` on top, whatever the bound; None if it has one."""
-        ...
+        return None if self.refuses is None else self.refuses(self.state, event)
 
 
 def opened(policy: LedgerPolicy, budget: Budget) -> Account:
@@ -84,29 +98,71 @@ def opened(policy: LedgerPolicy, budget: Budget) -> Account:
         AccountingError: If the budget is too small for any release.
         LedgerError: If an envelope costs more than its bound, or has no meaning under the policy.
     """
-    if budget.rule != "envelope":
-        cap = _cap(budget, policy.adjacency)
-        if cap is not None and not policy.disjoint:
-            return _Added(rule=budget.rule, cap=cap)
+    guard = filter_under(budget, policy.adjacency)
+    if isinstance(guard, Envelope):
+        return _slots(guard, policy, budget)
+    refuses = _refused if budget.rule == "gaussian" else None
+    if guard is not None and not policy.disjoint:  # sums are rounded up
 
-        def tight(paid: Composed) -> float:
+        def added(total: float, event: Event) -> float:
+            return math.nextafter(total + guard.cost(event), math.inf) if parts(event) else total
+
+        return Account(
+            state=0.0, add=added, price=lambda total: guard.epsilon_of(total) if total else 0.0, refuses=refuses
+        )
+
+    def price(paid: Composed) -> float:
+        if guard is None:
             return numerical.epsilon(paid, budget.delta, adjacency=policy.adjacency)
+        return guard.epsilon_of(guard.cost(paid)) if paid.parts else 0.0
 
-        price = tight if cap is None else cap.price
-        return _Composed(rule=budget.rule, price=price, combine=most_expensive if policy.disjoint else compose)
+    combine = most_expensive if policy.disjoint else compose
+    return Account(state=Composed(), add=lambda paid, event: combine((paid, event)), price=price, refuses=refuses)
+
+
+def _slots(reserved: Envelope, policy: LedgerPolicy, budget: Budget) -> Account:
+    """The account of an envelope: all slots are paid with the first release; no state is a release without one."""
     if policy.disjoint:
         raise LedgerError("where releases share no unit the dearest one counts and slots say nothing; drop the rule")
-    reserved = Envelope(slots=budget.slots, adjacency=policy.adjacency)
-    whole = reserved.epsilon_at(budget.delta)
+    whole, untaken = reserved.epsilon_at(budget.delta), free_places(reserved)
     if whole > budget.epsilon:
         raise LedgerError(
             f"the slots together cost epsilon {upper_text(whole, 6)} at delta {upper_text(budget.delta)}, over the "
             f"bound {upper_text(budget.epsilon, 6)}; declare fewer, a lower rate, more noise, or a larger epsilon"
         )
-    return _Placed(places=free_places(reserved), whole=whole)
+
+    def take(places: Places | None, event: Event) -> Places | None:
+        return None if places is None else places.take(event)
+
+    def price(places: Places | None) -> float:
+        return math.inf if places is None else 0.0 if places == untaken else whole
+
+    def free(places: Places | None) -> Composed:
+        kinds = () if places is None else zip(reserved.slots, places.free, strict=True)
+        return compose([(slot, count) for (slot, _), count in kinds if count])
+
+    def refuses(places: Places | None, event: Event) -> str | None:
+        if take(places, event) is not None:
+            return None
+        return (
+            f"no free slots of this ledger's envelope dominate {event_text(event)} "
+            f"(free: {event_text(free(places)) or 'none'}); "
+            "a slot takes a release of no larger rate and no smaller noise multiplier"
+        )
+
+    return Account(state=untaken, add=take, price=price, free=free, refuses=refuses)
 
 
-def filter_under(budget: Budget | None, adjacency: Adjacency) -> Filter | None:
+def _refused(_: object, event: Event) -> str | None:
+    if gaussian_dp.mu_squared_at_rate_one(event) < math.inf:
+        return None
+    return (
+        f"the ledger's rule 'gaussian' admits Gaussian releases only, not: {event_text(event)}; charge it to a "
+        "ledger with the rule 'renyi'"
+    )
+
+
+def filter_under(budget: Budget | None, adjacency: Adjacency) -> FixedOrderFilter | GaussianFilter | Envelope | None:
     """The filter that a budget stands for; None without one, or where a plan makes the bound hold."""
     if budget is None or budget.rule == "planned":
         return None
@@ -115,120 +171,6 @@ def filter_under(budget: Budget | None, adjacency: Adjacency) -> Filter | None:
     if budget.rule == "envelope":
         return Envelope(slots=budget.slots, adjacency=adjacency)
     return fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, order=budget.order, adjacency=adjacency)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Cap:
-    """A number that adds up, and the epsilon that it stands for."""
-
-    cost_of: Callable[[Event], float]
-    epsilon_of: Callable[[float], float]
-
-    def price(self, paid: Composed) -> float:
-        return self.epsilon_of(self.cost_of(paid)) if paid.parts else 0.0
-
-
-def _cap(budget: Budget, adjacency: Adjacency) -> _Cap | None:
-    """The number that a rule caps: a Rényi divergence at its order, or mu^2; None for rules of another kind."""
-    if budget.rule == "gaussian":
-        return _Cap(
-            cost_of=gaussian_dp.mu_squared_at_rate_one,
-            epsilon_of=lambda total: gaussian_dp.epsilon_of(total, budget.delta),
-        )
-    if budget.rule != "renyi":
-        return None
-    bound = fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, order=budget.order, adjacency=adjacency)
-
-    def divergence(event: Event) -> float:
-        return float(renyi.curve(event, [bound.order], adjacency=adjacency)[0])
-
-    # The filter's bound is epsilon less the conversion's offset, so this is epsilon at its order.
-    return _Cap(cost_of=divergence, epsilon_of=lambda total: float(budget.epsilon - bound.bound + total))
-
-
-def _obstacle(rule: str, event: Event) -> str | None:
-    if rule != "gaussian" or gaussian_dp.mu_squared_at_rate_one(event) < math.inf:
-        return None
-    return (
-        f"the ledger's rule 'gaussian' admits Gaussian releases only, not: {event_text(event)}; charge it to a "
-        "ledger with the rule 'renyi'"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Added:
-    """An account under a cap: one number, to which a charge adds its own; sums are rounded up."""
-
-    rule: str
-    cap: _Cap
-    total: float = 0.0
-    left: None = None
-
-    @cached_property
-    def epsilon(self) -> float:
-        return self.cap.epsilon_of(self.total) if self.total else 0.0
-
-    def after(self, event: Event) -> Self:
-        if not parts(event):
-            return self
-        return replace(self, total=math.nextafter(self.total + self.cap.cost_of(event), math.inf))
-
-    def obstacle(self, event: Event) -> str | None:
-        return _obstacle(self.rule, event)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Composed:
-    """An account of a plan, or of releases that share no unit: one composition."""
-
-    rule: str
-    price: Callable[[Composed], float]
-    combine: Combine
-    paid: Composed = field(default_factory=Composed)
-    left: None = None
-
-    @cached_property
-    def epsilon(self) -> float:
-        return self.price(self.paid)
-
-    def after(self, event: Event) -> Self:
-        return replace(self, paid=self.combine((self.paid, event)))
-
-    def obstacle(self, event: Event) -> str | None:
-        return _obstacle(self.rule, event)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Placed:
-    """An account under the rule 'envelope': all slots are paid with the first release."""
-
-    places: Places | None
-    whole: float
-
-    @property
-    def epsilon(self) -> float:
-        if self.places is None:
-            return math.inf
-        return self.whole if self.places != free_places(self.places.envelope) else 0.0
-
-    def after(self, event: Event) -> Self:
-        return replace(self, places=None if self.places is None else self.places.take(event))
-
-    @property
-    def left(self) -> Composed:
-        if self.places is None:
-            return Composed()
-        kinds = zip(self.places.envelope.slots, self.places.free, strict=True)
-        return compose([(slot, count) for (slot, _), count in kinds if count])
-
-    def obstacle(self, event: Event) -> str | None:
-        if self.after(event).places is not None:
-            return None
-        left = event_text(self.left) or "none"
-        return (
-            f"no free slots of this ledger's envelope dominate {event_text(event)} (free: {left}); "
-            "a slot takes a release of no larger rate and no smaller noise multiplier"
-        )
 
 
 TOGETHER = "every plan was declared before the first release of any: tight composition of all of them"
@@ -278,29 +220,26 @@ def total(book: Book, delta: float, *, run: str | None = None) -> Total:
         AccountingError: If delta lies outside (0, 1).
     """
     check_delta(delta)
-    paid = book.committed if run is None else book.committed_by(run)
-    epsilon, rule = _priced(book, paid, delta, run)
-    reserved = [r for r in book.reservations if run in (None, r.run)]
-    outside = [entry for entry in book.unplanned if run in (None, entry.run)]
+    part = book.of(run)
+    epsilon, rule = _priced(part, delta, book.policy.budget if run is None else None)
     return Total(
         epsilon=epsilon,
         delta=delta,
         rule=rule,
-        runs=len({r.run for r in reserved} | {entry.run for entry in outside}),
-        releases=sum(r.declared.releases for r in reserved) + len(outside),
+        runs=len(part.runs),
+        releases=sum(r.declared.releases for r in part.reservations) + len(part.unplanned),
     )
 
 
-def _priced(book: Book, paid: Event, delta: float, run: str | None) -> tuple[float, str]:
-    adjacency, budget = book.policy.adjacency, book.policy.budget
+def _priced(book: Book, delta: float, budget: Budget | None) -> tuple[float, str]:
+    paid, adjacency, recovered = book.committed, book.policy.adjacency, bool(book.paid_again)
     if not parts(paid):
         return 0.0, NOTHING
-    recovered = book.is_recovered(run)
-    if book.policy.disjoint and not recovered:
-        return min(numerical.epsilon_table(paid, delta, adjacency=adjacency).values()), DISJOINT
-    if book.declared_together(run):
-        return min(numerical.epsilon_table(paid, delta, adjacency=adjacency).values()), TOGETHER
-    if run is None and budget is not None and not recovered and (found := _kept(book, budget, delta)) is not None:
+    disjoint = book.policy.disjoint and not recovered
+    if disjoint or book.declared_together:
+        epsilon = min(numerical.epsilon_table(paid, delta, adjacency=adjacency).values())
+        return epsilon, DISJOINT if disjoint else TOGETHER
+    if budget is not None and not recovered and (found := _kept(book, budget, delta)) is not None:
         return found
     return odometer([paid], delta, adjacency=adjacency), ODOMETER
 
@@ -431,7 +370,16 @@ def left_of(book: Book, delta: float | None, event: Event | None, *, admits: Cal
             raise LedgerError("this ledger has no bound and so no delta of its own; name one")
         spent = total(book, delta).epsilon
         return Left(delta=delta, spent=spent, bound=None, rule=None, noise_multiplier=None)
-    held = _at(budget, budget.delta if delta is None else delta, book.policy)
+    held, guard = budget, filter_under(budget, book.policy.adjacency)
+    if delta is not None and delta != budget.delta:  # the same bound at another delta
+        check_delta(delta)
+        if guard is None and delta < budget.delta:
+            raise LedgerError(
+                f"delta={delta:g}: this ledger's bound holds at delta={budget.delta:g} and above; ask for that, or more"
+            )
+        epsilon = budget.epsilon if guard is None else guard.epsilon_at(delta)
+        order = guard.order if isinstance(guard, FixedOrderFilter) else None
+        held = replace(budget, epsilon=epsilon, delta=delta, order=order)
     account = opened(book.policy, held)
     for paid in (*book.paid, *book.paid_again):
         account = account.after(paid)
@@ -443,24 +391,8 @@ def left_of(book: Book, delta: float | None, event: Event | None, *, admits: Cal
         rule=budget.rule,
         noise_multiplier=_loudest(admits) if free is None else None,
         slots=None if free is None else event_text(free) or "none",
-        releases=None if event is None else _count(event, admits),
+        releases=None if event is None else calibrate.largest_count(lambda n: admits(repeat(event, n)), _MOST),
     )
-
-
-def _at(budget: Budget, delta: float, policy: LedgerPolicy) -> Budget:
-    """The bound as it holds at another delta, by the same filter."""
-    check_delta(delta)
-    if delta == budget.delta:
-        return budget
-    held = filter_under(budget, policy.adjacency)
-    if held is None:
-        if delta > budget.delta:
-            return replace(budget, delta=delta)
-        raise LedgerError(
-            f"delta={delta:g}: this ledger's bound holds at delta={budget.delta:g} and above; ask for that, or more"
-        )
-    order = held.order if isinstance(held, FixedOrderFilter) else None
-    return replace(budget, epsilon=held.epsilon_at(delta), delta=delta, order=order)
 
 
 def _loudest(admits: Callable[[Event], bool]) -> float | None:
@@ -478,14 +410,3 @@ def _loudest(admits: Callable[[Event], bool]) -> float | None:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if admits(Gaussian(noise_multiplier=middle)) else (middle, high)
     return high
-
-
-def _count(event: Event, admits: Callable[[Event], bool]) -> int:
-    """The largest number of further copies of an event that are admitted together."""
-    low, high = 0, 1
-    while high <= _MOST and admits(repeat(event, high)):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if admits(repeat(event, middle)) else (low, middle)
-    return low

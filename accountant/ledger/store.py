@@ -18,8 +18,9 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import astuple
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -89,34 +90,14 @@ def initialise(connection: sqlite3.Connection, identity: Identity) -> None:
     connection.execute("INSERT INTO identity VALUES (1, ?, ?)", (identity.ledger_id, identity.policy))
 
 
-def read_identity(connection: sqlite3.Connection, path: Path | None) -> Identity:
-    """The identity in the file.
-
-    Raises:
-        LedgerError: If the file is of another schema or has none, or holds anything beside it: triggers, views, tables
-            and columns that a ledger does not have could change what it says.
-    """
-    expected, found = _made_of_schema(), _objects(connection)
-    if found != expected:
-        names = ", ".join(sorted(f"{kind} {name}" for kind, name, *_ in found ^ expected))
-        raise LedgerError(f"{path}: its schema was changed ({names}); restore it from a copy")
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    row = connection.execute("SELECT ledger_id, policy FROM identity").fetchone()
-    if version != SCHEMA_VERSION or row is None or not all(isinstance(value, str) for value in row):
-        raise LedgerError(f"{path}: schema version {version} or identity is not a ledger's; restore it from a copy")
-    return Identity(ledger_id=row[0], policy=row[1])
+_OBJECTS = "SELECT type, name, tbl_name, ifnull(sql, '') FROM sqlite_master"
 
 
 @cache
 def _made_of_schema() -> frozenset[tuple[str, ...]]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_SCHEMA)
-        return _objects(connection)
-
-
-def _objects(connection: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
-    rows = connection.execute("SELECT type, name, tbl_name, ifnull(sql, '') FROM sqlite_master").fetchall()
-    return frozenset(tuple(str(value) for value in row) for row in rows)
+        return frozenset(connection.execute(_OBJECTS).fetchall())
 
 
 # Connections inherited over a fork are kept, unused: closing one could touch the parent's file.
@@ -130,43 +111,6 @@ class SqliteTables:
         self.place = place
         self._connection = connection
         self._process = os.getpid()
-
-    @classmethod
-    def in_memory(cls, identity: Identity) -> SqliteTables:
-        """New, empty tables of this process alone."""
-        connection = sqlite3.connect(":memory:", isolation_level=None)
-        initialise(connection, identity)
-        return cls(None, connection)
-
-    @staticmethod
-    def make(path: Path, identity: Identity) -> None:
-        """Make a new, empty file, which appears under its name complete or not at all.
-
-        Raises:
-            LedgerError: If something stands there already, or cannot be written.
-        """
-        try:
-            with (
-                failing_closed(path),
-                appearing_whole(path) as draft,
-                closing(sqlite3.connect(draft, isolation_level=None)) as connection,
-            ):
-                set_durable(connection, draft)
-                initialise(connection, identity)
-        except FileExistsError:
-            raise LedgerError(f"{path} exists already; open it or name another file") from None
-
-    @classmethod
-    def read_only(cls, path: Path) -> SqliteTables:
-        """Tables of an existing file that cannot be written to."""
-        require_own_header(path)
-        with failing_closed(path):
-            return cls(path, sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None))
-
-    @classmethod
-    def writable(cls, path: Path) -> SqliteTables:
-        """Tables of an existing file."""
-        return cls(path, _connected(path))
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -202,26 +146,34 @@ class SqliteTables:
                 connection.execute("COMMIT")
 
     def identity(self) -> Identity:
-        """Read the ledger's identity, and that the file holds nothing beside a ledger."""
+        """Read the ledger's identity.
+
+        Raises:
+            LedgerError: If the file is of another schema or has none, or holds anything beside it: triggers, views,
+                tables and columns that a ledger does not have could change what it says.
+        """
         with failing_closed(self.place):
-            return read_identity(self.connection, self.place)
+            expected, found = _made_of_schema(), frozenset(self.connection.execute(_OBJECTS).fetchall())
+            version = self.connection.execute("PRAGMA user_version").fetchone()[0]
+            if found != expected:
+                names = ", ".join(sorted(f"{kind} {name}" for kind, name, *_ in found ^ expected))
+                raise LedgerError(f"{self.place}: its schema was changed ({names}); restore it from a copy")
+            row = self.connection.execute("SELECT ledger_id, policy FROM identity").fetchone()
+        if version != SCHEMA_VERSION or row is None or not all(isinstance(value, str) for value in row):
+            raise LedgerError(
+                f"{self.place}: schema version {version} or identity is not a ledger's; restore it from a copy"
+            )
+        return Identity(ledger_id=row[0], policy=row[1])
 
     def damage(self) -> str | None:
         """Name what SQLite finds wrong with the file, or None."""
         report = self.connection.execute("PRAGMA integrity_check").fetchone()[0]
         return None if report == "ok" else f"SQLite reports damage ({report})"
 
-    def insert(self, table: str, values: tuple[object, ...]) -> None:
-        """Add a row inside a ``transaction``."""
-        self.connection.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?)", values)  # noqa: S608 (a literal name)
-
-    def select(self, table: str, clause: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        """Read rows; ``clause`` has ``?`` for every value."""
+    def execute(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        """Run a statement, which has ``?`` for every value and ``{ledger}`` before a table, and give its rows."""
         with failing_closed(self.place):
-            return self.connection.execute(
-                f"SELECT sequence, release_id, body, previous, digest FROM {table} {clause}",  # noqa: S608 (both literal)
-                values,
-            ).fetchall()
+            return self.connection.execute(statement.format(ledger="main"), values).fetchall()
 
     def close(self) -> None:
         """Close the connection of this process."""
@@ -260,11 +212,8 @@ class Tables(Protocol):
     def damage(self) -> str | None:
         """Name what storage itself finds wrong, or None."""
 
-    def insert(self, table: str, values: tuple[object, ...]) -> None:
-        """Add a row inside a ``transaction``."""
-
-    def select(self, table: str, clause: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        """Read rows; ``clause`` has ``?`` for every value."""
+    def execute(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        """Run a statement, which has ``?`` for every value and ``{ledger}`` before a table, and give its rows."""
 
     def close(self) -> None:
         """Close the connection of this process."""
@@ -277,7 +226,7 @@ class Store:
         self.place = place
         self.identity = identity
         self.tables = tables
-        self._commit_log = commit_log
+        self.commit_log = commit_log
 
     @classmethod
     def create(cls, place: Place | str | None, policy: str) -> Store:
@@ -288,15 +237,26 @@ class Store:
         """
         identity = Identity(ledger_id=secrets.token_hex(16), policy=policy)
         if place is None:
-            return cls(None, SqliteTables.in_memory(identity), identity, None)
+            connection = sqlite3.connect(":memory:", isolation_level=None)
+            initialise(connection, identity)
+            return cls(None, SqliteTables(None, connection), identity, None)
         place = place_of(place)
         if isinstance(place, PostgresAddress):
             raise LedgerError(
                 f"{place}: a ledger in a database is made by its owner, with `privbo ledger make RUN.toml --owner URL`"
             )
-        if CommitLog.of(place).exists():
-            raise LedgerError(f"{CommitLog.of(place).path} remembers a ledger that {place} no longer is; restore it")
-        SqliteTables.make(place, identity)
+        if (remembers := CommitLog.of(place).path).exists():
+            raise LedgerError(f"{remembers} remembers a ledger that {place} no longer is; restore it")
+        try:
+            with (
+                failing_closed(place),
+                appearing_whole(place) as draft,
+                closing(sqlite3.connect(draft, isolation_level=None)) as connection,
+            ):
+                set_durable(connection, draft)
+                initialise(connection, identity)
+        except FileExistsError:
+            raise LedgerError(f"{place} exists already; open it or name another file") from None
         return cls.open(place)
 
     @classmethod
@@ -311,8 +271,17 @@ class Store:
             LedgerError: If it is missing, foreign, corrupt or cut off.
         """
         place = place_of(place)
-        commit_log = place.commit_log if isinstance(place, PostgresAddress) else CommitLog.of(place)
-        tables = _reading(place)
+        tables: Tables
+        if isinstance(place, PostgresAddress):
+            from accountant.ledger.postgres import PostgresTables  # and with it psycopg
+
+            commit_log, tables = place.commit_log, PostgresTables(place)
+        else:
+            require_own_header(place)
+            commit_log = CommitLog.of(place)
+            with failing_closed(place):
+                read_only = f"{place.absolute().as_uri()}?mode=ro"
+                tables = SqliteTables(place, sqlite3.connect(read_only, uri=True, isolation_level=None))
         with ExitStack() as reading:
             reading.callback(tables.close)
             store = cls(place, tables, tables.identity(), commit_log)
@@ -321,21 +290,16 @@ class Store:
             if not isinstance(place, Path):
                 reading.pop_all()
         if isinstance(place, Path):
-            store.tables = SqliteTables.writable(place)
+            store.tables = SqliteTables(place, _connected(place))
         # It stands before the first charge, so from then on a missing one is a lost one.
         with failing_closed(place):
-            commit_log.create()
+            commit_log.path.touch(exist_ok=True)
         if commit_log.is_own:
             # The last rows that others committed: who opens a ledger notices later that they are gone.
             for table in TABLES:
                 if (last := store.last(table)) is not None:
                     store.log_commit(table, last)
         return store
-
-    @property
-    def commit_log_path(self) -> Path | None:
-        """The commit log's file."""
-        return None if self._commit_log is None else self._commit_log.path
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -356,25 +320,23 @@ class Store:
         last = self.last(table)
         sequence = 1 if last is None else last.sequence + 1
         previous = self.identity.genesis(table) if last is None else last.digest
-        digest = row_digest(previous, sequence, release_id, body)
-        self.tables.insert(table, (sequence, release_id, body, previous, digest))
-        return Row(sequence=sequence, release_id=release_id, body=body, previous=previous, digest=digest)
+        row = Row(sequence, release_id, body, previous, row_digest(previous, sequence, release_id, body))
+        self.tables.execute(f"INSERT INTO {{ledger}}.{table} VALUES (?, ?, ?, ?, ?)", astuple(row))  # noqa: S608
+        return row
 
     def log_commit(self, what: Table | Literal["recovered"], row: Row) -> None:
         """Note beside the ledger that ``row`` was committed, or makes good what was logged and lost."""
-        if self._commit_log is not None:
+        if self.commit_log is not None:
             with failing_closed(self.place):
-                self._commit_log.append(what, row.sequence, row.digest)
+                self.commit_log.append(what, row.sequence, row.digest)
 
     def last(self, table: Table) -> Row | None:
         """The verified last row of a chain, or None if it is empty."""
-        rows = self._select(table, "ORDER BY sequence DESC LIMIT 1", ())
-        return rows[0] if rows else None
+        return next(iter(self._select(table, "ORDER BY sequence DESC LIMIT 1")), None)
 
     def find(self, table: Table, release_id: str) -> Row | None:
         """The verified row of a release id, or None."""
-        rows = self._select(table, "WHERE release_id = ?", (release_id,))
-        return rows[0] if rows else None
+        return next(iter(self._select(table, "WHERE release_id = ?", release_id)), None)
 
     def rows_after(self, table: Table, sequence: int, digest: str) -> list[Row]:
         """All rows after a known one, verified to continue its chain without a gap.
@@ -382,34 +344,41 @@ class Store:
         Raises:
             LedgerError: If they do not.
         """
-        rows = self._select(table, "WHERE sequence > ? ORDER BY sequence", (sequence,))
+        rows = self._select(table, "WHERE sequence > ? ORDER BY sequence", sequence)
         for row in rows:
             if row.sequence != sequence + 1 or row.previous != digest:
                 raise LedgerError(f"{table} row {row.sequence} does not follow row {sequence}; restore the ledger")
             sequence, digest = row.sequence, row.digest
         return rows
 
-    def _select(self, table: Table, clause: str, values: tuple[object, ...]) -> list[Row]:
-        return [_require_row(table, row) for row in self.tables.select(table, clause, values)]
+    def _select(self, table: Table, clause: str, *values: object) -> list[Row]:
+        statement = f"SELECT sequence, release_id, body, previous, digest FROM {{ledger}}.{table} {clause}"  # noqa: S608
+        found = []
+        for row in self.tables.execute(statement, values):
+            typed = all(isinstance(value, kind) for value, kind in zip(row, (int, str, bytes, str, str), strict=True))
+            found.append(Row(*row))
+            if not (typed and found[-1].is_sound):
+                raise LedgerError(f"{table} row {row[0]!r} does not match its digest; restore the ledger from a copy")
+        return found
+
+    def _chains(self) -> dict[str, list[Row]]:
+        return {table: self.rows_after(table, 0, self.identity.genesis(table)) for table in TABLES}
 
     def lost(self) -> list[tuple[str, int, str]]:
         """Rows that the commit log remembers and the ledger does not hold: table, sequence and digest."""
-        if self._commit_log is None:
+        if self.commit_log is None:
             return []
         with failing_closed(self.place):
-            logged = self._commit_log.read()
+            logged = self.commit_log.read()
         with self.tables.snapshot():
-            return self._commit_log.lost(logged, _digests(self._chains()))
-
-    def _chains(self) -> dict[Table, list[Row]]:
-        return {table: self.rows_after(table, 0, self.identity.genesis(table)) for table in TABLES}
+            return self.commit_log.lost(logged, self._chains())
 
     def problem(self, *, heed_commit_log: bool = True) -> str | None:
         """Check the whole ledger and name what is wrong, or None."""
         try:
             # The commit log is read before the chains, so that what others commit meanwhile is never missed.
             with failing_closed(self.place):
-                logged = None if self._commit_log is None else self._commit_log.read()
+                logged = None if self.commit_log is None else self.commit_log.read()
             with self.tables.snapshot():
                 if (damage := self.tables.damage()) is not None:
                     return damage
@@ -422,30 +391,10 @@ class Store:
         unpaid = [row.release_id for row in chains["releases"] if row.release_id not in charged]
         if unpaid:
             return f"release {unpaid[0]!r} was stored without a charge"
-        if self._commit_log is None or not heed_commit_log:
+        if self.commit_log is None or not heed_commit_log:
             return None
-        return self._commit_log.problem(logged, _digests(chains))
+        return self.commit_log.problem(logged, chains)
 
     def close(self) -> None:
         """Close the connection of this process."""
         self.tables.close()
-
-
-def _reading(place: Place) -> Tables:
-    if isinstance(place, Path):
-        return SqliteTables.read_only(place)
-    from accountant.ledger.postgres import PostgresTables  # and with it psycopg
-
-    return PostgresTables(place)
-
-
-def _digests(chains: Mapping[Table, Sequence[Row]]) -> dict[str, list[str]]:
-    return {table: [row.digest for row in rows] for table, rows in chains.items()}
-
-
-def _require_row(table: Table, values: tuple[Any, ...]) -> Row:
-    row = Row(**dict(zip(Row.__dataclass_fields__, values, strict=True)))
-    typed = all(isinstance(value, kind) for value, kind in zip(values, (int, str, bytes, str, str), strict=True))
-    if typed and row.is_sound:
-        return row
-    raise LedgerError(f"{table} row {row.sequence!r} does not match its digest; restore the ledger from a copy")

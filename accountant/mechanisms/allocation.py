@@ -38,11 +38,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
 from accountant.errors import EventError
-from accountant.mechanisms.basic import Adjacency, Basic, DpCall, as_float, as_positive_int
+from accountant.mechanisms.basic import Adjacency, Basic, DpCall
 from accountant.mechanisms.gaussian import Gaussian
 from accountant.mechanisms.pair import EPS, NODES, FloatArray, Pair, Tails, ndtr
 
@@ -98,20 +99,11 @@ class RandomAllocationGaussian(Basic):
     )
     sampling = "random allocation: every client in exactly {participations} of {n_rounds} releases, at secret times"
     is_attained = False
+    unsound: ClassVar = {Adjacency.REPLACE_ONE: "is not stated under replace-one: no pair is proven; state zero-out"}
 
     n_rounds: int
     participations: int
     noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        owner = type(self).__name__
-        for name in ("n_rounds", "participations"):
-            object.__setattr__(self, name, as_positive_int(owner, name, getattr(self, name)))
-        if self.participations > self.n_rounds:
-            raise EventError(
-                f"{owner}.participations must be at most n_rounds={self.n_rounds}, got {self.participations}"
-            )
-        as_float(self, "noise_multiplier", 0.0, math.inf)
 
     @property
     def sample_rate(self) -> float:
@@ -154,10 +146,6 @@ class RandomAllocationGaussian(Basic):
 
     def dp_event(self, factor: float) -> DpCall:
         raise EventError(f"dp-accounting has no event for {self!r}")
-
-    def check(self, adjacency: Adjacency) -> None:
-        if adjacency is Adjacency.REPLACE_ONE:
-            raise EventError(f"{self!r} is not stated under replace-one: no pair is proven; state zero-out")
 
 
 def allocation_divergence(rounds: int, participations: int, z: float, orders: FloatArray) -> FloatArray:

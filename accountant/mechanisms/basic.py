@@ -63,26 +63,15 @@ class Unit(StrEnum):
     REWARD = "reward"
 
 
-def as_float(event: object, name: str, low: float, high: float) -> None:
-    """Turn a field into a float inside (low, high]; infinity is refused."""
-    value = getattr(event, name)
-    try:
-        number = float(value)
-    except (TypeError, ValueError) as error:
-        raise EventError(f"{type(event).__name__}.{name} must be a number, got {value!r}") from error
-    if isinstance(value, bool) or not (math.isfinite(number) and low < number <= high):
-        raise EventError(f"{type(event).__name__}.{name} must lie in ({low:g}, {high:g}], got {value!r}")
-    object.__setattr__(event, name, number)
-
-
-def as_floats(event: object, name: str) -> tuple[float, ...]:
-    """Turn a field into a tuple of floats."""
-    try:
-        numbers = tuple(float(value) for value in getattr(event, name))
-    except (TypeError, ValueError) as error:
-        raise EventError(f"{type(event).__name__}.{name} must be numbers, got {getattr(event, name)!r}") from error
-    object.__setattr__(event, name, numbers)
-    return numbers
+_RANGES = {
+    "sample_rate": (0.0, 1.0),
+    "xi": (-math.ulp(0.0), math.inf),
+    "eta": (-1.0, math.inf),
+    "gamma": (0.0, math.nextafter(1.0, 0.0)),
+}
+"""Where a field that is a number lies: above the first, up to the second; infinity is refused."""
+_COUNTS = ("n_clients", "sample_size", "batch_size", "n_rounds", "participations")
+_AT_MOST = {"sample_size": "n_clients", "participations": "n_rounds"}
 
 
 def as_positive_int(owner: str, name: str, value: object) -> int:
@@ -93,6 +82,18 @@ def as_positive_int(owner: str, name: str, value: object) -> int:
         raise EventError(f"{owner}.{name} must be an integer, got {value!r}") from error
     if isinstance(value, bool) or number < 1:
         raise EventError(f"{owner}.{name} must be at least 1, got {value!r}")
+    return number
+
+
+def _as_number(owner: str, name: str, value: object) -> float:
+    """A number inside its field's range."""
+    low, high = _RANGES.get(name, (0.0, math.inf))
+    try:
+        number = float(value)  # type: ignore[arg-type]  # float itself refuses what is no number
+    except (TypeError, ValueError) as error:
+        raise EventError(f"{owner}.{name} must be a number, got {value!r}") from error
+    if isinstance(value, bool) or not (math.isfinite(number) and low < number <= high):
+        raise EventError(f"{owner}.{name} must lie in ({low:g}, {high:g}], got {value!r}")
     return number
 
 
@@ -135,6 +136,8 @@ class Basic(ABC):
         noise_multiplier: z, where the noise is Gaussian; there is none elsewhere.
         words: The event in one line, fields in braces.
         sampling: How participants are drawn, likewise; empty where nothing more than ``words`` is to say.
+        structured: Fields that are no single number, which the kind checks itself.
+        unsound: By adjacency, why the event says nothing sound under it.
     """
 
     kinds: ClassVar[dict[str, type[Basic]]] = {}
@@ -143,10 +146,24 @@ class Basic(ABC):
     noise_multiplier: float
     words: ClassVar[str]
     sampling: ClassVar[str] = ""
+    structured: ClassVar[tuple[str, ...]] = ()
+    unsound: ClassVar[Mapping[Adjacency, str]] = {}
 
     def __init_subclass__(cls) -> None:
         cls.kind = re.sub("(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
         cls.kinds[cls.kind] = cls
+
+    def __post_init__(self) -> None:
+        """Hold every field that is a number to its range."""
+        owner, fields = type(self).__name__, dict(vars(self))
+        for name, value in fields.items():
+            if name in _COUNTS:
+                object.__setattr__(self, name, as_positive_int(owner, name, value))
+            elif name not in self.structured:
+                object.__setattr__(self, name, _as_number(owner, name, value))
+        for name, bound in _AT_MOST.items():
+            if name in fields and fields[name] > fields[bound]:
+                raise EventError(f"{owner}.{name} must be at most {bound}={fields[bound]}, got {fields[name]}")
 
     @property
     def text(self) -> str:
@@ -197,8 +214,10 @@ class Basic(ABC):
         """Events with counts that together dominate this one, each with a pair or a Rényi curve of its own."""
         return ((self, 1),)
 
-    def check(self, adjacency: Adjacency) -> None:  # noqa: B027 - most kinds say something sound under every one
+    def check(self, adjacency: Adjacency) -> None:
         """Refuse an adjacency under which the event says nothing sound."""
+        if adjacency in self.unsound:
+            raise EventError(f"{self!r} {self.unsound[adjacency]}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,13 +32,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
-from accountant.errors import EventError
-from accountant.mechanisms.basic import Adjacency, Basic, DpCall, as_float, as_positive_int
+from accountant.mechanisms.basic import Adjacency, Basic, DpCall
 from accountant.mechanisms.gaussian import Gaussian, gaussian_curve, gaussian_pair
-from accountant.mechanisms.pair import EPS, FloatArray, Pair, Tails, line_nodes
+from accountant.mechanisms.pair import EPS, FloatArray, Pair, Tails, line_nodes, with_rest
 from accountant.mechanisms.poisson import sampled_loss, sampled_loss_error, sampled_position, sampled_tails
 from accountant.mechanisms.quadrature import (
     LOG_SQRT_2PI,
@@ -81,18 +81,14 @@ class FixedSizeSampledGaussian(Basic):
     words = "fixed-size-sampled Gaussian, {sample_size} of {n_clients}, multiplier {noise_multiplier:.4g}"
     sampling = "fixed size: a secret subset of {sample_size} of {n_clients} clients"
     is_attained = True
+    unsound: ClassVar = {
+        Adjacency.ADD_OR_REMOVE_ONE: "has no meaning under add-or-remove-one: the sample is drawn from a public number "
+        "of clients, so neighbours differ in who occupies a slot; state replace-one or zero-out"
+    }
 
     n_clients: int
     sample_size: int
     noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        owner = type(self).__name__
-        for name in ("n_clients", "sample_size"):
-            object.__setattr__(self, name, as_positive_int(owner, name, getattr(self, name)))
-        if self.sample_size > self.n_clients:
-            raise EventError(f"{owner}.sample_size must be at most n_clients={self.n_clients}, got {self.sample_size}")
-        as_float(self, "noise_multiplier", 0.0, math.inf)
 
     @property
     def sample_rate(self) -> float:
@@ -122,13 +118,6 @@ class FixedSizeSampledGaussian(Basic):
         sample = {"source_dataset_size": self.n_clients, "sample_size": self.sample_size, "event": event}
         return DpCall("SampledWithoutReplacementDpEvent", sample)
 
-    def check(self, adjacency: Adjacency) -> None:
-        if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-            raise EventError(
-                f"{self!r} has no meaning under add-or-remove-one: the sample is drawn from a public number "
-                "of clients, so neighbours differ in who occupies a slot; state replace-one or zero-out"
-            )
-
 
 def fixed_size_curve(q: float, z: float, orders: FloatArray) -> FloatArray:
     """Rényi divergence at rate q."""
@@ -148,12 +137,9 @@ def _divergence(q: float, z: float, orders: FloatArray) -> FloatArray:
     """A - 1 of the pair above, summed over its two halves."""
     t, log_dt = _half_line(z, top_of(orders))
     s = t / z - 0.5 / (z * z)
-    log_ratio, excess = log_mixture(q, s), shift(q, s)
     log_base = log_dt - LOG_SQRT_2PI - 0.5 * t * t
-    above = Grid(log_weight=log_base, excess=excess, log_ratio=log_ratio)
-    inverse = -excess / (1.0 + excess)
-    below = Grid(log_weight=log_base + log_ratio, excess=inverse, log_ratio=-log_ratio)
-    terms = [log_sum(log_phi(grid, orders) + grid.log_weight) for grid in (above, below)]
+    above = Grid(log_weight=log_base, excess=shift(q, s), log_ratio=log_mixture(q, s))
+    terms = [log_sum(log_phi(grid, orders) + grid.log_weight) for grid in (above, above.exchanged())]
     return from_log_excess(np.logaddexp(*terms), orders)
 
 
@@ -180,8 +166,6 @@ def fixed_size_pair(q: float, z: float) -> Pair:
     def nodes(t: float) -> tuple[FloatArray, FloatArray]:
         x, log_zero = line_nodes(0.5, 1.0 + z * t, z, 0.0)
         loss = sampled_loss(q, z, x)
-        up, down = log_zero + loss, log_zero
-        rest = max(1e-300, 1.0 - float(np.sum(np.exp(up)) + np.sum(np.exp(down))))
-        return np.concatenate([loss, -loss, [0.0]]), np.concatenate([up, down, [math.log(rest)]])
+        return with_rest(loss, log_zero + loss, -loss, log_zero)
 
     return Pair(tails=tails, loss_range=loss_range, loss_error=sampled_loss_error(q), nodes=nodes)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.mechanisms.basic import Adjacency, Basic, DpCall, as_float
+from accountant.mechanisms.basic import Adjacency, Basic, DpCall
 from accountant.mechanisms.pair import EPS, FloatArray, Pair, Tails, line_nodes, ndtr, normal_error
 
 
@@ -34,9 +33,6 @@ class Gaussian(Basic):
     is_attained = True
 
     noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        as_float(self, "noise_multiplier", 0.0, math.inf)
 
     gaussian_releases = 1
     is_gaussian = True

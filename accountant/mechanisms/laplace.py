@@ -31,7 +31,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from accountant.mechanisms.basic import Adjacency, Basic, DpCall, as_float
+from accountant.mechanisms.basic import Adjacency, Basic, DpCall
 from accountant.mechanisms.pair import EPS, NODES, FloatArray, Pair, Tails
 from accountant.mechanisms.quadrature import Grid, divergence, log_mixture, panels
 
@@ -64,9 +64,6 @@ class Laplace(Basic):
     is_attained = True
 
     scale_multiplier: float
-
-    def __post_init__(self) -> None:
-        as_float(self, "scale_multiplier", 0.0, math.inf)
 
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
         return (laplace(self.scale_multiplier),)
@@ -117,10 +114,6 @@ class PoissonSampledLaplace(Basic):
 
     sample_rate: float
     scale_multiplier: float
-
-    def __post_init__(self) -> None:
-        as_float(self, "sample_rate", 0.0, 1.0)
-        as_float(self, "scale_multiplier", 0.0, math.inf)
 
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
         q, b = self.sample_rate, self.scale_multiplier
@@ -292,8 +285,8 @@ def _removed_grids(q: float, b: float, top: float) -> tuple[Grid, Grid]:
     exponent = np.concatenate([[-s], 2.0 * y - s, [s]])
     log_ratio = log_mixture(q, exponent)
     excess = q * np.expm1(np.minimum(exponent, 300.0))
-    back = Grid(log_weight=log_weight + log_ratio, excess=-excess / (1.0 + excess), log_ratio=-log_ratio)
-    return Grid(log_weight=log_weight, excess=excess, log_ratio=log_ratio), back
+    removed = Grid(log_weight=log_weight, excess=excess, log_ratio=log_ratio)
+    return removed, removed.exchanged()
 
 
 @lru_cache(maxsize=64)

@@ -24,13 +24,13 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from accountant.errors import AccountingError, EventError
-from accountant.mechanisms.basic import Adjacency, Basic, DpCall, as_float, as_floats
-from accountant.mechanisms.pair import EPS, NODES, FloatArray, Pair, Tails, both_directions, ndtr
+from accountant.mechanisms.basic import Adjacency, Basic, DpCall
+from accountant.mechanisms.pair import EPS, NODES, FloatArray, Pair, Tails, both_directions, gaussian_tails
 from accountant.mechanisms.quadrature import Grid, capped, divergence, line, step_of, top_of
 
 _FAR: Final = 30.0  # of an exponent, beyond which nothing is subtracted from it
@@ -66,14 +66,21 @@ class MixtureOfGaussians(Basic):
     """
 
     is_attained = True
+    structured = ("sensitivities", "chances")
+    unsound: ClassVar = {Adjacency.REPLACE_ONE: "is not stated under replace-one: no pair is proven; state zero-out"}
 
     noise_multiplier: float
     sensitivities: tuple[float, ...]
     chances: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        as_float(self, "noise_multiplier", 0.0, math.inf)
-        lengths, chances = (as_floats(self, name) for name in ("sensitivities", "chances"))
+        super().__post_init__()
+        for name in self.structured:
+            try:
+                object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
+            except (TypeError, ValueError) as error:
+                raise EventError(f"MixtureOfGaussians.{name} must be numbers, got {getattr(self, name)!r}") from error
+        lengths, chances = self.sensitivities, self.chances
         rising = all(low < high for low, high in itertools.pairwise((-math.ulp(0.0), *lengths)))
         if not (lengths and rising and 0.0 < lengths[-1] < math.inf):
             raise EventError(f"MixtureOfGaussians.sensitivities must rise from at least 0, got {lengths!r}")
@@ -113,10 +120,6 @@ class MixtureOfGaussians(Basic):
     def dp_event(self, factor: float) -> DpCall:
         law = {"sensitivities": list(self.sensitivities), "sampling_probs": list(self.chances)}
         return DpCall("MixtureOfGaussiansDpEvent", {"standard_deviation": self.noise_multiplier, **law})
-
-    def check(self, adjacency: Adjacency) -> None:
-        if adjacency is Adjacency.REPLACE_ONE:
-            raise EventError(f"{self!r} is not stated under replace-one: no pair is proven; state zero-out")
 
 
 def joined(z: float, one: Mapping[float, float], size: int) -> MixtureOfGaussians:
@@ -158,8 +161,7 @@ def _divergence(event: MixtureOfGaussians, orders: FloatArray, t: FloatArray, st
     excess, log_ratio = ratio(event, t * event.noise_multiplier)
     log_weight = np.log(step) - 0.5 * np.log(2.0 * np.pi) - 0.5 * t * t
     removed = Grid(log_weight=log_weight, excess=excess, log_ratio=log_ratio)
-    added = Grid(log_weight=log_weight + log_ratio, excess=-excess / (1.0 + excess), log_ratio=-log_ratio)
-    return np.asarray(np.maximum(divergence(removed, orders), divergence(added, orders)), dtype=np.float64)
+    return np.maximum(divergence(removed, orders), divergence(removed.exchanged(), orders))
 
 
 def _line_points(event: MixtureOfGaussians, low: float, high: float) -> tuple[FloatArray, FloatArray]:
@@ -172,18 +174,9 @@ def _line_points(event: MixtureOfGaussians, low: float, high: float) -> tuple[Fl
 def _tails(event: MixtureOfGaussians, x: FloatArray) -> Tails:
     """Tails of both beyond x; a normal tail errs by the rounding of t^2 / 2 in its exponent, and a little more."""
     z, furthest = event.noise_multiplier, event.sensitivities[-1]
-    above, below = np.zeros_like(x), np.zeros_like(x)
-    for length, chance in zip(event.sensitivities, event.chances, strict=True):
-        above += chance * ndtr((length - x) / z)
-        below += chance * ndtr((x - length) / z)
     t = np.minimum(np.abs(x) / z + furthest / z, 40.0 + furthest / z)
-    return Tails(
-        p_above=above,
-        p_below=below,
-        q_above=ndtr(-x / z),
-        q_below=ndtr(x / z),
-        relative_error=np.asarray(EPS * (8.0 + 2.0 * len(event.chances) + 2.0 * t * t), dtype=np.float64),
-    )
+    error = np.asarray(EPS * (8.0 + 2.0 * len(event.chances) + 2.0 * t * t), dtype=np.float64)
+    return gaussian_tails(tuple(zip(event.chances, event.sensitivities, strict=True)), ((1.0, 0.0),), z, x, error)
 
 
 def _position(event: MixtureOfGaussians, loss: FloatArray) -> FloatArray:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,11 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 NODES = 160
+Parts: TypeAlias = tuple[tuple[float, float], ...]
+"""Weights and centers of a mixture."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tails:
+class Tails(NamedTuple):
     """Probabilities beyond each loss edge: ``above`` is P(L > l), ``below`` is P(L <= l).
 
     ``relative_error`` bounds the relative error of all four arrays, edge by edge.
@@ -35,15 +36,9 @@ class Tails:
     q_below: FloatArray
     relative_error: FloatArray
 
-    def exchanged(self) -> Self:
+    def exchanged(self) -> Tails:
         """Tails of Q against P, beyond these edges with their signs turned."""
-        return type(self)(
-            p_above=self.q_below,
-            p_below=self.q_above,
-            q_above=self.p_below,
-            q_below=self.p_above,
-            relative_error=self.relative_error,
-        )
+        return Tails(self.q_below, self.q_above, self.p_below, self.p_above, self.relative_error)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,18 +67,11 @@ def told(parts: Sequence[tuple[float, Pair]]) -> Pair:
         return heard[0][1]
 
     def tails(edges: FloatArray) -> Tails:
-        each = [(weight, pair.tails(edges)) for weight, pair in heard]
-
-        def total(name: str) -> FloatArray:
-            return np.asarray(sum(weight * getattr(one, name) for weight, one in each), dtype=np.float64)
-
-        return Tails(
-            p_above=total("p_above"),
-            p_below=total("p_below"),
-            q_above=total("q_above"),
-            q_below=total("q_below"),
-            relative_error=np.max([one.relative_error for _, one in each], axis=0) + 8.0 * EPS,
+        each = [pair.tails(edges) for _, pair in heard]
+        *masses, _ = (
+            sum(w * tail for (w, _), tail in zip(heard, tails, strict=True)) for tails in zip(*each, strict=True)
         )
+        return Tails._make([*masses, np.max([one.relative_error for one in each], axis=0) + 8.0 * EPS])
 
     def loss_range(t: float) -> tuple[float, float]:
         ranges = [pair.loss_range(t) for _, pair in heard]
@@ -106,6 +94,19 @@ def ndtr(t: FloatArray | float) -> FloatArray:
 def normal_error(t: FloatArray) -> FloatArray:
     """Relative error of a normal tail at t: rounding of t^2/2 in the exponent, and ndtr's own."""
     return np.asarray(EPS * (8.0 + 2.0 * np.square(np.minimum(np.abs(t), 40.0))), dtype=np.float64)
+
+
+def gaussian_tails(p: Parts, q: Parts, z: float, x: FloatArray, relative_error: FloatArray) -> Tails:
+    """Tails beyond x of two mixtures of Gaussians of standard deviation z."""
+    masses = []
+    for parts in (p, q):
+        above, below = np.zeros_like(x), np.zeros_like(x)
+        for weight, center in parts:
+            t = (x - center) / z
+            above += weight * ndtr(-t)
+            below += weight * ndtr(t)
+        masses += [above, below]
+    return Tails._make([*masses, relative_error])
 
 
 def both_directions(
@@ -165,5 +166,18 @@ def both_directions(
 def line_nodes(low: float, high: float, z: float, center: float) -> tuple[FloatArray, FloatArray]:
     """Points between low and high with log weights of N(center, z^2)."""
     x = np.linspace(low, high, NODES)
+    return x, log_weights(x, center, z)
+
+
+def log_weights(x: FloatArray, center: float, z: float) -> FloatArray:
+    """Log weights of N(center, z^2) at points of equal distances."""
     t = (x - center) / z
-    return x, -0.5 * t * t + math.log((x[1] - x[0]) / z) - 0.5 * math.log(2.0 * math.pi)
+    return np.asarray(-0.5 * t * t + math.log((x[1] - x[0]) / z) - 0.5 * math.log(2.0 * math.pi), dtype=np.float64)
+
+
+def with_rest(
+    one: FloatArray, log_one: FloatArray, other: FloatArray, log_other: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Nodes of losses of both signs, and what is left of the mass at 0."""
+    rest = max(1e-300, 1.0 - float(np.exp(log_one).sum() + np.exp(log_other).sum()))
+    return np.concatenate([one, other, [0.0]]), np.concatenate([log_one, log_other, [math.log(rest)]])

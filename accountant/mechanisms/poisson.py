@@ -17,10 +17,19 @@ from functools import lru_cache
 
 import numpy as np
 
-from accountant.mechanisms.basic import Adjacency, Basic, DpCall, as_float
+from accountant.mechanisms.basic import Adjacency, Basic, DpCall
 from accountant.mechanisms.gaussian import Gaussian, gaussian_curve, gaussian_pair
 from accountant.mechanisms.mixture import joined
-from accountant.mechanisms.pair import EPS, FloatArray, Pair, Tails, both_directions, line_nodes, ndtr, normal_error
+from accountant.mechanisms.pair import (
+    EPS,
+    FloatArray,
+    Pair,
+    Tails,
+    both_directions,
+    gaussian_tails,
+    line_nodes,
+    normal_error,
+)
 from accountant.mechanisms.quadrature import (
     LOG_SQRT_2PI,
     Grid,
@@ -63,10 +72,6 @@ class PoissonSampledGaussian(Basic):
 
     sample_rate: float
     noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        as_float(self, "sample_rate", 0.0, 1.0)
-        as_float(self, "noise_multiplier", 0.0, math.inf)
 
     gaussian_releases = 1
 
@@ -115,14 +120,8 @@ def sampled_position(q: float, z: float, loss: FloatArray) -> FloatArray:
 
 def sampled_tails(q: float, z: float, x: FloatArray) -> Tails:
     """P = (1-q) N(0, z^2) + q N(1, z^2) and Q = N(0, z^2) beyond x."""
-    zero, one = x / z, (x - 1.0) / z
-    return Tails(
-        p_above=(1.0 - q) * ndtr(-zero) + q * ndtr(-one),
-        p_below=(1.0 - q) * ndtr(zero) + q * ndtr(one),
-        q_above=ndtr(-zero),
-        q_below=ndtr(zero),
-        relative_error=normal_error(np.abs(zero) + 1.0 / z),
-    )
+    p, q_ = ((1.0 - q, 0.0), (q, 1.0)), ((1.0, 0.0),)
+    return gaussian_tails(p, q_, z, x, normal_error(np.abs(x / z) + 1.0 / z))
 
 
 def sampled_loss_error(q: float) -> float:
@@ -156,14 +155,8 @@ def opposed_pair(q: float, z: float) -> Pair:
         # e^l = (1-q + B e^y) / (1-q + B e^-y) solved for y, B = q exp(-1/(8 z^2))
         inner = (1.0 - q) * np.sinh(0.5 * edges) * math.exp(-log_scale)
         x = 2.0 * z * z * (0.5 * edges + np.arcsinh(inner))
-        zero, up, down = x / z, (x - 0.5) / z, (x + 0.5) / z
-        return Tails(
-            p_above=(1.0 - q) * ndtr(-zero) + q * ndtr(-up),
-            p_below=(1.0 - q) * ndtr(zero) + q * ndtr(up),
-            q_above=(1.0 - q) * ndtr(-zero) + q * ndtr(-down),
-            q_below=(1.0 - q) * ndtr(zero) + q * ndtr(down),
-            relative_error=normal_error(np.abs(zero) + 0.5 / z),
-        )
+        up, down = ((1.0 - q, 0.0), (q, 0.5)), ((1.0 - q, 0.0), (q, -0.5))
+        return gaussian_tails(up, down, z, x, normal_error(np.abs(x / z) + 0.5 / z))
 
     def loss_range(t: float) -> tuple[float, float]:
         low, high = loss_at(np.array([-z * t, 0.5 + z * t]))

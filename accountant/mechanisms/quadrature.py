@@ -41,6 +41,11 @@ class Grid:
     excess: FloatArray
     log_ratio: FloatArray
 
+    def exchanged(self) -> Grid:
+        """The points of Q against P."""
+        inverse = -self.excess / (1.0 + self.excess)
+        return Grid(log_weight=self.log_weight + self.log_ratio, excess=inverse, log_ratio=-self.log_ratio)
+
 
 def shift(q: float, s: FloatArray) -> FloatArray:
     """Q (exp(s) - 1), capped where it would overflow (only log(1 + u) is used there)."""

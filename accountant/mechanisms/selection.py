@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 
 from accountant.errors import EventError
-from accountant.mechanisms.basic import Adjacency, Basic, Composed, DpCall, as_float, compose
+from accountant.mechanisms.basic import Adjacency, Basic, Composed, DpCall, compose
 from accountant.mechanisms.non_private import NonPrivate
 from accountant.mechanisms.pair import FloatArray, Pair
 
@@ -51,6 +51,7 @@ class BestOfRandomRuns(Basic):
     """
 
     is_attained = False
+    structured = ("run",)
 
     run: Composed
     eta: float
@@ -61,8 +62,7 @@ class BestOfRandomRuns(Basic):
         if not run.parts or any(isinstance(part, NonPrivate | BestOfRandomRuns) for part, _ in run.parts):
             raise EventError(f"BestOfRandomRuns.run must be a private event other than a selection, got {self.run!r}")
         object.__setattr__(self, "run", run)
-        as_float(self, "eta", -1.0, math.inf)
-        as_float(self, "gamma", 0.0, math.nextafter(1.0, 0.0))
+        super().__post_init__()
 
     @property
     def _runs(self) -> TruncatedNegativeBinomial:

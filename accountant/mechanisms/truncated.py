@@ -53,16 +53,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.mechanisms.basic import Adjacency, Basic, DpCall, as_float, as_positive_int
+from accountant.mechanisms.basic import Adjacency, Basic, DpCall
 from accountant.mechanisms.fixed_size import fixed_size_curve, fixed_size_pair
 from accountant.mechanisms.gaussian import Gaussian, gaussian_pair
-from accountant.mechanisms.pair import EPS, NODES, FloatArray, Pair, Tails, ndtr, told
+from accountant.mechanisms.pair import (
+    EPS,
+    NODES,
+    FloatArray,
+    Pair,
+    Tails,
+    gaussian_tails,
+    log_weights,
+    normal_error,
+    told,
+    with_rest,
+)
 from accountant.mechanisms.poisson import PoissonSampledGaussian, sampled_pairs
 from accountant.mechanisms.quadrature import from_log_excess, log_mixture
 
 _ERROR = 1e-9  # relative, far above the incomplete beta function's; tests/accountant/test_truncated.py has digits
 _LEAST = 1e-300
-_NAMES = ("p_above", "p_below", "q_above", "q_below", "relative_error")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,13 +132,6 @@ class TruncatedPoissonSampledGaussian(Basic):
     sample_rate: float
     batch_size: int
     noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        owner = type(self).__name__
-        for name in ("n_clients", "batch_size"):
-            object.__setattr__(self, name, as_positive_int(owner, name, getattr(self, name)))
-        as_float(self, "sample_rate", 0.0, 1.0)
-        as_float(self, "noise_multiplier", 0.0, math.inf)
 
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
         """Of the release that tells whether its sample is cut; a full batch at the whole rate dominates both."""
@@ -244,13 +247,13 @@ def displacing(q: float, z: float, removed: Pair, added: Pair) -> tuple[Pair, Pa
 
     def nodes(t: float) -> tuple[FloatArray, FloatArray]:
         x = np.linspace(0.5, 1.0 + z * t, NODES)
-        log_p = np.logaddexp(math.log1p(-q) + _log_weight(x, -1.0, z), math.log(q) + _log_weight(x, 1.0, z))
-        return _joined(_opposed_loss(q, z, x), log_p, *_side(added, t, -1.0))
+        log_p = np.logaddexp(math.log1p(-q) + log_weights(x, -1.0, z), math.log(q) + log_weights(x, 1.0, z))
+        return with_rest(_opposed_loss(q, z, x), log_p, *_side(added, t, -1.0))
 
     def exchanged_nodes(t: float) -> tuple[FloatArray, FloatArray]:
         x = np.linspace(0.5, max(0.6, z * t), NODES)
-        log_q = np.logaddexp(math.log1p(-q) + _log_weight(x, -1.0, z), math.log(q) + _log_weight(x, 0.0, z))
-        return _joined(-_opposed_loss(q, z, x), log_q, *_side(removed, t, 1.0))
+        log_q = np.logaddexp(math.log1p(-q) + log_weights(x, -1.0, z), math.log(q) + log_weights(x, 0.0, z))
+        return with_rest(-_opposed_loss(q, z, x), log_q, *_side(removed, t, 1.0))
 
     error = removed.loss_error + 16.0 * EPS * (2.0 + 1.0 / (z * z) - math.log(q))
     return (
@@ -286,24 +289,13 @@ def _opposed_tails(q: float, z: float, losses: FloatArray) -> Tails:
     with np.errstate(divide="ignore"):
         log_rest = losses + np.log(-np.expm1(-losses)) + math.log1p(-q) - math.log(q)
     x = z * z * np.logaddexp(log_half, 0.5 * np.logaddexp(2.0 * log_half, log_rest))
-    other, none, one = (x + 1.0) / z, x / z, (x - 1.0) / z
-    return Tails(
-        p_above=(1.0 - q) * ndtr(-other) + q * ndtr(-one),
-        p_below=(1.0 - q) * ndtr(other) + q * ndtr(one),
-        q_above=(1.0 - q) * ndtr(-other) + q * ndtr(-none),
-        q_below=(1.0 - q) * ndtr(other) + q * ndtr(none),
-        relative_error=EPS * (8.0 + 2.0 * np.square(np.minimum(np.abs(other) + 1.0 / z, 40.0))),
-    )
+    p, q_ = ((1.0 - q, -1.0), (q, 1.0)), ((1.0 - q, -1.0), (q, 0.0))
+    return gaussian_tails(p, q_, z, x, normal_error(np.abs((x + 1.0) / z) + 1.0 / z))
 
 
 def _either(edges: FloatArray, right: Tails, left: Tails) -> Tails:
     """One pair's tails beyond losses of at least 0, another's below."""
-    return Tails(**{name: np.where(edges >= 0.0, getattr(right, name), getattr(left, name)) for name in _NAMES})
-
-
-def _log_weight(x: FloatArray, center: float, z: float) -> FloatArray:
-    t = (x - center) / z
-    return np.asarray(-0.5 * t * t + math.log((x[1] - x[0]) / z) - 0.5 * math.log(2.0 * math.pi), dtype=np.float64)
+    return Tails(*(np.where(edges >= 0.0, *both) for both in zip(right, left, strict=True)))
 
 
 def _side(pair: Pair, t: float, sign: float) -> tuple[FloatArray, FloatArray]:
@@ -311,11 +303,3 @@ def _side(pair: Pair, t: float, sign: float) -> tuple[FloatArray, FloatArray]:
     loss, log_mass = pair.nodes(t)
     kept = sign * loss > 0.0
     return loss[kept], log_mass[kept]
-
-
-def _joined(
-    one: FloatArray, log_one: FloatArray, other: FloatArray, log_other: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Nodes of both sides, and what is left of the mass at 0."""
-    rest = max(1e-300, 1.0 - float(np.exp(log_one).sum() + np.exp(log_other).sum()))
-    return np.concatenate([one, other, [0.0]]), np.concatenate([log_one, log_other, [math.log(rest)]])

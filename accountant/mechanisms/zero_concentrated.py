@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from accountant.mechanisms.basic import Adjacency, Basic, DpCall, as_float
+from accountant.mechanisms.basic import Adjacency, Basic, DpCall
 from accountant.mechanisms.pair import FloatArray, Pair
 
 
@@ -37,10 +36,6 @@ class ZeroConcentrated(Basic):
 
     rho: float
     xi: float = 0.0
-
-    def __post_init__(self) -> None:
-        as_float(self, "rho", 0.0, math.inf)
-        as_float(self, "xi", -math.ulp(0.0), math.inf)
 
     @property
     def text(self) -> str:

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TextIO, TypeAlias, TypeVar
 
-from accountant.verify.chain import Chain, Declared, read_chain, require_paid
+from accountant.verify.chain import Chain, read_chain, require_paid
 from accountant.verify.reading import (
     BUNDLE,
     RECEIPT,
@@ -40,18 +40,18 @@ from accountant.verify.reading import (
     whole,
 )
 from accountant.verify.statement import (
-    Countersigned,
-    Quote,
-    by_word,
-    guardian_lines,
+    BY_WORD,
+    DRAWN,
+    KEY,
+    LOOKED,
+    OTHERS,
+    WHOLE,
+    countersigned,
     n_guardians,
     plan_of,
     quotes,
-    read_countersigned,
-    require_countersigned,
     settings_of,
     statement_lines,
-    unknowable,
 )
 from accountant.verify.text import at_least, at_most, shown
 
@@ -63,7 +63,7 @@ CODES: dict[Outcome, int] = {"VERIFIED": 0, "NOT VERIFIED": 3, "NOT COUNTED": 4}
 _KEYS = ("format", "run", "ledger", "settings", "plan", "quoted")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Findings:
     """Outcome of checking a bundle.
 
@@ -81,13 +81,24 @@ class Findings:
 
     run: str
     key: str
-    head: str | None
-    checks: tuple[str, ...]
-    uncounted: tuple[str, ...]
-    problems: tuple[str, ...]
-    statement: tuple[str, ...]
-    word: tuple[str, ...]
-    unknown: tuple[str, ...]
+    head: str | None = None
+    checks: list[str] = field(default_factory=list)
+    uncounted: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    statement: list[str] = field(default_factory=list)
+    word: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def hold(self, words: str, check: Callable[[], T], *, is_told: bool = True) -> T | None:
+        """What a check finds; None where it does not hold, for whatever reason a stranger's file gives."""
+        try:
+            found = check()
+        except Exception as error:  # fails closed: what cannot be read does not hold
+            self.problems.append(f"{words}: {error if isinstance(error, BundleError) else quoted(error)}")
+            return None
+        if is_told:
+            self.checks.append(words)
+        return found
 
     @property
     def outcome(self) -> Outcome:
@@ -118,29 +129,6 @@ class Findings:
         return "".join(f"{shown(line)}\n" for line in lines)
 
 
-@dataclass(kw_only=True)
-class _Checks:
-    """Checks in their order, each of which holds or is a problem."""
-
-    held: list[str] = field(default_factory=list)
-    uncounted: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
-    def hold(self, words: str, check: Callable[[], T], *, is_told: bool = True) -> T | None:
-        """What a check finds; None where it does not hold, for whatever reason a stranger's file gives."""
-        try:
-            found = check()
-        except BundleError as error:
-            self.problems.append(f"{words}: {error}")
-            return None
-        except Exception as error:  # fails closed: what cannot be read does not hold
-            self.problems.append(f"{words}: {quoted(error)}")
-            return None
-        if is_told:
-            self.held.append(words)
-        return found
-
-
 def verify_bundle(path: Path, receipts: Sequence[Path] = ()) -> Findings:
     """Check a bundle, and hold it against receipts of its run; raises only where there is nothing to check.
 
@@ -159,32 +147,25 @@ def verify_bundle(path: Path, receipts: Sequence[Path] = ()) -> Findings:
 def _checked(path: Path, receipts: Sequence[Path]) -> Findings:
     content, key = _opened(path, BUNDLE)
     seen = [(receipt.name, *_opened(receipt, RECEIPT)) for receipt in receipts]
-    checks = _Checks(held=["the bundle is as it was signed"])
-    chain = checks.hold(
+    found = Findings(run=content["run"], key=key, checks=["the bundle is as it was signed"])
+    chain = found.hold(
         "every row of the ledger follows the one before it, and every charge its plan",
         lambda: read_chain(content["ledger"]),
     )
-    lines: list[str] = []
     guarded = False
     if chain is not None:
-        checks.hold("every release that is stored was charged", lambda: require_paid(chain))
-        run = checks.hold("the ledger binds the run's plan", lambda: _plan(content, chain), is_told=False)
-        if run is not None:
-            lines, guarded = _promised(checks, content, chain, run)
+        found.head = chain.heads[-1] if chain.heads else None
+        found.hold("every release that is stored was charged", lambda: require_paid(chain))
+        guarded = _promised(found, content, chain)
         for name, receipt, signer in seen:
             words = f"the ledger extends {quoted(name)}, by the same key"
-            checks.hold(words, partial(_extends, content, chain, key, receipt, signer))
-    return Findings(
-        run=content["run"],
-        key=key,
-        head=None if chain is None or not chain.heads else chain.heads[-1],
-        checks=tuple(checks.held),
-        uncounted=tuple(checks.uncounted),
-        problems=tuple(checks.problems),
-        statement=() if checks.problems else tuple(lines),
-        word=() if checks.problems else by_word(content),
-        unknown=unknowable(receipts, guarded=guarded),
-    )
+            found.hold(words, partial(_extends, content, chain, key, receipt, signer))
+    if found.problems:
+        found.statement = []
+    else:  # what nothing binds
+        found.word = list(dict.fromkeys(words for at, words in BY_WORD if at.partition(".")[0] in content))
+    found.unknown = [OTHERS, DRAWN, *([] if guarded else [LOOKED]), KEY, *([] if receipts else [WHOLE])]
+    return found
 
 
 def _opened(path: Path, purpose: str) -> tuple[Json, str]:
@@ -208,52 +189,38 @@ def _require_shape(content: Json) -> None:
     text(content["run"], "run")
 
 
-def _plan(content: Json, chain: Chain) -> Declared:
-    if (found := chain.plans.get(content["run"])) is None:
-        raise BundleError("the ledger binds no plan of this run")
-    return found
-
-
-def _promised(checks: _Checks, content: Json, chain: Chain, plan: Declared) -> tuple[list[str], bool]:
-    """Check what is said beside the ledger; what was promised, and whether guardians kept it."""
+def _promised(found: Findings, content: Json, chain: Chain) -> bool:
+    """Check what is said beside the ledger, and state what was promised; whether guardians kept it."""
+    if (plan := chain.plans.get(content["run"])) is None:
+        found.problems.append("the ledger binds the run's plan: the ledger binds no plan of this run")
+        return False
     words = "settings and delta are those that the ledger fixed before the first release"
-    settings = checks.hold(words, lambda: settings_of(content, plan))
+    settings = found.hold(words, lambda: settings_of(content, plan))
     words = "plan, seed, date and caveat are those that the ledger fixed before the first release"
-    bound = checks.hold(words, lambda: plan_of(content, plan))
-    found = checks.hold("the quoted numbers can be read", lambda: quotes(content, chain, plan), is_told=False)
-    if settings is None or bound is None or found is None:
-        return [], False
-    for quote in found:
-        _hold_quote(checks, quote)
-    lines = statement_lines(chain, plan, *found, bound["caveat"])
-    words = "every guardian has signed every release, once, at a later place of its own ledger"
-    named = checks.hold("the settings say who had to be trusted", lambda: n_guardians(settings), is_told=False)
+    bound = found.hold(words, lambda: plan_of(content, plan))
+    quoted_numbers = found.hold("the quoted numbers can be read", lambda: quotes(content, chain, plan), is_told=False)
+    if settings is None or bound is None or quoted_numbers is None:
+        return False
+    for quote in quoted_numbers:
+        words = f"what is quoted for {quote.of} is no less than its releases cost at least"
+        if quote.is_too_low and quote.found is not None:
+            said, least = at_most(quote.epsilon, 6), at_least(quote.found.lower, 6)
+            found.problems.append(f"{words}: epsilon {said} is quoted, computed here it is at least {least}")
+        elif quote.is_counted:
+            found.checks.append(words)
+        else:
+            found.uncounted.append(
+                f"epsilon {at_most(quote.epsilon, 6)} of {quote.of}: no lower end is certified to hold it to"
+            )
+    found.statement = statement_lines(chain, plan, *quoted_numbers, bound["caveat"])
+    named = found.hold("the settings say who had to be trusted", lambda: n_guardians(settings), is_told=False)
     if not named:
         if "guardians" in content:
-            checks.problems.append("guardians have signed, and the settings name none")
-        return lines, False
-    answered = checks.hold(words, lambda: _guardians(content, chain, plan.run, named))
-    return lines if answered is None else [*lines, *guardian_lines(content, *answered)], True
-
-
-def _hold_quote(checks: _Checks, quote: Quote) -> None:
-    words = f"what is quoted for {quote.of} is no less than its releases cost at least"
-    if quote.is_too_low and quote.found is not None:
-        said, least = at_most(quote.epsilon, 6), at_least(quote.found.lower, 6)
-        checks.problems.append(f"{words}: epsilon {said} is quoted, computed here it is at least {least}")
-    elif quote.is_counted:
-        checks.held.append(words)
-    else:
-        checks.uncounted.append(
-            f"epsilon {at_most(quote.epsilon, 6)} of {quote.of}: no lower end is certified to hold it to"
-        )
-
-
-def _guardians(content: Json, chain: Chain, run: str, named: int) -> tuple[list[Countersigned], dict[str, str]]:
-    signed, cards = read_countersigned(content, run)
-    released = [int(name.removeprefix(f"{run}/")) for name in chain.stored if name.startswith(f"{run}/")]
-    require_countersigned(signed, cards, n_guardians=named, released=released)
-    return signed, cards
+            found.problems.append("guardians have signed, and the settings name none")
+        return False
+    words = "every guardian has signed every release, once, at a later place of its own ledger"
+    found.statement += found.hold(words, lambda: countersigned(content, chain, plan.run, named)) or []
+    return True
 
 
 def _extends(content: Json, chain: Chain, key: str, receipt: Json, signer: str) -> None:

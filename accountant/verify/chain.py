@@ -135,14 +135,11 @@ class Chain:
         content = table(json.loads(body), f"row {sequence}")
         if any(content.get(key) != self.policy[key] for key in _MEANING):
             raise BundleError(f"row {sequence} contradicts the ledger's policy")
-        if content.get("row") == "reservation":
-            self._reserve(content, sequence)
-        else:
+        if content.get("row") != "reservation":
             self._charge(content, name, sequence)
-
-    def _reserve(self, content: Json, sequence: int) -> None:
-        found, kind = _declared(content, sequence), one_of(content["kind"], "kind", ("plan", "recovery"))
-        if kind == "recovery":
+            return
+        found = _declared(content, sequence)
+        if one_of(content["kind"], "kind", ("plan", "recovery")) == "recovery":
             self.recoveries.append(found)
             return
         if found.run in self.plans or found.run in self.charged.values():

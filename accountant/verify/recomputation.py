@@ -43,7 +43,7 @@ from accountant.verify.events import (
     Unknown,
 )
 from accountant.verify.lower.ends import lower_epsilon
-from accountant.verify.lower.sums import FloatArray
+from accountant.verify.lower.sums import FloatArray, Law, Scored, cumulant
 from accountant.verify.lower.sums import normal_tail as _tail
 
 # P(loss > l) under the first law of a dominating pair.
@@ -153,27 +153,19 @@ def _position(q: float, z: float, loss: FloatArray) -> FloatArray:
 def _above(event: Basic, adjacency: Adjacency, *, added: bool) -> Above:
     q, z = _rate(event), _z(event)
 
-    def removed_one(loss: FloatArray) -> FloatArray:
-        x = _position(q, z, loss)
-        return (1 - q) * _tail(x / z) + q * _tail((x - 1) / z)
+    def tail(x: FloatArray, center: float = 1.0) -> FloatArray:
+        return (1 - q) * _tail(x / z) + q * _tail((x - center) / z)
 
-    def added_one(loss: FloatArray) -> FloatArray:
-        return _tail(-_position(q, z, -loss) / z)
+    def above(loss: FloatArray) -> FloatArray:
+        if isinstance(event, FixedSizeSampledGaussian):
+            x = _position(q, z, np.abs(loss))
+            return np.where(loss >= 0, tail(x), 1 - _tail(x / z))
+        if adjacency is Adjacency.REPLACE_ONE:
+            up = (1 - q) * np.sinh(np.clip(0.5 * loss, -300, 300)) * math.exp(0.125 / (z * z) - math.log(q))
+            return tail(2 * z * z * (0.5 * loss + np.arcsinh(up)), 0.5)
+        return _tail(-_position(q, z, -loss) / z) if added else tail(_position(q, z, loss))
 
-    def replaced_one(loss: FloatArray) -> FloatArray:
-        scale = math.log(q) - 0.125 / (z * z)
-        x = 2 * z * z * (0.5 * loss + np.arcsinh((1 - q) * np.sinh(np.clip(0.5 * loss, -300, 300)) * math.exp(-scale)))
-        return (1 - q) * _tail(x / z) + q * _tail((x - 0.5) / z)
-
-    def fixed_size(loss: FloatArray) -> FloatArray:
-        x = _position(q, z, np.abs(loss))
-        return np.where(loss >= 0, (1 - q) * _tail(x / z) + q * _tail((x - 1) / z), 1 - _tail(x / z))
-
-    if isinstance(event, FixedSizeSampledGaussian):
-        return fixed_size
-    if adjacency is Adjacency.REPLACE_ONE:
-        return replaced_one
-    return added_one if added else removed_one
+    return above
 
 
 def _above_all(releases: list[tuple[Above, int]], everybody: float, delta: float, top: float | None) -> float:
@@ -185,82 +177,67 @@ def _above_all(releases: list[tuple[Above, int]], everybody: float, delta: float
     step = max(2.0**-16, _WIDTH * (8.0 if top is None else min(top, 50.0))) / count
     for _ in range(8):  # a wider step where the window does not fit
         if (found := _summed(releases, step, delta)) is not None:
-            return found.epsilon(delta - found.slack, count * step) * (1 + 1e-9)
+            break
         step *= 2
-    return math.inf
+    else:
+        return math.inf
+    losses, chances, slack = found
+
+    def excess(epsilon: float) -> float:  # losses were rounded down, each by less than a step
+        beyond = losses > epsilon - count * step
+        return float(np.sum(chances[beyond] * -np.expm1(epsilon - count * step - losses[beyond]))) - (delta - slack)
+
+    return _bisected(excess) * (1 + 1e-9)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Losses:
-    """Losses of all releases together, rounded down, their chances, and what these may lack or have in excess."""
+def _summed(
+    releases: list[tuple[Above, int]], step: float, delta: float
+) -> tuple[FloatArray, FloatArray, float] | None:
+    """Sums of all losses, each rounded down, their chances, and what these may lack or have in excess.
 
-    losses: FloatArray
-    chances: FloatArray
-    slack: float
-
-    def epsilon(self, delta: float, raised: float) -> float:
-        """Epsilon at ``delta`` of losses that are larger by ``raised``."""
-        return _bisected(lambda epsilon: self.delta(epsilon - raised) - delta)
-
-    def delta(self, epsilon: float) -> float:
-        """Delta at ``epsilon``, which may be negative."""
-        beyond = self.losses > epsilon
-        return float(np.sum(self.chances[beyond] * -np.expm1(epsilon - self.losses[beyond])))
-
-
-def _summed(releases: list[tuple[Above, int]], step: float, delta: float) -> _Losses | None:
-    """Sum of all losses; None where the window is too wide for the step, or the slack too large for delta."""
-    cells = [(*_cells(above, step, delta * _CUT / (4 * n)), n) for above, n in releases]
-    if any(len(chances) > _FINEST for _, chances, _ in cells):
-        return None
-    low, high, outside = _window(cells, step, delta * _CUT)
+    None where the window is too wide for the step, or the slack too large for delta.
+    """
+    law = []
+    for above, n in releases:
+        if (one := _cells(above, n, step, delta * _CUT / (4 * n))) is None:
+            return None
+        law.append(one)
+    low, high = (_end(law, sign, step, delta * _CUT) for sign in (-1.0, 1.0))
     size = 2 ** math.ceil(math.log2(max(2.0, (high - low) / step)))
     if size > _FINEST:
         return None
     product = np.ones(size // 2 + 1, dtype=np.complex128)
-    for first, chances, n in cells:
-        placed = np.zeros(size)
-        np.add.at(placed, (first + np.arange(len(chances))) % size, chances)
-        product = product * np.fft.rfft(placed) ** n
+    for one in law:
+        placed = np.bincount(one.scores.astype(np.int64) % size, one.masses, minlength=size)
+        product = product * np.fft.rfft(placed) ** one.count
     start = math.floor(low / step)
     total = np.roll(np.fft.irfft(product, size), -(start % size))
-    slack = outside + delta * _CUT + size * len(cells) * 2.0**-48
+    slack = 3 * delta * _CUT + size * len(law) * 2.0**-48  # both ends, what is left of the cells, and rounding
     if slack > delta / 2:
         return None
-    return _Losses(losses=(start + np.arange(size)) * step, chances=np.maximum(total, 0.0), slack=slack)
+    return (start + np.arange(size)) * step, np.maximum(total, 0.0), slack
 
 
-def _cells(above: Above, step: float, cut: float) -> tuple[int, FloatArray]:
-    """Index of the first cell and the chances of all; losses beyond the ends have a chance of at most ``cut``."""
+def _cells(above: Above, count: int, step: float, cut: float) -> Scored | None:
+    """Chances of losses, each rounded down to a step; beyond the ends ``cut`` at most. None of too many."""
     high, low = step, -step
     while float(above(np.array([high]))[0]) > cut / 2 and high < 1e5:
         high *= 1.5
     while float(above(np.array([low]))[0]) < 1 - cut / 2 and low > -1e5:
         low *= 1.5
     first, last = math.floor(low / step), math.ceil(high / step)
-    if last - first > 2 * _FINEST:
-        return first, np.zeros(2 * _FINEST)
-    edges = above(np.asarray(np.arange(first, last + 1) * step, dtype=np.float64))
-    return first, np.maximum(-np.diff(edges), 0.0)
+    if last - first > _FINEST:
+        return None
+    at = np.arange(first, last + 1)
+    chances = np.maximum(-np.diff(above(np.asarray(at * step, dtype=np.float64))), 0.0)
+    return Scored(scores=at[:-1][chances > 0].astype(np.float64), masses=chances[chances > 0], count=count)
 
 
-def _window(cells: list[tuple[int, FloatArray, int]], step: float, cut: float) -> tuple[float, float, float]:
-    """Ends outside of which the sum lies with a chance of at most ``cut`` at each, by Chernoff; and both chances."""
-    ends = []
-    for sign in (1.0, -1.0):
-        best = math.inf
-        for rate in np.geomspace(1e-2, 1e3, 60):
-            grown = sum(n * _cumulant(first, chances, step, sign * rate) for first, chances, n in cells)
-            best = min(best, (grown - math.log(cut)) / rate)
-        ends.append(sign * best)
-    return ends[1] - 2 * step, ends[0] + 2 * step, 2 * cut
-
-
-def _cumulant(first: int, chances: FloatArray, step: float, rate: float) -> float:
-    seen = chances > 0
-    logs = np.log(chances[seen]) + rate * (first + np.flatnonzero(seen)) * step
-    peak = float(np.max(logs))
-    return peak + math.log(float(np.sum(np.exp(logs - peak))))
+def _end(law: Law, sign: float, step: float, cut: float) -> float:
+    """Where the sum of all losses lies beyond, on one side, with a chance of at most ``cut``, by Chernoff."""
+    rates = np.geomspace(1e-2, 1e3, 60)
+    ends = [(cumulant(law, sign * rate * step) - math.log(cut)) / rate for rate in rates]
+    return sign * (float(min(ends)) + 2 * step)
 
 
 def _renyi(paid: Composed, delta: float) -> float | None:

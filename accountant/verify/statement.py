@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
-from accountant.verify.chain import Chain, Declared, Paid
+from accountant.verify.chain import Chain, Declared
 from accountant.verify.events import Adjacency, composed
 from accountant.verify.reading import (
     ANSWERED,
@@ -62,7 +61,10 @@ _DRAWN_FROM = {
     "simulation": "THE NOISE WAS SEEDED: this was a simulation and protects nobody",
     "none": "THERE WAS NO NOISE: nobody is protected",
 }
-WHERE = ("one process", "Flower")
+WHERE = {
+    "one process": "IN ONE PROCESS, WHICH SAW EVERY VECTOR",
+    "Flower": "by the operator's word on machines of their own",
+}
 _FEWEST = 2
 _ANSWER = ("run", "guardian", "round", "sequence", "head", "sum", "key", "signature")
 
@@ -140,27 +142,19 @@ def n_guardians(settings: Json) -> int:
 def quotes(content: Json, chain: Chain, plan: Declared) -> tuple[Quote, Quote]:
     """Give the two numbers that an operator quotes, of the run and of all that its ledger has paid."""
     given = table(content["quoted"], "quoted", ("epsilon", "total"))
-    delta = _headline(plan.delta, chain.policy["n_clients"])
-    adjacency, own, paid = chain.policy["adjacency"], chain.paid_by(plan.run), chain.paid
-    run = _recomputed(own, delta, adjacency)
-    total = run if own == paid else _recomputed(paid, delta, adjacency)
-    return (
-        Quote(of="the run", epsilon=_epsilon(given["epsilon"]), delta=delta, found=run),
-        Quote(of="the ledger", epsilon=_epsilon(given["total"]), delta=delta, found=total),
+    n_clients, adjacency = chain.policy["n_clients"], Adjacency(chain.policy["adjacency"])
+    # The one that was asked for, and at most min(1e-5, 1/(10 N)).
+    delta = min(plan.delta, _LARGEST_DELTA, math.inf if n_clients is None else 0.1 / n_clients)
+    own, paid = chain.paid_by(plan.run), chain.paid
+    run = recomputed(composed(own), delta, adjacency)
+    total = run if own == paid else recomputed(composed(paid), delta, adjacency)
+    said, said_total = (
+        math.inf if given[name] is None else number(given[name], "epsilon") for name in ("epsilon", "total")
     )
-
-
-def _headline(asked: float, n_clients: int | None) -> float:
-    """Delta of a headline: the one that was asked for, and at most min(1e-5, 1/(10 N))."""
-    return min(asked, _LARGEST_DELTA, math.inf if n_clients is None else 0.1 / n_clients)
-
-
-def _epsilon(value: object) -> float:
-    return math.inf if value is None else number(value, "epsilon")
-
-
-def _recomputed(paid: Paid, delta: float, adjacency: str) -> Recomputation | None:
-    return recomputed(composed(paid), delta, Adjacency(adjacency))
+    return (
+        Quote(of="the run", epsilon=said, delta=delta, found=run),
+        Quote(of="the ledger", epsilon=said_total, delta=delta, found=total),
+    )
 
 
 def statement_lines(chain: Chain, plan: Declared, run: Quote, total: Quote, caveat: object) -> list[str]:
@@ -179,38 +173,13 @@ def statement_lines(chain: Chain, plan: Declared, run: Quote, total: Quote, cave
         f"Noise:          {_DRAWN_FROM[plan.noise_source]}",
         f"This ledger:    epsilon quoted {at_most(total.epsilon, 6)} at delta {at_most(total.delta)}, {together}",
         f"Computed here:  {total.computed}",
-        *_recovered(chain),
+        *(
+            f"Recovered:      row {each.sequence} pays again for {each.slots.total()} lost releases of "
+            f"{quoted(each.run)}"
+            for each in chain.recoveries
+        ),
         *([] if caveat is None else [f"Caveat:         {quoted(caveat)}"]),
     ]
-
-
-def _recovered(chain: Chain) -> list[str]:
-    return [
-        f"Recovered:      row {each.sequence} pays again for {each.slots.total()} lost releases of {quoted(each.run)}"
-        for each in chain.recoveries
-    ]
-
-
-def guardian_lines(content: Json, signed: Sequence[Countersigned], cards: dict[str, str]) -> list[str]:
-    """Say who a run's guardians are, a line each."""
-    together = content["guardians"]["where"] == "one process"
-    where = "IN ONE PROCESS, WHICH SAW EVERY VECTOR" if together else "by the operator's word on machines of their own"
-    return [
-        f"Guardians:      one of them honest is enough: {where}",
-        *(f"  {line}" for line in in_words(signed, cards)),
-    ]
-
-
-def by_word(content: Json) -> tuple[str, ...]:
-    """List what of a bundle nothing binds, a line each."""
-    here = (words for path, words in BY_WORD if path.partition(".")[0] in content)
-    return tuple(dict.fromkeys(here))
-
-
-def unknowable(receipts: Sequence[Path], *, guarded: bool) -> tuple[str, ...]:
-    """List what no check of a bundle can know; ``receipts`` were held against it."""
-    looked = () if guarded else (LOOKED,)
-    return (OTHERS, DRAWN, *looked, KEY, *(() if receipts else (WHOLE,)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,21 +203,43 @@ class Countersigned:
     key: str
 
 
-def read_countersigned(content: Json, run: str) -> tuple[list[Countersigned], dict[str, str]]:
-    """Read what a run's guardians have signed, checking every signature, and their keys by name.
+def countersigned(content: Json, chain: Chain, run: str, named: int) -> list[str]:
+    """Hold guardians' signatures against a run's releases, and say who the guardians are, a line each.
+
+    Args:
+        content: The bundle's.
+        chain: Its ledger.
+        run: Name of the run.
+        named: Number of guardians that the run's settings name.
 
     Raises:
-        BundleError: If a bundle that should hold it does not, or a row is not as it was signed, or of another run.
+        BundleError: If a bundle that should hold signatures does not, or a row is not as it was signed, or of another
+            run, if there are fewer guardians than the settings name, two of them share a key, one of them has not
+            signed a release or has signed two sums of one round, its ledger went back, or its last key is another
+            than the registered one.
     """
     if "guardians" not in content:
         raise BundleError("the settings name guardians, and the bundle holds nothing that they have signed")
     given = table(content["guardians"], "guardians", ("where", "cards", "signed"))
-    one_of(given["where"], "where guardians ran", WHERE)
+    where = one_of(given["where"], "where guardians ran", WHERE)
     cards = {name: hexadecimal(key, "key", 64) for name, key in table(given["cards"], "cards").items()}
-    found = [_answer(table(row, "answer", _ANSWER), run) for row in rows(given["signed"], "signed")]
-    if any(before.round > after.round for before, after in pairwise(found)) or len(set(found)) < len(found):
+    signed = [_answer(table(row, "answer", _ANSWER), run) for row in rows(given["signed"], "signed")]
+    if any(before.round > after.round for before, after in pairwise(signed)) or len(set(signed)) < len(signed):
         raise BundleError("what guardians have signed is not in the order of the rounds, or stands there twice")
-    return found, cards
+    if len(cards) != named or len(set(cards.values())) < max(named, _FEWEST):
+        raise BundleError(f"the settings name {named} guardians, these are {len(set(cards.values()))}")
+    if strangers := sorted({each.guardian for each in signed} - cards.keys()):
+        raise BundleError(f"{', '.join(map(quoted, strangers))} signed and is none of the guardians")
+    released = {int(name.removeprefix(f"{run}/")) for name in chain.stored if name.startswith(f"{run}/")}
+    lines = ["Guardians:      one of them honest is enough: " + WHERE[where]]
+    for name, key in cards.items():
+        own = [each for each in signed if each.guardian == name]
+        _require_answers(quoted(name), key, own, released)
+        earlier = [each for each in dict.fromkeys(one.key for one in own) if each != key]
+        words = f"  {quoted(name)}, key {key}" + "".join(f", earlier {each}" for each in earlier)
+        words += f": row {own[-1].sequence} of its own ledger, {own[-1].head}" if own else ": nothing signed"
+        lines.append(words)
+    return lines
 
 
 def _answer(row: Json, run: str) -> Countersigned:
@@ -266,50 +257,14 @@ def _answer(row: Json, run: str) -> Countersigned:
     )
 
 
-def require_countersigned(
-    signed: Sequence[Countersigned], cards: Mapping[str, str], *, n_guardians: int, released: Sequence[int]
-) -> None:
-    """Hold guardians' signatures against a run's releases.
-
-    Args:
-        signed: What guardians have signed.
-        cards: Every guardian's registered signing key by name.
-        n_guardians: Number of guardians that the run's settings name.
-        released: Rounds of which a release is stored.
-
-    Raises:
-        BundleError: If there are fewer guardians than the settings name, two of them share a key, one of them has not
-            signed a release or has signed two sums of one round, its ledger went back, or its last key is another
-            than the registered one.
-    """
-    if len(cards) != n_guardians or len(set(cards.values())) < max(n_guardians, _FEWEST):
-        raise BundleError(f"the settings name {n_guardians} guardians, these are {len(set(cards.values()))}")
-    if strangers := sorted({each.guardian for each in signed} - cards.keys()):
-        raise BundleError(f"{', '.join(map(quoted, strangers))} signed and is none of the guardians")
-    for name, key in cards.items():
-        own = sorted((each for each in signed if each.guardian == name), key=lambda each: each.round)
-        if missing := sorted(set(released) - {each.round for each in own}):
-            raise BundleError(
-                f"guardian {quoted(name)} has not signed round {missing[0]}, of which a release is stored"
-            )
-        for before, after in pairwise(own):
-            if before.round == after.round and before.total != after.total:
-                raise BundleError(f"guardian {quoted(name)} has signed two sums of round {after.round}: two noises")
-            if before.round < after.round and before.sequence >= after.sequence:
-                raise BundleError(f"guardian {quoted(name)} signed round {after.round} on a ledger that had gone back")
-        if own and own[-1].key != key:
-            raise BundleError(
-                f"guardian {quoted(name)} signed round {own[-1].round} with another key than its card names"
-            )
-
-
-def in_words(signed: Sequence[Countersigned], cards: Mapping[str, str]) -> list[str]:
-    """Name every guardian, its keys, and where its own ledger stood last, for a reader who knows them."""
-    found = []
-    for name, key in cards.items():
-        own = sorted((each for each in signed if each.guardian == name), key=lambda each: each.round)
-        earlier = [each for each in dict.fromkeys(one.key for one in own) if each != key]
-        words = f"{quoted(name)}, key {key}" + "".join(f", earlier {each}" for each in earlier)
-        words += f": row {own[-1].sequence} of its own ledger, {own[-1].head}" if own else ": nothing signed"
-        found.append(words)
-    return found
+def _require_answers(name: str, key: str, own: Sequence[Countersigned], released: set[int]) -> None:
+    """Hold one guardian's answers, in the order of the rounds, against the releases and its registered key."""
+    if missing := sorted(released - {each.round for each in own}):
+        raise BundleError(f"guardian {name} has not signed round {missing[0]}, of which a release is stored")
+    for before, after in pairwise(own):
+        if before.round == after.round and before.total != after.total:
+            raise BundleError(f"guardian {name} has signed two sums of round {after.round}: two noises")
+        if before.round < after.round and before.sequence >= after.sequence:
+            raise BundleError(f"guardian {name} signed round {after.round} on a ledger that had gone back")
+    if own and own[-1].key != key:
+        raise BundleError(f"guardian {name} signed round {own[-1].round} with another key than its card names")

@@ -371,7 +371,7 @@ def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending | Non
     event = mechanism_for(request, noise_multiplier=noise_multiplier).event()
     run = f"{record.run_id}-norms"
     last = max((release.round for release in record.releases), default=None)
-    if record.ledger.book().find(f"{run}/{last}") is not None:
+    if f"{run}/{last}" in record.ledger.book().charges:
         return None
     return spending(record.ledger, record.plan.safe_delta, f"the norms of round {last}", charges={run: event})
 

@@ -184,7 +184,7 @@ def reserve(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> None:
         book = ledger.book()
         # A run that was made before stands on the ledger with its plan.
         made = {run.home: RunDirectory(run.home) for _, run, _ in runs if RunDirectory(run.home).config_path.exists()}
-        reserved = {home for home, run in made.items() if book.plan_of(run.manifest().run_id) is not None}
+        reserved = {home for home, run in made.items() if run.manifest().run_id in book.plans}
         owed = [(cell, run, spec) for cell, run, spec in runs if run.home not in reserved]
         if not owed:
             return

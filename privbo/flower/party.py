@@ -472,7 +472,7 @@ def admit(run: PartyRun, name: str, *, answered: bool) -> Decision:
     party, policy = run.party, required_policy(run.party)
     with alone(ledger_path(party).parent), _opened(party, policy) as ledger:
         _require_bound(party, policy, ledger)
-        known = ledger.book().plan_of(name)
+        known = ledger.book().plans.get(name)
         if known is not None and known.declared.settings != run.declared(name).settings:
             raise RunError(f"run {name!r} was charged with other settings than it has now; it is not answered")
         private = run.spec.privacy.noise_source != "none"

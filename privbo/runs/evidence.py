@@ -175,7 +175,7 @@ def plan_of(manifest: Manifest, book: Book) -> Reservation:
     Raises:
         RunError: If the ledger binds none for this run, or another one.
     """
-    found = book.plan_of(manifest.run_id)
+    found = book.plans.get(manifest.run_id)
     if found is None:
         others = sorted(book.runs)
         raise RunError(

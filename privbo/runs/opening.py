@@ -97,7 +97,7 @@ def decided(spec: Spec, plan: Plan, *, run: str | None = None) -> Decision | Non
     if spec.policy is not None and spec.ledger is not None:
         with considered_shared(spec.ledger, plan) as ledger:
             book = ledger.book()
-        begun, paid = run is not None and book.plan_of(run) is not None, (*book.paid, *book.paid_again)
+        begun, paid = run is not None and run in book.plans, (*book.paid, *book.paid_again)
     return judged(spec, None if begun else plan.event, paid)
 
 
@@ -217,7 +217,7 @@ def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
         raise RunError(f"{path} is gone though clients have answered; restore it from a copy")
     ledger = _opened(path, policy_of(manifest.plan, shared, run), manifest.plan.event, shared)
     book = ledger.book()
-    if book.plan_of(run) is None and not seen and (shared is not None or not book.rows):
+    if run not in book.plans and not seen and (shared is not None or not book.rows):
         try:
             ledger.reserve(declaration(manifest))
         except BudgetExceeded as error:

@@ -131,7 +131,7 @@ class Record:
     @property
     def is_recovered(self) -> bool:
         """Whether a part of the run's ledger was lost and its releases were paid for once more."""
-        return self.ledger.book().is_recovered(self.run_id)
+        return bool(self.ledger.book().of(self.run_id).paid_again)
 
     @property
     def publications(self) -> tuple[str, ...]:

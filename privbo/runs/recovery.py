@@ -105,7 +105,7 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | s
 
 def _bound(manifest: Manifest, ledger: Ledger) -> Reservation:
     """The plan that the ledger binds; where even that row was lost, the plan as it can be made again."""
-    if ledger.book().plan_of(manifest.run_id) is None:
+    if manifest.run_id not in ledger.book().plans:
         if isinstance(manifest.spec.algorithm, ForeignAlgorithm):
             raise RunError("the ledger lost the plan of an algorithm of your own; restore a copy that holds it")
         again = dataclasses.replace(manifest, plan=plan_run(manifest.spec))

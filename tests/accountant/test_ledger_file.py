@@ -16,7 +16,7 @@ from accountant.events import Gaussian, to_dict
 from accountant.ledger import Budget, Ledger
 from accountant.ledger.chain import Identity, row_digest, sha256_of
 from accountant.ledger.durable import CommitLog, sync_folder
-from accountant.ledger.store import Store, failing_closed, read_identity, require_own_header, set_durable
+from accountant.ledger.store import SqliteTables, Store, failing_closed, require_own_header, set_durable
 from accountant.wording import upper_text
 from tests.accountant.builders import altered, poisson, policy
 
@@ -78,7 +78,7 @@ def test_an_identity_that_is_no_ledgers_is_refused(path: Path, statement: str) -
     connection = sqlite3.connect(path)
     try:
         with pytest.raises(LedgerError, match="identity is not a ledger's"):
-            read_identity(connection, path)
+            SqliteTables(path, connection).identity()
     finally:
         connection.close()
 
@@ -338,7 +338,7 @@ def test_a_schema_that_was_added_to_stops_every_write_and_changes_nothing(path: 
 def forge(path, body):
     """A charge with a correct digest that the program did not write."""
     connection = sqlite3.connect(path, isolation_level=None)
-    previous = read_identity(connection, path).genesis("charges")
+    previous = SqliteTables(path, connection).identity().genesis("charges")
     digest = row_digest(previous, 1, "r/0", body)
     connection.execute("INSERT INTO charges VALUES (1, 'r/0', ?, ?, ?)", (body, previous, digest))
     connection.close()

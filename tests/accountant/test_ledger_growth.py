@@ -116,7 +116,7 @@ def test_the_count_sees_a_walk_over_everything():
                 steps(
                     lambda kept=ledger: (
                         kept.guarantees,
-                        kept.book().declared_together(),
+                        kept.book().declared_together,
                         charge(kept, 1001, "gaussian"),
                     )
                 )

@@ -22,13 +22,15 @@ from accountant.events import (
     repeat,
     to_dict,
 )
-from accountant.filters import ORDERS, fixed_order_filter
+from accountant.filters import fixed_order_filter
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger.book import read_row
 from accountant.ledger.chain import Row
 from accountant.ledger.ledger import holds
-from accountant.ledger.policy import canonical, read_entry, refusal, require_names, require_population, sampler_of
+from accountant.ledger.policy import canonical, require_names, require_population, sampler_of
 from accountant.ledger.pricing import opened
+from accountant.wording import upper_text
 from tests.accountant.builders import poisson, policy
 
 POISSON = poisson(0.25, 2.0)
@@ -78,10 +80,10 @@ def test_a_name_of_500_characters_is_the_longest_and_one_client_the_fewest() -> 
 
 
 def test_a_refusal_names_the_event_the_costs_and_the_bound() -> None:
-    budget = Budget(epsilon=2.0, delta=1e-5)
-    comes = "comes to epsilon 3.25 at delta 1e-05, over the budget 2"
-    assert refusal(GAUSSIAN, 1.5, 3.25, budget) == f"{GAUSSIAN} on top of epsilon 1.5 {comes}"
-    assert refusal(None, 1.5, 3.25, budget) == f"what was charged {comes}"
+    with Ledger.create(None, policy(Budget(epsilon=1.5, delta=1e-5))) as ledger:
+        cost = upper_text(ledger.check(GAUSSIAN).projected or 0.0, 6)
+        comes = f"comes to epsilon {cost} at delta 1e-05, over the budget 1.5"
+        assert ledger.check(GAUSSIAN).reason == f"{GAUSSIAN} on top of epsilon 0 {comes}"
 
 
 ENTRY = {
@@ -96,7 +98,7 @@ def link(**changes) -> Row:
 
 
 def test_an_entry_is_what_its_row_says_and_where_it_stands() -> None:
-    entry = read_entry(link(), policy())
+    entry = read_row(link(), policy())
     assert (entry.sequence, entry.previous, entry.digest) == (3, "before", "own")
     assert (entry.event, entry.unit, entry.adjacency) == (POISSON, Unit.CLIENT, Adjacency.ZERO_OUT)
     assert entry.to_dict() == ENTRY | {"sequence": 3, "previous": "before", "digest": "own", "nonce": ""}
@@ -110,8 +112,8 @@ def test_an_entry_is_what_its_row_says_and_where_it_stands() -> None:
     ids=lambda c: next(iter(c)),
 )  # fmt: skip
 def test_a_charge_that_speaks_of_others_than_the_ledger_is_refused(change: dict) -> None:
-    with pytest.raises(LedgerError, match="charge 3 contradicts the ledger's policy"):
-        read_entry(link(**change), policy())
+    with pytest.raises(LedgerError, match="row 3 contradicts the ledger's policy"):
+        read_row(link(**change), policy())
 
 
 @pytest.mark.parametrize("rule", ["planned", "gaussian", "renyi"])
@@ -125,7 +127,7 @@ def test_nothing_costs_nothing_and_one_release_what_it_costs(rule: str) -> None:
     assert nothing.epsilon == price(Composed()) == 0.0
     exact = epsilon_from_mu(0.5, 1e-5)  # closed form of Gaussian DP at z = 2
     if rule == "renyi":  # a / (2 z^2) at the order a that suits this budget, converted
-        order = ORDERS[fixed_order_filter(epsilon=8.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT).index]
+        order = fixed_order_filter(epsilon=8.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT).order
         exact = renyi.epsilon_at_orders(np.array([order / 8]), np.array([order]), 1e-5)[0]
     assert price(compose([GAUSSIAN])) == pytest.approx(exact, rel=1e-6)
     assert price(repeat(GAUSSIAN, 4)) > 1.05 * price(compose([GAUSSIAN]))

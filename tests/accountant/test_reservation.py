@@ -74,7 +74,7 @@ def test_a_plan_is_reserved_once_before_its_first_release_and_as_it_was(tmp_path
             made.charge("a/9", event, run="a", noise_source=source)
     made.close()
     with Ledger.open(tmp_path / "l.sqlite") as again:
-        assert again.book().plan_of("a") == first
+        assert again.book().plans["a"] == first
         assert again.committed("a") == repeat(EVENT, 4)
 
 

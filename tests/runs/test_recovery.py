@@ -87,7 +87,7 @@ def test_a_recovery_names_its_price_and_charges_nobody_unasked(
     assert refused.returncode == 2
     assert "--yes" in refused.stderr
     with Ledger.open(home / "ledger.sqlite", recovering=True) as ledger:
-        assert not ledger.book().is_recovered()
+        assert not ledger.book().paid_again
     price, total = (float(found) for found in re.findall(r"epsilon ([0-9.]+) at delta", refused.stderr))
     assert privbo("ledger", "recover", str(home), "--yes").returncode == 0
     assert price < pb.load(home).epsilon() == pytest.approx(total, rel=1e-3)

@@ -115,7 +115,7 @@ def test_the_total_of_runs_that_share_a_ledger_is_no_less_than_their_plans(tmp_p
 
 
 def test_a_total_of_what_happened_to_be_released_is_betrayed(tmp_path: Path) -> None:
-    together = mock.patch.object(Book, "declared_together", return_value=True)
+    together = mock.patch.object(Book, "declared_together", property(lambda _: True))
     with together, mock.patch.object(Book, "committed", property(realised)):
         found = underquoted(play(tmp_path / "world", two_runs(), "plain", TWICE))
     assert [words.partition(":")[0] for words in found] == ["5 report other --json"]
