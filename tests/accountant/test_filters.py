@@ -114,7 +114,7 @@ def test_the_best_order_of_what_was_spent_is_no_fixed_order():
         assert guard.cost(repeat(made, read)) > guard.bound
 
 
-def test_a_quote_is_a_followed_plans_a_filters_or_nothing():
+def test_a_quote_is_of_a_plan_or_a_filter():
     plan, guard = repeat(ROUND, 40), fixed_order_filter(epsilon=9.0, delta=1e-5, adjacency=ZERO)
     stopped_early = quote(repeat(ROUND, 25), 1e-5, adjacency=ZERO, plan=plan, followed=True)
     assert stopped_early.guaranteed == numerical.epsilon(plan, 1e-5, adjacency=ZERO)
