@@ -59,9 +59,8 @@ from privbo.flower.party import (
 )
 from privbo.flower.registry import read_federation
 from privbo.flower.site import Arrays, SiteRecord, Wanted, require_run_name
-from privbo.guardians.ciphertexts import encrypt_shares, stored
+from privbo.guardians.ciphertexts import GuardianKeys, encrypt_shares, guardian_keys, stored
 from privbo.guardians.guardian import Guardian, StateStore
-from privbo.guardians.keys import GuardianKeys, guardian_keys
 from privbo.plans.policy import Policy
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError

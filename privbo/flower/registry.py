@@ -30,7 +30,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from pydantic import Field
 
-from privbo.guardians.keys import Card
+from privbo.guardians.ciphertexts import Card
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.problem import ProblemSource

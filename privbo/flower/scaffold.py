@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from privbo.guardians.keys import guardian_keys
+from privbo.guardians.ciphertexts import guardian_keys
 from privbo.plans.policy import Policy
 from privbo.protocol.errors import ConfigurationError
 

@@ -55,8 +55,7 @@ from privbo.flower.messages import (
 from privbo.flower.registry import Federation, public_spec, read_federation, require_guardians, require_hidden
 from privbo.flower.site import countersigned
 from privbo.guardians.ciphertexts import Call, Ciphertext, CiphertextBox, question_digest
-from privbo.guardians.committee import joined_answers
-from privbo.guardians.guardian import Answer
+from privbo.guardians.guardian import Answer, joined_answers
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import append_line, read_lines
 from privbo.protocol.messages import Ask, Broadcast, FloatArray, IntArray, Request, Standing

@@ -1,5 +1,7 @@
 """Ciphertexts: a client's shares, each encrypted for one guardian by HPKE (RFC 9180) as ``cryptography`` has it.
 
+A guardian has two keys: one to which clients seal shares (X25519), one that signs what it says (Ed25519).
+
 An encrypted share opens with that guardian's key and for one context only: run, round, plan, question, client, the
 client's site, guardian, and the ciphertext's share id. Its size says nothing: it is the same whether the client takes
 part or not.
@@ -13,18 +15,24 @@ import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+from pydantic import Field
 
 from accountant.ledger.policy import canonical
+from accountant.ledger.signing import kept_secret, signing_key
 from privbo.door.mechanism import PrivateSum
 from privbo.door.shares import share_sizes, split
-from privbo.guardians.keys import Card
+from privbo.protocol.errors import RunError
 from privbo.protocol.messages import IntArray, Request
+from privbo.protocol.settings import settings
 
 SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 OVERHEAD = 48  # 32 bytes of the encapsulated key, 16 of the tag
@@ -32,6 +40,74 @@ SHARE_ID_BYTES = 8
 _MAGIC = b"privbo cipher 1\n"
 _ROUND, _SHARE = struct.Struct("<Q"), struct.Struct(f"<q{SHARE_ID_BYTES}s")
 _START = len(_MAGIC) + _ROUND.size + SHARE_ID_BYTES
+
+
+@settings(table="guardians")
+class Card:
+    """Public keys of one guardian, 64 hexadecimal digits each; fixed and public for the length of a run.
+
+    Attributes:
+        sealing: Shares for it are sealed to this key.
+        signing: What it says is signed with the key that belongs to this one.
+    """
+
+    sealing: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    signing: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+    @property
+    def sealing_key(self) -> X25519PublicKey:
+        """The key that shares are sealed to."""
+        return X25519PublicKey.from_public_bytes(bytes.fromhex(self.sealing))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardianKeys:
+    """Private keys of one guardian, which leave its machine never.
+
+    Attributes:
+        sealing: Opens shares.
+        signing: Signs statements and answers.
+    """
+
+    sealing: X25519PrivateKey
+    signing: Ed25519PrivateKey
+
+    @property
+    def card(self) -> Card:
+        """The public halves."""
+        return Card(
+            sealing=self.sealing.public_key().public_bytes_raw().hex(),
+            signing=self.signing.public_key().public_bytes_raw().hex(),
+        )
+
+
+def fresh_keys() -> GuardianKeys:
+    """Draw keys that live as long as the process."""
+    return GuardianKeys(sealing=X25519PrivateKey.generate(), signing=Ed25519PrivateKey.generate())
+
+
+def guardian_keys(folder: Path) -> GuardianKeys:
+    """Read a guardian's keys from its folder; draws them, for its owner's eyes only, where there are none.
+
+    Raises:
+        RunError: If what stands there is no key.
+        LedgerError: If what stands there is no signing key.
+
+    Example:
+        >>> import tempfile
+        >>> home = Path(tempfile.mkdtemp())
+        >>> guardian_keys(home).card == guardian_keys(home).card
+        True
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    path = folder / "sealing.key"
+    kept = kept_secret(path, lambda: X25519PrivateKey.generate().private_bytes_raw())
+    try:
+        sealing = X25519PrivateKey.from_private_bytes(kept)
+    except ValueError as error:
+        raise RunError(f"{path} holds no sealing key ({error}); restore it from a copy or move it away") from None
+    return GuardianKeys(sealing=sealing, signing=signing_key(folder / "signing.key"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,8 @@ from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.address import is_postgres
 from accountant.ledger.book import Declaration
 from privbo.door.door import Gather
-from privbo.guardians.committee import LocalCommittee
-from privbo.guardians.guardian import Guardian, StateStore
-from privbo.guardians.keys import Card, fresh_keys, guardian_keys
+from privbo.guardians.ciphertexts import Card, fresh_keys, guardian_keys
+from privbo.guardians.guardian import Guardian, LocalCommittee, StateStore
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import OnceLines, read_json, write_json
 from privbo.protocol.settings import dump_settings

@@ -14,10 +14,16 @@ from accountant.ledger.book import Declaration
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.door.shares import own_units
-from privbo.guardians.ciphertexts import Call, Ciphertext, encrypt_shares, question_digest
-from privbo.guardians.committee import LocalCommittee
-from privbo.guardians.guardian import Guardian, StateStore
-from privbo.guardians.keys import Card, GuardianKeys, fresh_keys
+from privbo.guardians.ciphertexts import (
+    Call,
+    Card,
+    Ciphertext,
+    GuardianKeys,
+    encrypt_shares,
+    fresh_keys,
+    question_digest,
+)
+from privbo.guardians.guardian import Guardian, LocalCommittee, StateStore
 from privbo.protocol.messages import Request
 from tests.builders import mechanism_for
 

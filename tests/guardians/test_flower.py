@@ -24,7 +24,7 @@ from privbo.flower.party import read_party
 from privbo.flower.registry import public_spec, read_federation, require_guardians
 from privbo.flower.scaffold import write_app, write_guardian
 from privbo.flower.server import serve
-from privbo.guardians.keys import guardian_keys
+from privbo.guardians.ciphertexts import guardian_keys
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Setting

@@ -14,9 +14,8 @@ from accountant.errors import BudgetExceeded, LedgerError
 from accountant.ledger import Budget, Ledger
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.shares import NoisySum, own_units
-from privbo.guardians.ciphertexts import Ciphertext, open_share, question_digest
+from privbo.guardians.ciphertexts import Ciphertext, fresh_keys, guardian_keys, open_share, question_digest
 from privbo.guardians.guardian import Guardian, Statement, agreement
-from privbo.guardians.keys import fresh_keys, guardian_keys
 from privbo.protocol.errors import RunError
 from tests.guardians.committees import (
     DIM,

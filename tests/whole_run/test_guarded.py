@@ -40,7 +40,7 @@ from privbo.door.noise import SecureNoise
 from privbo.door.payload import decode_release
 from privbo.door.shares import NoisySum, sum_shares
 from privbo.guardians import ciphertexts
-from privbo.guardians.keys import GuardianKeys
+from privbo.guardians.ciphertexts import GuardianKeys
 from privbo.runs import guarded
 from tests.conformance.cases import CASES, Case
 from tests.whole_run.quoted import underquoted
