@@ -95,3 +95,13 @@ def door(
         n_clients=n_clients or book.policy.n_clients,
         clipper=clipper,
     )
+
+
+class Changed:
+    """An object, but for some of its members."""
+
+    def __init__(self, inner: object, **members: Any) -> None:
+        self.__dict__ |= {"inner": inner} | members
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)

@@ -103,11 +103,18 @@ def guardian(
     )
 
 
-def circle(n_guardians: int = 2, noise=SimulatedNoise, **settings) -> dict[str, Guardian]:
+def circle(n_guardians: int = 2, noise=SimulatedNoise, folder: Path | None = None, **settings) -> dict[str, Guardian]:
     keys = {f"guardian{i + 1}": fresh_keys() for i in range(n_guardians)}
     cards = {name: each.card for name, each in keys.items()}
     return {
-        name: guardian(name, keys=keys[name], cards=cards, noise=noise(place), **settings)
+        name: guardian(
+            name,
+            keys=keys[name],
+            cards=cards,
+            noise=noise(place),
+            folder=None if folder is None else folder / name,
+            **settings,
+        )
         for place, name in enumerate(keys)
     }
 
@@ -146,3 +153,9 @@ def ciphertexts(
     who = np.arange(request.n_clients)
     units = own_units(made, request, rows, who, SecureNoise())
     return encrypt_shares(asked, units, who.tolist(), cards=cards, site=site)
+
+
+def begun(**settings) -> tuple[dict[str, Guardian], list[Ciphertext]]:
+    """Two guardians, and every client's ciphertext of round 0 for them."""
+    guardians = circle(**settings)
+    return guardians, ciphertexts(call(), cards_of(guardians))

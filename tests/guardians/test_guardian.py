@@ -17,12 +17,14 @@ from privbo.door.shares import NoisySum, own_units
 from privbo.guardians.ciphertexts import Ciphertext, fresh_keys, guardian_keys, open_share, question_digest
 from privbo.guardians.guardian import Guardian, Statement, agreement
 from privbo.protocol.errors import RunError
+from tests.builders import Changed
 from tests.guardians.committees import (
     DIM,
     REQUEST,
     RUN,
     N,
     Silence,
+    begun,
     call,
     cards_of,
     ciphertexts,
@@ -97,8 +99,7 @@ def test_noiseless_answers_add_up_to_the_clients_sum(n_guardians: int) -> None:
 
 
 def test_a_client_that_is_missing_at_one_guardian_counts_as_zero_at_all() -> None:
-    guardians = circle(noise=lambda _: Silence())
-    written = ciphertexts(call(), cards_of(guardians))
+    guardians, written = begun(noise=lambda _: Silence())
     names = list(guardians)
     signed = [
         guardians[names[0]].receive(call(), REQUEST, shares(written, 0)[1:]),
@@ -123,8 +124,7 @@ def test_shares_of_two_ciphertexts_of_one_client_never_meet() -> None:
 
 
 def test_hostile_envelopes_count_for_nothing_and_the_first_of_a_client_counts() -> None:
-    guardians = circle(noise=lambda _: Silence())
-    written = ciphertexts(call(), cards_of(guardians))
+    guardians, written = begun(noise=lambda _: Silence())
     foreign = ciphertexts(call(), {name: fresh_keys().card for name in guardians})
     junk = [
         Ciphertext(client=N, share_id="00" * 8, sealed=written[0].sealed),
@@ -146,26 +146,16 @@ def circle_like(guardians: dict[str, Guardian]) -> dict[str, Guardian]:
 
 
 def test_nothing_is_read_before_the_charge_is_durable(tmp_path: Path) -> None:
-    keys = {name: fresh_keys() for name in ("guardian1", "guardian2")}
-    cards = {name: each.card for name, each in keys.items()}
-    home = tmp_path / "one"
-    here = guardian("guardian1", keys=keys["guardian1"], cards=cards, folder=home)
-    other = guardian("guardian2", keys=keys["guardian2"], cards=cards)
-    guardians = {"guardian1": here, "guardian2": other}
-    seen = []
-    store = here.store
+    guardians, written = begun(folder=tmp_path)
+    here, seen = guardians["guardian1"], []
 
-    class Watched:
-        def __getattr__(self, name: str):
-            return getattr(store, name)
+    def arrays(round_: int):
+        with Ledger.open(tmp_path / "guardian1" / "ledger.sqlite") as book:
+            seen.append([entry.release_id for entry in book.entries()])
+        return here.store.arrays(round_)
 
-        def arrays(self, round_: int):
-            with Ledger.open(home / "ledger.sqlite") as book:
-                seen.append([entry.release_id for entry in book.entries()])
-            return store.arrays(round_)
-
-    guardians["guardian1"] = dataclasses.replace(here, store=Watched())
-    total(guardians, ciphertexts(call(), cards))
+    guardians["guardian1"] = dataclasses.replace(here, store=Changed(here.store, arrays=arrays))
+    total(guardians, written)
     assert seen == [[f"{RUN}/0"]]
 
 
@@ -227,8 +217,7 @@ def test_a_round_gets_the_same_bytes_again_also_after_a_restart(tmp_path: Path) 
 
 
 def test_a_second_set_of_clients_gets_the_first_answer_or_none() -> None:
-    guardians = circle()
-    written = ciphertexts(call(), cards_of(guardians))
+    guardians, written = begun()
     first = total(guardians, written)
     assert total(guardians, written[1:]).tolist() == first.tolist()
     asked = dataclasses.replace(REQUEST, weights=np.roll(REQUEST.weights, 1, axis=1))
@@ -267,44 +256,30 @@ def test_killed_at_any_point_no_round_gets_two_noises_and_none_is_unpaid(at: str
 
 
 def dying(one: Guardian, at: str, *, after: bool) -> Guardian:
-    class Dying:
-        def __init__(self, inner: object, name: str) -> None:
-            self.inner, self.name = inner, name
+    def dead(inner: object, name: str) -> Changed:
+        def call_and_die(*given, **named):
+            if after:
+                getattr(inner, name)(*given, **named)
+            raise Killed
 
-        def __getattr__(self, name: str):
-            found = getattr(self.inner, name)
-            if name != self.name:
-                return found
-
-            def call_and_die(*given, **named):
-                if after:
-                    found(*given, **named)
-                raise Killed
-
-            return call_and_die
-
-    class Source:
-        name = "secure"
-
-        def stream(self, _: str):
-            return Dying(SecureNoise(), "gaussian")
+        return Changed(inner, **{name: call_and_die})
 
     if at == "gaussian":
-        return dataclasses.replace(one, noise=Source())
+        noise = Changed(one.noise, stream=lambda label: dead(one.noise.stream(label), "gaussian"))
+        return dataclasses.replace(one, noise=noise)
     if at in ("charge", "store"):
         with one.ledger() as book:
-            dead = Dying(book, {"charge": "charge", "store": "store_release"}[at])
-        return dataclasses.replace(one, ledger=lambda: contextlib.nullcontext(dead))
-    return dataclasses.replace(one, store=Dying(one.store, at))
+            killed = dead(book, {"charge": "charge", "store": "store_release"}[at])
+        return dataclasses.replace(one, ledger=lambda: contextlib.nullcontext(killed))
+    return dataclasses.replace(one, store=dead(one.store, at))
 
 
 # --- what a server may show -------------------------------------------------------------------------------
 
 
 def test_guardians_that_are_shown_different_rounds_plans_or_questions_sum_nothing() -> None:
-    guardians = circle()
+    guardians, written = begun()
     first, second = guardians.values()
-    written = ciphertexts(call(), cards_of(guardians))
     later = ciphertexts(call(1), cards_of(guardians))
     signed = [
         first.receive(call(), REQUEST, shares(written, 0)),
@@ -322,9 +297,9 @@ def test_guardians_that_are_shown_different_rounds_plans_or_questions_sum_nothin
 
 @pytest.mark.parametrize("bent", ["forged", "missing", "twice", "foreign key", "shorter set", "no statement"])
 def test_only_every_guardians_own_statement_makes_an_agreement(bent: str) -> None:
-    guardians = circle()
+    guardians, written = begun()
     first, second = guardians.values()
-    signed = received(guardians, ciphertexts(call(), cards_of(guardians)))
+    signed = received(guardians, written)
     if bent == "forged":
         signed[1] = copy.deepcopy(signed[1])
         signed[1]["content"]["share_ids"].pop("0")
@@ -347,26 +322,15 @@ def test_only_every_guardians_own_statement_makes_an_agreement(bent: str) -> Non
 
 
 def test_a_guardian_that_has_received_nothing_sums_nothing() -> None:
-    guardians = circle()
+    guardians, written = begun()
     first, second = guardians.values()
-    signed = received({"guardian1": first}, ciphertexts(call(), cards_of(guardians)))
+    signed = received({"guardian1": first}, written)
     with pytest.raises(RunError, match="has received nothing"):
         second.answer(call(), REQUEST, signed)
 
 
 def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
-    guardians = circle()
-    written = ciphertexts(call(), cards_of(guardians))
-
-    class Lying:
-        def __init__(self, inner: Guardian, bend) -> None:
-            self.inner, self.bend = inner, bend
-
-        def receive(self, *given):
-            return self.inner.receive(*given)
-
-        def answer(self, *given):
-            return self.bend(self.inner.answer(*given))
+    guardians, written = begun()
 
     def louder(answer):
         found = NoisySum.decode(answer.payload)
@@ -376,7 +340,9 @@ def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
         return dataclasses.replace(answer, receipt=dict(answer.receipt) | {"key": fresh_keys().card.signing})
 
     for bend in (louder, stranger):
-        bent = dict(guardians) | {"guardian2": Lying(guardians["guardian2"], bend)}
+        own = guardians["guardian2"]
+        lying = Changed(own, answer=lambda *given, own=own, bend=bend: bend(own.answer(*given)))
+        bent = dict(guardians) | {"guardian2": lying}
         with pytest.raises((RunError, LedgerError)):
             committee(bent, cards=cards_of(guardians)).collect_sums(call(), REQUEST, written)
     assert total(guardians, written).any()
@@ -388,8 +354,7 @@ def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
 
 
 def test_a_guardian_that_lost_its_sealing_key_stops_the_round_with_a_word() -> None:
-    guardians = circle()
-    written = ciphertexts(call(), cards_of(guardians))
+    guardians, written = begun()
     lost = dataclasses.replace(guardians["guardian2"], keys=fresh_keys())
     with pytest.raises(RunError, match="none of 6 shares opens"):
         total(guardians | {"guardian2": lost}, written)
@@ -397,8 +362,7 @@ def test_a_guardian_that_lost_its_sealing_key_stops_the_round_with_a_word() -> N
 
 
 def test_a_guardian_with_a_new_signing_key_says_the_same_again_with_it() -> None:
-    guardians = circle()
-    written = ciphertexts(call(), cards_of(guardians))
+    guardians, written = begun()
     old = received(guardians, written)
     renewed = dataclasses.replace(guardians["guardian2"].keys, signing=fresh_keys().signing)
     cards = cards_of(guardians) | {"guardian2": renewed.card}
@@ -412,8 +376,7 @@ def test_a_guardian_with_a_new_signing_key_says_the_same_again_with_it() -> None
 
 
 def test_a_guardian_that_lost_its_ledger_answers_no_round_a_second_time() -> None:
-    guardians = circle()
-    written = ciphertexts(call(), cards_of(guardians))
+    guardians, written = begun()
     total(guardians, written)
     blank = guardian("guardian2", keys=guardians["guardian2"].keys, cards=cards_of(guardians), noise=SimulatedNoise(99))
     again = dict(guardians) | {"guardian2": blank}

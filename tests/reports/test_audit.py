@@ -12,13 +12,16 @@ import pytest
 import privbo as pb
 from accountant.errors import LedgerError
 from accountant.events import Gaussian
+from privbo.audits.black_box import audit_curve
 from privbo.audits.clipping import advise, agreement, publish_norms
 from privbo.audits.empirical import audit_plan, audit_run
 from privbo.door.clipping import BOUND_FACTORS, clip_rows, measure_clipping
+from privbo.door.noise import SecureNoise
 from privbo.protocol.files import append_line, read_lines
+from privbo.protocol.messages import Setting
 from privbo.reports.audit import audit_figures
 from privbo.runs.manifest import RunDirectory
-from tests.builders import mechanism_for
+from tests.builders import Changed, mechanism_for
 from tests.conformance.cases import CASES, problem
 from tests.reports.runs import small_run
 
@@ -154,34 +157,18 @@ def test_the_black_box_audit_of_a_plan(tmp_path: Path, rate: float) -> None:
 def test_a_mechanism_that_claims_too_much_is_caught() -> None:
     """Planted: the event says four times the noise that is drawn."""
 
-    class Boaster:
-        def __init__(self, honest) -> None:
-            self._honest = honest
-
-        def __getattr__(self, name: str):
-            return getattr(self._honest, name)
-
-        def event(self):
-            return Gaussian(noise_multiplier=4 * self._honest.noise_multiplier)
-
     request = next(iter(pb.DPFTSDE(n_features=8).server(setting()).plan()))
     honest = mechanism_for(request, noise_multiplier=1.0)
+    boaster = Changed(honest, event=lambda: Gaussian(noise_multiplier=4 * honest.noise_multiplier))
     assert all(
         e.passed
         for e in audit_plan([request], lambda r: mechanism_for(r, noise_multiplier=1.0), delta=1e-5, trials=20_000)
     )
-    from privbo.audits.black_box import audit_curve
-    from privbo.door.noise import SecureNoise
-
-    caught = audit_curve(
-        lambda _: Boaster(honest), request.weights, noise=SecureNoise(), world="others zero", trials=20_000
-    )
+    caught = audit_curve(lambda _: boaster, request.weights, noise=SecureNoise(), world="others zero", trials=20_000)
     assert not caught.passed
 
 
-def setting():
-    from privbo.protocol.messages import Setting
-
+def setting() -> Setting:
     return Setting(space=problem().search_space, n_clients=7, rounds=2, public_seed=1)
 
 
