@@ -134,9 +134,14 @@ class FederatedSampler(BaseSampler):
             TrialPruned: If the run ended while a worker of ``study.optimize`` waited for a trial; the study stops.
             RunError: If the run is over and nobody runs ``study.optimize``.
         """
-        asked = self._next(trial.number)
-        if asked is not None:
-            return asked.params
+        while self._site.ask(self._client):
+            with self._choosing:  # the next trial that no other worker of this study has
+                taken = {asked.number for asked in list(self._working.values())}
+                for asked in self._site.ask(self._client, wait=0.0):
+                    if asked.number not in taken:
+                        self._working[trial.number] = asked
+                        return asked.params
+            time.sleep(_PATIENCE)
         over = "the run is over: its client asks for no further trial"
         try:
             study.stop()
@@ -197,18 +202,6 @@ class FederatedSampler(BaseSampler):
             self._site.tell(asked, failure="pruned before it reported a finite value")
         else:
             self._site.tell(asked, failure=str(trial.system_attrs.get("fail_reason", "the objective failed")))
-
-    def _next(self, number: int) -> Trial | None:
-        """The next trial that no other worker of this study has, taken for a trial of the study."""
-        while self._site.ask(self._client):
-            with self._choosing:
-                taken = {trial.number for trial in list(self._working.values())}
-                for trial in self._site.ask(self._client, wait=0.0):
-                    if trial.number not in taken:
-                        self._working[number] = trial
-                        return trial
-            time.sleep(_PATIENCE)
-        return None
 
 
 def study_of(

@@ -24,6 +24,7 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from accountant.errors import PrivacyError
 from accountant.events import Unit
 from accountant.ledger import Budget, LedgerPolicy
 from accountant.ledger.chain import Position, Row
@@ -34,6 +35,7 @@ from privbo.flower.fork_server import fork_server
 from privbo.flower.messages import (
     ACTION,
     GUARD,
+    LONGEST,
     MEETING,
     GuardianQuestion,
     GuardianReply,
@@ -41,8 +43,8 @@ from privbo.flower.messages import (
     Reply,
     decode,
     encode,
+    error_class,
     failure,
-    refusal,
 )
 from privbo.flower.party import (
     AppFiles,
@@ -234,7 +236,9 @@ def guard(message: Message, context: Context, home: Path) -> Message:
             keep_refusal(own, asked.run, error)
             with (Path(own.directory) / "errors.log").open("a") as file:
                 file.write(traceback.format_exc() + "\n")
-        reply = refusal(error)
+        # Our own errors go with their text, which holds names and rounds only; of others the class.
+        words = str(error)[:LONGEST] if isinstance(error, PrivacyError) else ""
+        reply = GuardianReply(refusal=f"{error_class(error)}: {words}")
     return Message(encode(reply, nonce), reply_to=message)
 
 

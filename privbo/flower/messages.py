@@ -19,7 +19,6 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from pydantic import Field, InstanceOf, Json, TypeAdapter
 
-from accountant.errors import PrivacyError
 from accountant.ledger.chain import Position
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Broadcast, Standing
@@ -27,7 +26,7 @@ from privbo.protocol.messages import Broadcast, Standing
 ACTION, GUARD = "respond", "guard"
 MEETING = "guardian's greeting"
 _FORMAT = 5
-_LONGEST = 600  # characters of a refusal
+LONGEST = 600  # characters of a refusal
 _Statement: TypeAlias = Json[dict[str, Any]]
 
 
@@ -126,7 +125,7 @@ class GuardianReply:
     statement: _Statement | None = None
     payload: bytes = b""
     receipt: _Statement | None = None
-    refusal: Annotated[str, Field(max_length=2 * _LONGEST)] | None = None
+    refusal: Annotated[str, Field(max_length=2 * LONGEST)] | None = None
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {
@@ -196,12 +195,6 @@ def failure(site: str, error: BaseException, seen: Position | None = None) -> Re
     """Give a site's failure: the class of the error, never its text, and the last head that the site has seen."""
     sequence, head = seen or (None, None)
     return Reply(site=site, error=error_class(error), sequence=sequence, head=head)
-
-
-def refusal(error: BaseException) -> GuardianReply:
-    """Give a refusal: our own errors with their text, which holds names and rounds only; of others the class."""
-    words = str(error)[:_LONGEST] if isinstance(error, PrivacyError) else ""
-    return GuardianReply(refusal=f"{error_class(error)}: {words}")
 
 
 def error_class(error: BaseException) -> str:

@@ -38,7 +38,8 @@ SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 OVERHEAD = 48  # 32 bytes of the encapsulated key, 16 of the tag
 SHARE_ID_BYTES = 8
 _MAGIC = b"privbo cipher 1\n"
-_ROUND, _SHARE = struct.Struct("<Q"), struct.Struct(f"<q{SHARE_ID_BYTES}s")
+_ROUND = struct.Struct("<Q")
+SHARE = struct.Struct(f"<q{SHARE_ID_BYTES}s")  # client and share id, before an encrypted share
 _START = len(_MAGIC) + _ROUND.size + SHARE_ID_BYTES
 
 
@@ -53,11 +54,6 @@ class Card:
 
     sealing: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     signing: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
-    @property
-    def sealing_key(self) -> X25519PublicKey:
-        """The key that shares are sealed to."""
-        return X25519PublicKey.from_public_bytes(bytes.fromhex(self.sealing))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,20 +139,8 @@ class Ciphertext:
     sealed: tuple[bytes, ...]
 
     def share(self, place: int) -> bytes:
-        """Give the part that is for one guardian, as the server hands it over; see ``read_share``."""
-        return _SHARE.pack(self.client, bytes.fromhex(self.share_id)) + self.sealed[place]
-
-
-def read_share(share: bytes) -> tuple[int, str, bytes]:
-    """Read the client's number, the ciphertext's share id and the encrypted share; nothing is known about any.
-
-    Raises:
-        ValueError: If the bytes are too few.
-    """
-    if len(share) < _SHARE.size:
-        raise ValueError(f"{len(share)} bytes are no share")
-    client, share_id = _SHARE.unpack_from(share)
-    return client, share_id.hex(), share[_SHARE.size :]
+        """Give the part that is for one guardian, as the server hands it over: client, share id, encrypted share."""
+        return SHARE.pack(self.client, bytes.fromhex(self.share_id)) + self.sealed[place]
 
 
 def question_digest(mechanism: PrivateSum, request: Request) -> str:
@@ -185,7 +169,7 @@ def encrypt_shares(
         cards: Every guardian's public keys by name, in their order.
         site: Public key of the clients' site; empty where sites have none.
     """
-    keys = {name: card.sealing_key for name, card in cards.items()}
+    keys = {name: X25519PublicKey.from_public_bytes(bytes.fromhex(card.sealing)) for name, card in cards.items()}
     ciphertexts = []
     for client, shares in zip(clients, split(units, len(cards)), strict=True):
         share_id = os.urandom(SHARE_ID_BYTES).hex()
@@ -251,11 +235,6 @@ class CiphertextBox:
             sealed.append(message[at : at + size])
             at += size
         self._arrived[client] = Ciphertext(client=client, share_id=share_id, sealed=tuple(sealed))
-
-    def receive_stored(self, kept: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Take every message that ``stored`` gave."""
-        for client, message in zip(kept["clients"].tolist(), kept["messages"], strict=True):
-            self.receive(client, message.tobytes())
 
     def _refusal(self, client: int, message: bytes) -> str | None:
         if type(client) is not int or not 0 <= client < self._n_clients:

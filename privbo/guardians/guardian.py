@@ -15,7 +15,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -34,6 +34,7 @@ from privbo.door.noise import NoiseSource
 from privbo.door.payload import vet_rows
 from privbo.door.shares import GuardianDoor, NoisySum, joined, own_units, share_sizes, sum_shares
 from privbo.guardians.ciphertexts import (
+    SHARE,
     Call,
     Card,
     Ciphertext,
@@ -42,7 +43,6 @@ from privbo.guardians.ciphertexts import (
     encrypt_shares,
     open_share,
     question_digest,
-    read_share,
     stored,
 )
 from privbo.protocol.errors import RunError
@@ -338,14 +338,16 @@ class Guardian:
         sizes = share_sizes(mechanism.n_noises, request.dim * request.n_blocks)
         size, taken = sizes[list(self.cards).index(self.name)], dict[int, tuple[str, bytes]]()
         for encrypted_share in encrypted_shares:
-            with suppress(ValueError):  # it is no share, and counts for nothing
-                client, share_id, sealed = read_share(encrypted_share)
-                if not 0 <= client < request.n_clients or client in taken:
-                    continue
-                where = {"site": self.site_of(client), "guardian": self.name, "share_id": share_id}
-                share = open_share(self.keys.sealing, sealed, call, client=client, **where)
-                if share is not None and len(share) == size:
-                    taken[client] = (share_id, share)
+            if len(encrypted_share) < SHARE.size:
+                continue
+            client, name = SHARE.unpack_from(encrypted_share)
+            if not 0 <= client < request.n_clients or client in taken:
+                continue
+            sealed, context = encrypted_share[SHARE.size :], {"guardian": self.name, "share_id": name.hex()}
+            site = self.site_of(client)
+            share = open_share(self.keys.sealing, sealed, call, client=client, site=site, **context)
+            if share is not None and len(share) == size:
+                taken[client] = (name.hex(), share)
         return taken
 
 
@@ -439,7 +441,8 @@ class LocalCommittee:
             box = CiphertextBox(
                 round_=call.round, n_clients=request.n_clients, n_guardians=len(self.cards), n_entries=n_entries
             )
-            box.receive_stored(kept)
+            for client, message in zip(kept["clients"].tolist(), kept["messages"], strict=True):
+                box.receive(client, message.tobytes())
             return box.close()
         rows = vet_rows(answers, n_clients=request.n_clients, dim=request.dim)
         coins, ciphertexts = self.coins.stream(str(call.round)), list[Ciphertext]()
