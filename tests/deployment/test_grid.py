@@ -38,10 +38,18 @@ def test_the_grid_gives_the_queries_and_releases_of_one_process(case: Case, tmp_
     require_same(federation, pb.run(problem(), case.algorithm, privacy=case.privacy(), rounds=ROUNDS, seed=3))
 
 
-def plain_run(tmp_path: Path, **changes: Any) -> tuple[Federation, list[Release]]:
-    federation = make(tmp_path / "plain", **changes)
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Release]:
+    """Releases of an honest federation to which nothing happens."""
+    federation = make(tmp_path_factory.mktemp("plain"))
     federation.play()
-    return federation, releases(federation)
+    return releases(federation)
+
+
+def require_equal(federation: Federation, expected: list[Release]) -> None:
+    for ours, theirs in zip(releases(federation), expected, strict=True):
+        assert ours.sequence == theirs.sequence
+        np.testing.assert_array_equal(ours.values, theirs.values)
 
 
 class StoppingGrid(LoopGrid):
@@ -56,8 +64,7 @@ class StoppingGrid(LoopGrid):
         return super().push_messages(listed)
 
 
-def test_a_restarted_server_asks_again_and_charges_nothing_twice(tmp_path: Path) -> None:
-    _, expected = plain_run(tmp_path)
+def test_a_restarted_server_asks_again_and_charges_nothing_twice(tmp_path: Path, expected: list[Release]) -> None:
     federation = make(tmp_path / "stopped")
     with pytest.raises(KeyboardInterrupt):
         serve(StoppingGrid(federation.nodes()), federation.home, federation.run)
@@ -66,9 +73,7 @@ def test_a_restarted_server_asks_again_and_charges_nothing_twice(tmp_path: Path)
         assert ledger.stored_release(ledger.entries()[1].release_id) is None
     resumed = federation.play()
     assert next(iter(resumed.nodes.values())).asked[0].metadata.group_id == "1"
-    for ours, theirs in zip(releases(federation), expected, strict=True):
-        assert ours.sequence == theirs.sequence
-        np.testing.assert_array_equal(ours.values, theirs.values)
+    require_equal(federation, expected)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +102,7 @@ def test_a_restarted_server_goes_on_with_its_draw_and_everyone_is_asked(asked: d
 
 
 @pytest.mark.parametrize("share", ["one site", "everyone"])
-def test_dropouts_change_neither_noise_nor_price(share: str, tmp_path: Path) -> None:
-    _, expected = plain_run(tmp_path)
+def test_dropouts_change_neither_noise_nor_price(share: str, tmp_path: Path, expected: list[Release]) -> None:
     federation = make(tmp_path / "thin")
     nodes = federation.nodes()
     for node in nodes if share == "everyone" else nodes[:1]:
@@ -141,19 +145,18 @@ def without_north(tmp_path_factory: pytest.TempPathFactory) -> Release:
     return releases(federation)[0]
 
 
-def test_of_a_clients_two_answers_the_first_counts(tmp_path: Path) -> None:
+def test_of_a_clients_two_answers_the_first_counts(tmp_path: Path, expected: list[Release]) -> None:
     def twice(reply: Any, _: int) -> Any:
         fields = dict(reply.content.config_records["answer"])
         again = {name: [*fields[name], *reversed(fields[name])] for name in ("clients", "vectors")}
         reply.content = RecordDict({"answer": ConfigRecord(fields | again)})
         return reply
 
-    _, expected = plain_run(tmp_path, rounds=1)
-    federation = make(tmp_path / "twice", rounds=1)
+    federation = make(tmp_path / "twice")
     nodes = federation.nodes()
     nodes[0].tamper = twice
     federation.play(nodes)
-    np.testing.assert_array_equal(releases(federation)[0].values, expected[0].values)
+    require_equal(federation, expected)
     assert '"duplicate": 3' in (federation.run.private / "transport.jsonl").read_text()
 
 
@@ -190,12 +193,12 @@ def test_a_bad_reply_loses_nobody_but_itself_however_many_are_asked(tmp_path: Pa
     assert rows[0]["refused"] == {"unreadable": len(bad)}
 
 
-def test_a_federation_of_hostile_sites_alone_goes_to_its_end(tmp_path: Path) -> None:
+def test_a_federation_of_hostile_sites_alone_goes_to_its_end(tmp_path: Path, expected: list[Release]) -> None:
     federation = make(tmp_path)
     grid = FetchesTogether(federation.nodes())
     grid.breaking = frozenset(grid.nodes)
     serve(grid, federation.home, federation.run)
-    assert len(releases(federation)) == len(plain_run(tmp_path / "honest")[1])
+    assert len(releases(federation)) == len(expected)
 
 
 class FullGrid(LoopGrid):
@@ -231,8 +234,7 @@ def test_a_node_that_hangs_holds_up_nobody_else(tmp_path: Path, without_north: R
     np.testing.assert_array_equal(releases(federation)[0].values, without_north.values)
 
 
-def test_a_superlink_that_is_gone_stops_the_run_and_it_goes_on_later(tmp_path: Path) -> None:
-    _, expected = plain_run(tmp_path)
+def test_a_superlink_that_is_gone_stops_the_run_and_it_goes_on_later(tmp_path: Path, expected: list[Release]) -> None:
     federation = make(tmp_path / "cut")
     nodes = federation.nodes()
 
@@ -245,11 +247,12 @@ def test_a_superlink_that_is_gone_stops_the_run_and_it_goes_on_later(tmp_path: P
     with pytest.raises(pb.RunError, match="run the app again"):
         federation.play(nodes)
     federation.play()
-    for ours, theirs in zip(releases(federation), expected, strict=True):
-        np.testing.assert_array_equal(ours.values, theirs.values)
+    require_equal(federation, expected)
 
 
-def test_without_enough_sites_nothing_is_asked_and_the_run_goes_on_later(tmp_path: Path) -> None:
+def test_without_enough_sites_nothing_is_asked_and_the_run_goes_on_later(
+    tmp_path: Path, expected: list[Release]
+) -> None:
     federation = make(tmp_path, min_sites=3, start_timeout=0.3)
     nodes = federation.nodes()
     nodes[2].online = False
@@ -257,7 +260,7 @@ def test_without_enough_sites_nothing_is_asked_and_the_run_goes_on_later(tmp_pat
         federation.play(nodes)
     assert not any(node.asked for node in nodes)
     federation.play()
-    assert len(releases(federation)) == len(plain_run(tmp_path)[1])
+    require_equal(federation, expected)
 
 
 def test_everyone_is_asked_whoever_is_sampled(tmp_path: Path) -> None:

@@ -156,23 +156,40 @@ def suggested(trial) -> dict:
     }
 
 
+def begun(root: Path, rounds: int = 4) -> object:
+    """A run whose clients are asked through its site."""
+    return pb.start(problem("ask"), ALGORITHM, directory=root / "run", **SETTINGS | {"rounds": rounds})
+
+
+def told(run) -> object:
+    """Tell every trial the same value until the run is over."""
+    while trials := run.site.ask():
+        for trial in trials:
+            run.site.tell(trial, 0.5)
+    return run.result()
+
+
+def tuned(optuna, run, objective, *, direction: str = "maximize", pruner=None, **settings) -> list:
+    """A study per client, in a thread each; they stop when the run is over."""
+
+    def one(client: int) -> object:
+        sampler = pb.optuna.FederatedSampler(run.site, client=client)
+        study = optuna.create_study(sampler=sampler, direction=direction, pruner=pruner)
+        study.optimize(lambda trial: objective(client, trial), **settings)
+        return study
+
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(one, range(2)))
+
+
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_studies_whose_points_come_from_a_federation_make_the_run_of_a_called_objective(
     direction: str, optuna, tmp_path: Path
 ) -> None:
-    """A study per client, in a thread each; they stop when the run is over."""
     sign = 1.0 if direction == "maximize" else -1.0
     expected = pb.run(problem(score), ALGORITHM, **SETTINGS)
-    run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS)
-
-    def tuned(client: int) -> object:
-        sampler = pb.optuna.FederatedSampler(run.site, client=client)
-        study = optuna.create_study(sampler=sampler, direction=direction)
-        study.optimize(lambda trial: sign * score(client, suggested(trial)))
-        return study
-
-    with ThreadPoolExecutor() as pool:
-        studies = list(pool.map(tuned, range(2)))
+    run = begun(tmp_path)
+    studies = tuned(optuna, run, lambda c, trial: sign * score(c, suggested(trial)), direction=direction)
     record = run.result()
     np.testing.assert_array_equal(record.clients.units, expected.clients.units)
     for ours, theirs in zip(record.releases, expected.releases, strict=True):
@@ -187,20 +204,14 @@ def test_studies_whose_points_come_from_a_federation_make_the_run_of_a_called_ob
 def test_workers_of_one_study_never_have_the_same_trial(optuna, tmp_path: Path) -> None:
     """Four threads per study, of which most wait: a client asks for its first points at once, then one by one."""
     expected = pb.run(problem(score), ALGORITHM, **SETTINGS)
-    run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS)
-    made: list[tuple[int, tuple[object, ...]]] = []
+    run, made = begun(tmp_path), list[tuple[int, tuple[object, ...]]]()
 
     def objective(client: int, trial) -> float:
         params = suggested(trial)
         made.append((client, tuple(params.values())))
         return score(client, params) + 1e-9 * trial.number  # told twice, a trial would be told two values
 
-    def tuned(client: int) -> None:
-        study = optuna.create_study(sampler=pb.optuna.FederatedSampler(run.site, client=client), direction="maximize")
-        study.optimize(lambda trial: objective(client, trial), n_jobs=4)
-
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(tuned, range(2)))
+    tuned(optuna, run, objective, n_jobs=4)
     record = run.result()
     assert len(made) == int(np.isfinite(expected.clients.values).sum())
     assert record.clients.values.shape == expected.clients.values.shape
@@ -208,11 +219,9 @@ def test_workers_of_one_study_never_have_the_same_trial(optuna, tmp_path: Path) 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_pruned_trials_count_with_their_last_value_and_failed_ones_are_told_as_failures(optuna, tmp_path: Path) -> None:
-    run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 2})
+    run, pruned = begun(tmp_path, rounds=2), list[float]()
 
-    pruned: list[float] = []
-
-    def objective(trial) -> float:
+    def objective(_client: int, trial) -> float:
         value = score(0, suggested(trial))
         for step in range(3):
             trial.report(value - 1.0 / (step + 1), step)
@@ -225,18 +234,12 @@ def test_pruned_trials_count_with_their_last_value_and_failed_ones_are_told_as_f
 
     pruner = optuna.pruners.ThresholdPruner(lower=0.25, n_warmup_steps=0)
 
-    def tuned(client: int) -> None:
-        sampler = pb.optuna.FederatedSampler(run.site, client=client)
-        study = optuna.create_study(sampler=sampler, pruner=pruner, direction="maximize")
-        study.optimize(objective, catch=(ValueError,))
-
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(tuned, range(2)))
+    tuned(optuna, run, objective, pruner=pruner, catch=(ValueError,))
     record = run.result()
     trials = run.site.trials(0)
-    told = {trial.value for client in range(2) for trial in run.site.trials(client)}
+    values = {trial.value for client in range(2) for trial in run.site.trials(client)}
     assert pruned
-    assert set(pruned) <= told
+    assert set(pruned) <= values
     assert all(trial.steps for trial in trials)
     assert record.failures
     assert not np.isfinite(record.clients.values).all()
@@ -255,22 +258,19 @@ def test_a_study_with_other_bounds_than_the_runs_is_refused_at_its_first_trial(o
 
 
 def test_a_study_that_was_killed_leaves_its_trial_to_the_next_one(optuna, tmp_path: Path) -> None:
-    run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 1})
+    run = begun(tmp_path, rounds=1)
     run.site.ask()
-    begun = []
+    first = []
     for _ in range(2):  # nobody ever says what became of the first one
         study = optuna.create_study(sampler=pb.optuna.FederatedSampler(tmp_path / "run", client=1))
-        begun.append(suggested(study.ask()))
-    assert begun[0] == begun[1]
+        first.append(suggested(study.ask()))
+    assert first[0] == first[1]
     assert len(run.site.trials(1)) == 1
-    while trials := run.site.ask():
-        for trial in trials:
-            run.site.tell(trial, 0.5)
-    run.result()
+    told(run)
 
 
 def test_what_a_study_can_not_be_is_refused(optuna, tmp_path: Path) -> None:
-    run = pb.start(problem("ask"), ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 1})
+    run = begun(tmp_path, rounds=1)
     with pytest.raises(pb.ConfigurationError, match="name it"):
         pb.optuna.FederatedSampler(run.site)
     with pytest.raises(pb.ConfigurationError, match="client=7 is not here"):
@@ -283,10 +283,7 @@ def test_what_a_study_can_not_be_is_refused(optuna, tmp_path: Path) -> None:
     study = optuna.create_study(sampler=sampler, direction="maximize")
     with pytest.raises(pb.ConfigurationError, match="not in the run's space"):
         study.optimize(lambda trial: trial.suggest_float("z", 0.0, 1.0), n_trials=1)
-    while trials := run.site.ask():
-        for trial in trials:
-            run.site.tell(trial, 0.5)
-    run.result()
+    told(run)
     before = len(study.trials)
     study.optimize(lambda trial: score(0, suggested(trial)), n_trials=3)  # as a worker that waited while the run ended
     assert [trial.state.name for trial in study.trials[before:]] == ["PRUNED"]
