@@ -14,17 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from accountant.events import Event, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, Unit
+from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from privbo.door.door import Door
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import BoolArray, NoiseSource
 from privbo.protocol.messages import FloatArray, IntArray, Request
-from tests.door.neighbouring import samples, vectors, with_row
 
 _TOLERANCE = 1e-9
 Draw: TypeAlias = tuple[str, tuple[int, ...] | int, float]  # kind, shape or number, parameter
@@ -119,23 +118,10 @@ def through_the_door(
     return release.values, entry.event
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Run:
+class _Run(NamedTuple):
     values: FloatArray
-    drawn: list[Draw]
     event: Event
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Player:
-    play: Play
-    spec: PrivateSum
-    request: Request
-
-    def __call__(self, rows: FloatArray, participants: BoolArray, units: IntArray | None = None) -> _Run:
-        noise = ScriptedNoise(participants=participants, units=units)
-        values, event = self.play(self.spec, self.request, rows, noise)
-        return _Run(values=values, drawn=noise.drawn, event=event)
+    drawn: list[Draw]
 
 
 def replay(
@@ -157,58 +143,35 @@ def replay(
         seed: Chooses who else takes part.
         play: Makes one release.
     """
-    spec = mechanism(request)
-    player = _Player(play=play, spec=spec, request=request)
-    others, swapped = samples(spec, client, seed)
-    base = player(rows, others)
-    moved, of_data = _movement(player, rows, base, others, swapped, client)
-    stddev, of_noise = _noise(player, rows, base, others)
-    findings = _event_findings(base, spec.geometry.n_clients) + of_data + of_noise
-    multiplier = float(getattr(base.event, "noise_multiplier", np.inf))
-    if not stddev >= multiplier * moved * (1 - _TOLERANCE):
-        findings.append(
-            f"noise {stddev:.6g} is below the event's multiplier {multiplier:.6g} times the measured "
-            f"sensitivity {moved:.6g}"
-        )
-    return Replay(findings=tuple(findings), sensitivity=moved, noise_stddev=stddev, event=base.event)
+    spec, findings = mechanism(request), []
 
+    def run(rows: FloatArray, participants: BoolArray, units: IntArray | None = None) -> _Run:
+        noise = ScriptedNoise(participants=participants, units=units)
+        return _Run(*play(spec, request, rows, noise), noise.drawn)
 
-def _movement(
-    play: _Player,
-    rows: FloatArray,
-    base: _Run,
-    participants: BoolArray,
-    swapped: list[BoolArray],
-    client: int,
-) -> tuple[float, list[str]]:
-    """Largest movement between neighbouring worlds, and what depends on data that must not."""
-    others = vectors(rows[client], play.spec.adjacency, play.request.reward_bound)
-    runs = [play(with_row(rows, client, other), participants) for other in others]
-    findings = [
-        "what is drawn depends on a client's data" for run in runs if run.drawn != base.drawn or run.event != base.event
+    def sent(row: FloatArray) -> FloatArray:
+        changed = rows.copy()
+        changed[client] = row
+        return changed
+
+    who, swapped = samples(spec, client, seed)
+    base = run(rows, who)
+    runs = [run(sent(other), who) for other in vectors(rows[client], spec.adjacency, request.reward_bound)]
+    findings += [
+        "what is drawn depends on a client's data"
+        for each in runs
+        if each.drawn != base.drawn or each.event != base.event
     ]
-    absent = play(with_row(rows, client, np.full(rows.shape[1], np.nan)), participants)
-    silent = play(with_row(rows, client, np.zeros(rows.shape[1])), participants)
+    absent, silent = (run(sent(np.full(rows.shape[1], value)), who) for value in (np.nan, 0.0))
     if absent.drawn != base.drawn or not np.array_equal(absent.values, silent.values):
         findings.append("an absent client is not the same as one that sends zero")
-    for other in swapped:
-        run = play(rows, other)
-        runs.append(run)
-        if run.drawn != base.drawn:
-            findings.append("what is drawn depends on who takes part")
-    return max(float(np.linalg.norm(run.values - base.values)) for run in runs), findings
-
-
-def _noise(play: _Player, rows: FloatArray, base: _Run, participants: BoolArray) -> tuple[float, list[str]]:
-    """Smallest standard deviation over the released entries, and entries that lack their own noise."""
-    findings = []
-    scales = [call for call in base.drawn if call[0] == "gaussian"]
-    size = base.values.size
+    swaps = [run(rows, other) for other in swapped]
+    findings += ["what is drawn depends on who takes part" for each in swaps if each.drawn != base.drawn]
+    moved = max(float(np.linalg.norm(each.values - base.values)) for each in runs + swaps)
+    scales, size, stddev = [call for call in base.drawn if call[0] == "gaussian"], base.values.size, np.inf
     units = (np.arange(1, size + 1, dtype=np.int64) << 20) * np.where(np.arange(size) % 2, -1, 1)
-    nobody = np.zeros_like(participants)
-    stddev = np.inf
-    for who in (participants, nobody):
-        quiet, loud = play(rows, who), play(rows, who, units)
+    for some in (who, np.zeros_like(who)):
+        quiet, loud = run(rows, some), run(rows, some, units)
         added = (loud.values - quiet.values).ravel()
         if loud.drawn != quiet.drawn or loud.drawn != base.drawn:
             findings.append("what is drawn depends on who takes part, or on the noise itself")
@@ -216,10 +179,16 @@ def _noise(play: _Player, rows: FloatArray, base: _Run, participants: BoolArray)
             findings.append("released entries do not each have noise of their own")
             stddev = 0.0
             continue
-        gains = np.abs(added / units)
         # Rounding of large values hides the last bits of the gain, never more than this.
-        stddev = float(np.minimum(stddev, gains.min() * scales[0][2]))
-    return stddev, findings
+        stddev = float(np.minimum(stddev, np.abs(added / units).min() * scales[0][2]))
+    findings[:0] = _event_findings(base, spec.geometry.n_clients)
+    multiplier = float(getattr(base.event, "noise_multiplier", np.inf))
+    if not stddev >= multiplier * moved * (1 - _TOLERANCE):
+        findings.append(
+            f"noise {stddev:.6g} is below the event's multiplier {multiplier:.6g} times the measured "
+            f"sensitivity {moved:.6g}"
+        )
+    return Replay(findings=tuple(findings), sensitivity=moved, noise_stddev=stddev, event=base.event)
 
 
 def _event_findings(run: _Run, n_clients: int) -> list[str]:
@@ -239,3 +208,50 @@ def _event_findings(run: _Run, n_clients: int) -> list[str]:
     else:
         fits = False
     return [] if fits else [f"participants were drawn by {kind} of {second}, charged as {event}"]
+
+
+def samples(spec: PrivateSum, client: int, seed: int) -> tuple[BoolArray, list[BoolArray]]:
+    """Participants with ``client`` among them, and those an adversary compares it with: without.
+
+    Args:
+        spec: Says how participants are drawn.
+        client: Who takes part in the first sample and in none of the others.
+        seed: Chooses who else takes part.
+    """
+    rng = np.random.default_rng(seed)
+    n = spec.geometry.n_clients
+    chosen = np.zeros(n, dtype=bool)
+    if spec.sample.everyone:
+        return ~chosen, []
+    if spec.sample.sampling == "fixed-size":
+        rest = rng.permutation(np.delete(np.arange(n), client))
+        chosen[[client, *rest[: spec.sample.size - 1]]] = True
+        swaps = []
+        for other in rest[spec.sample.size - 1 :]:
+            swap = chosen.copy()
+            swap[client], swap[other] = False, True
+            swaps.append(swap)
+        return chosen, swaps
+    chosen |= rng.random(n) < 0.5
+    chosen[client] = True
+    without = chosen.copy()
+    without[client] = False
+    return chosen, [without]
+
+
+def vectors(row: FloatArray, adjacency: Adjacency, reward_bound: float | None) -> list[FloatArray]:
+    """Everything else a client could send: any vector, or what another reward makes of its own."""
+    if reward_bound is not None:
+        return _rewarded(row, reward_bound)
+    if adjacency is Adjacency.REPLACE_ONE:
+        return [-row, np.zeros(len(row))]
+    return [np.zeros(len(row))]
+
+
+def _rewarded(row: FloatArray, bound: float) -> list[FloatArray]:
+    """The vector moved by ``bound``: along itself, along every axis, and across itself."""
+    length = float(np.linalg.norm(row))
+    ways = [*np.eye(len(row)), np.ones(len(row)) / np.sqrt(len(row))]
+    if 0 < length < np.inf:
+        ways += [row / length, np.roll(row, 1) / length]
+    return [row + sign * bound * way for way in ways for sign in (-1.0, 1.0)]

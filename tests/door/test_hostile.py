@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from privbo.door.payload import Inbox, encode_answer, vet_rows
-from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
-from tests.builders import door, ledger, mechanism_for
+from tests.builders import door, ledger
 from tests.sources import ROOT, sources
 
 N, DIM = 5, 3
@@ -46,16 +45,11 @@ def test_participants_of_the_seed() -> None:
 CLIENT = next(i for i in range(N) if not np.array_equal(released(HONEST)[0].values, released(without(i))[0].values))
 
 ROWS = {
-    "nan": [np.nan] * DIM,
     "one nan": [1.0, np.nan, 1.0],
     "infinity": [np.inf, 0.0, 0.0],
-    "minus infinity": [0.0, -np.inf, 0.0],
     "both infinities": [np.inf, -np.inf, 0.0],
     "1e200": [1e200] * DIM,
-    "1e308": [1e308, -1e308, 1e308],
     "smallest denormal": [5e-324] * DIM,
-    "denormals": [1e-310, -1e-315, 2e-320],
-    "zero": [0.0] * DIM,
     "minus zero": [-0.0] * DIM,
 }
 
@@ -91,26 +85,13 @@ class EvilArray(np.ndarray):
 
 
 VECTORS = {
-    "integers": np.ones(DIM, dtype=np.int64),
-    "booleans": np.ones(DIM, dtype=bool),
     "objects": np.array([1.0, None, {}], dtype=object),
-    "complex": np.ones(DIM, dtype=complex),
-    "half precision": np.ones(DIM, dtype=np.float16),
-    "long double": np.ones(DIM, dtype=np.longdouble),
-    "big-endian": np.ones(DIM, dtype=">f8"),
     "strings": np.array(["1"] * DIM),
-    "datetimes": np.zeros(DIM, dtype="datetime64[s]"),
     "structured": np.zeros(DIM, dtype=[("a", "f8")]),
-    "too short": np.ones(DIM - 1),
-    "too long": np.ones(DIM + 1),
-    "a matrix": np.ones((1, DIM)),
-    "a scalar": np.float64(1.0),
-    "empty": np.ones(0),
     "a list": [1.0] * DIM,
     "a dictionary": {"vector": np.ones(DIM)},
     "none": None,
     "text": "1 2 3",
-    "bytes": b"123",
     "a trap": Evil(),
     "a subclass": np.ones(DIM).view(EvilArray),
     "a masked array": np.ma.masked_array(np.ones(DIM), mask=[True] * DIM),
@@ -136,17 +117,13 @@ def test_float32_vectors_are_taken_as_they_are() -> None:
 
 ANSWERS = {
     "nothing": None,
-    "an empty matrix": np.zeros((0, DIM)),
     "too few rows": HONEST[:3],
-    "too many rows": np.ones((N + 1, DIM)),
     "another length": np.ones((N, DIM + 1)),
     "one rank more": np.ones((N, DIM, 1)),
-    "integers": np.ones((N, DIM), dtype=int),
     "objects": HONEST.astype(object),
     "big-endian": HONEST.astype(">f8"),
     "a short list": [*HONEST][:2],
     "a dictionary": dict(enumerate(HONEST)),
-    "text": "answers",
     "a trap": Evil(),
 }
 
@@ -159,7 +136,7 @@ def test_answers_of_another_shape_are_an_absence_of_everyone(answers: str) -> No
     assert statistics.norm_quantiles == ()
 
 
-@pytest.mark.parametrize("share", [0, 20, 40, 60, 80, 100])
+@pytest.mark.parametrize("share", [0, 40, 100])
 def test_dropouts_change_nothing_but_their_own_rows(share: int) -> None:
     gone = np.arange(N) < N * share // 100
     release, _ = released(np.where(gone[:, None], np.nan, HONEST))
@@ -172,14 +149,6 @@ def test_an_empty_sample_is_noise_of_the_same_size_and_price() -> None:
     assert np.all(empty.values != 0)
     assert empty.noise_stddev == released(np.zeros((N, DIM)), sample_rate=1e-12)[0].noise_stddev
     np.testing.assert_array_equal(empty.values, released(np.zeros((N, DIM)), sample_rate=1e-12)[0].values)
-
-
-def test_one_client_is_enough_and_none_is_refused() -> None:
-    one = Request(dim=DIM, clipping_norm=2.0, weights=np.ones((1, 1)))
-    assert released(HONEST[:1], request=one)[0].values.shape == (1, DIM)
-    none = Request(dim=DIM, clipping_norm=2.0, weights=np.ones((1, 0)))
-    with pytest.raises(ConfigurationError, match="weights"):
-        mechanism_for(none, noise_multiplier=1.0)
 
 
 @settings(max_examples=150, deadline=None)

@@ -64,11 +64,6 @@ def test_paper_noise_is_never_less_than_tight_noise_at_its_own_price(n_blocks, r
     assert tight.noise_stddev() == pytest.approx(paper.noise_stddev(), rel=1e-12)
 
 
-def test_uniform_weights_make_both_calibrations_agree() -> None:
-    weights = np.full((4, 10), 0.1)
-    assert private(weights).noise_stddev() == pytest.approx(private(weights, calibration="paper").noise_stddev())
-
-
 def test_fixed_size_sampling_has_the_sensitivity_of_two_clients() -> None:
     weights = np.array([[0.5, 0.25, 0.125, 0.125]])
     mechanism = private(weights, sample_rate=0.5, sampling="fixed-size")
@@ -79,11 +74,6 @@ def test_fixed_size_sampling_has_the_sensitivity_of_two_clients() -> None:
     # Under replace-one the same client may also sit in the same slot with another vector.
     replaced = private(weights, sample_rate=0.5, sampling="fixed-size", adjacency=Adjacency.REPLACE_ONE)
     assert replaced.sensitivity() == pytest.approx(2.0 * 2 * 0.5 / 0.5)
-
-
-def test_replacing_moves_twice_as_far_as_leaving() -> None:
-    replaced = private(adjacency=Adjacency.REPLACE_ONE)
-    assert replaced.sensitivity() == pytest.approx(2 * private().sensitivity())
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
@@ -104,6 +94,8 @@ def test_a_poisson_sample_is_never_everybody_however_near_its_rate_is_to_one() -
 def test_settings_at_the_ends_of_their_ranges_are_taken() -> None:
     one_of_ten = private(np.full((1, 10), 0.1), sample_rate=0.1, sampling="fixed-size")
     assert (one_of_ten.sample.size, one_of_ten.sample.rate) == (1, 0.1)
+    more = private(np.full((1, 10), 0.1), sample_rate=0.26, sampling="fixed-size")
+    assert (more.sample.size, more.sample.rate) == (3, 0.3)  # the rate is what the sample really has
     for noise_multiplier in (1e-6, 1e9):
         assert private(noise_multiplier=noise_multiplier).noise_multiplier == noise_multiplier
     for clipping_norm in (SMALLEST_BOUND, LARGEST_BOUND):
@@ -111,11 +103,6 @@ def test_settings_at_the_ends_of_their_ranges_are_taken() -> None:
     for noise_multiplier in (0.999e-6, 1.001e9):
         with pytest.raises(ConfigurationError, match=r"^noise_multiplier="):
             private(noise_multiplier=noise_multiplier)
-
-
-def test_the_rate_is_what_fixed_size_sampling_really_has() -> None:
-    mechanism = private(np.full((1, 10), 0.1), sample_rate=0.26, sampling="fixed-size")
-    assert (mechanism.sample.size, mechanism.sample.rate) == (3, 0.3)
 
 
 def test_the_plain_sum_has_no_finite_price() -> None:
@@ -134,57 +121,35 @@ def test_the_grid_is_a_power_of_two_far_below_the_noise(norm, multiplier, weight
 
 
 @pytest.mark.parametrize(
-    "weights",
+    ("weights", "words"),
     [
-        np.array([[np.nan, 1.0]]),
-        np.array([[np.inf, 1.0]]),
-        np.array([[-1e-9, 1.0]]),
-        np.array([[1e101, 1.0]]),
-        np.zeros((2, 3)),
-        np.zeros((2, 0)),
-        np.zeros((0, 2)),
-        np.ones(3),
-        np.ones((1, 3), dtype=np.float32),
-        np.ones((1, 3), dtype=np.int64),
-        [[1.0, 2.0]],
-        None,
+        (np.array([[np.nan, 1.0]]), "must be finite and lie in"),
+        (np.array([[-1e-9, 1.0]]), "must be finite and lie in"),
+        (np.array([[0.0, 1.01e100]]), "must be finite and lie in"),
+        (np.array([[0.0, 0.99e-100]]), "^all weights are zero"),
+        (np.zeros((2, 0)), "must be a float64 matrix"),
+        (np.ones(3), "must be a float64 matrix"),
+        (np.ones((1, 3), dtype=np.float32), r"weights of type float32 and shape \(1, 3\) must be"),
+        ([[1.0, 2.0]], "weights of type list and shape None must be a float64 matrix"),
     ],
     ids=str,
 )
-def test_impossible_weights_are_refused(weights) -> None:
-    with pytest.raises(ConfigurationError, match="weights"):
+def test_impossible_weights_are_refused(weights, words: str) -> None:
+    for end in (LARGEST_BOUND, SMALLEST_BOUND):
+        assert WeightGeometry.of(np.array([[0.0, end]])).largest_weight == end
+    with pytest.raises(ConfigurationError, match=words):
         WeightGeometry.of(weights)
-
-
-def test_weights_at_the_ends_of_their_range_are_taken_and_beyond_are_refused() -> None:
-    assert WeightGeometry.of(np.array([[0.0, LARGEST_BOUND]])).largest_weight == LARGEST_BOUND == 1e100
-    assert WeightGeometry.of(np.array([[0.0, SMALLEST_BOUND]])).largest_weight == SMALLEST_BOUND == 1e-100
-    with pytest.raises(ConfigurationError, match="must be finite and lie in"):
-        WeightGeometry.of(np.array([[0.0, 1.01e100]]))
-    with pytest.raises(ConfigurationError, match=r"^all weights are zero"):
-        WeightGeometry.of(np.array([[0.0, 0.99e-100]]))
-    with pytest.raises(ConfigurationError, match="weights of type list and shape None must be a float64 matrix"):
-        WeightGeometry.of([[1.0]])
-    with pytest.raises(ConfigurationError, match=r"weights of type float32 and shape \(1, 3\) must be"):
-        WeightGeometry.of(np.ones((1, 3), dtype=np.float32))
 
 
 @pytest.mark.parametrize(
     "setting",
     [
         {"noise_multiplier": 0.0},
-        {"noise_multiplier": math.nan},
-        {"noise_multiplier": math.inf},
-        {"noise_multiplier": -1.0},
         {"sample_rate": 0.0},
-        {"sample_rate": 1.1},
         {"sample_rate": math.nan},
         {"sample_rate": 0.1, "sampling": "fixed-size"},
-        {"sampling": "shuffled"},
         {"calibration": "loose"},
         {"adjacency": Adjacency.ADD_OR_REMOVE_ONE},
-        {"clipping_norm": 0.0},
-        {"clipping_norm": math.inf},
         {"clipping_norm": math.nan},
     ],
     ids=str,

@@ -14,7 +14,6 @@ from privbo.door.noise import (
     SimulatedNoise,
     below,
     keystream,
-    lattice_gaussian,
     smallest,
     uniform_subsets,
 )
@@ -65,10 +64,6 @@ def test_a_subset_is_exactly_the_smallest_words(size: int) -> None:
     rng = np.random.default_rng(size)
     words = np.array([rng.permutation(3000) for _ in range(9)], dtype=np.uint64)
     np.testing.assert_array_equal(smallest(words, size), words < size)
-
-
-def test_the_transform_returns_whole_numbers() -> None:
-    assert lattice_gaussian(np.ones((3, 4), dtype=np.uint64), 2.0**10).dtype == np.int64
 
 
 def test_seeded_noise_is_numpys_under_its_own_spawned_seeds() -> None:

@@ -34,9 +34,9 @@ def test_the_layout_is_a_magic_line_a_sorted_header_and_little_endian_doubles() 
     assert adapted == expected.replace(b"null", b'{"fraction":0.5,"norm":0.25}')
 
 
-@pytest.mark.parametrize("clipping", [None, Clipping(norm=0.25, fraction=-0.125)])
-@pytest.mark.parametrize("filler", [b"\n", b" ", b"\t\n \r"])
-def test_every_byte_of_a_value_survives_also_where_it_is_white_space(filler: bytes, clipping) -> None:
+@pytest.mark.parametrize("filler", [b"\n", b"\t\n \r"])
+def test_every_byte_of_a_value_survives_also_where_it_is_white_space(filler: bytes) -> None:
+    clipping = Clipping(norm=0.25, fraction=-0.125)
     values = np.frombuffer((filler * 48)[:48], dtype="<f8").reshape(2, 3)
     again, found = decode_release(encode_release(release(values=values, noise_stddev=0.0), clipping))
     np.testing.assert_array_equal(again.values, values)
@@ -54,17 +54,17 @@ def test_noise_that_is_no_number_is_not_written() -> None:
     "damaged",
     [
         payload(b"", shape=[0, 1]),
-        payload(b"", shape=[2, 0]),
         payload(shape=[-2, -1]),
         payload(shape=[2, 2]),
         payload(shape=[1, 1]),
+        payload(shape=[2, 40000000000]),
+        payload()[:-1],
+        b"",
         payload(noise_stddev=math.nan),
-        payload(noise_stddev=math.inf),
         payload(noise_stddev=-0.5),
         payload(noise_stddev="0.5"),
         payload(magic=b"privbo release 2\n"),
         payload(clipping={"norm": 1.0}),
-        payload(clipping=3),
         payload(more=1),
     ],
     ids=lambda p: repr(p[:120]),

@@ -36,12 +36,6 @@ def test_every_round_has_noise_of_its_own_and_its_place_in_the_plan() -> None:
     assert [(e.release_id, e.plan_position) for e in book.entries()] == [("run/4", 0), ("run/7", 1)]
 
 
-def test_no_ticket_names_its_senders_unless_the_channel_hides_them() -> None:
-    here, _ = door(sample_rate=0.5)
-    assert here.only_sampled_send is False
-    assert here.open(0, request()).senders is None
-
-
 def test_a_mechanism_for_another_reward_is_refused_before_any_charge() -> None:
     book = ledger(unit=Unit.REWARD)
 
@@ -51,14 +45,6 @@ def test_a_mechanism_for_another_reward_is_refused_before_any_charge() -> None:
     here = new_door(book, mechanism=another)
     with pytest.raises(ConfigurationError, match="another unit"):
         here.open(0, request(reward_bound=0.1))
-    assert book.entries() == []
-
-
-def test_noise_that_the_grid_would_swallow_is_refused_before_any_charge() -> None:
-    book = ledger(1000, unit=Unit.REWARD)
-    here = new_door(book, **REWARD)
-    with pytest.raises(ConfigurationError, match="one reward is too small"):
-        here.open(0, request(clipping_norm=1e9, reward_bound=0.01, weights=np.ones((1, 1000))))
     assert book.entries() == []
 
 
@@ -80,6 +66,7 @@ def test_a_hidden_channels_ticket_names_its_senders_until_it_is_used() -> None:
     """Noise is 1e-6 of the sensitivity, so the release tells which of the two took part."""
     for seed in range(12):
         here, _ = door(seed, noise_multiplier=1e-6, sample_rate=0.5)
+        assert here.open(1, request()).senders is None
         here.only_sampled_send = True
         ticket = here.open(0, request())
         senders = ticket.senders

@@ -108,13 +108,7 @@ def test_a_ledger_that_lacks_what_it_needs_is_refused(settings: dict, words: str
     [
         ({"count": 0}, r"ledger\.releases\.count="),
         ({"sample_rate": 1.5}, r"ledger\.releases\.sample_rate="),
-        ({"sampling": "truncated-poisson"}, "max_cohort=None must be an integer >= 1"),
-        ({"sampling": "random-allocation"}, "participations=None must be an integer >= 1"),
         ({"participations": 2}, "participations=2 belongs to sampling='random-allocation'"),
-        (
-            {"sampling": "random-allocation", "participations": 1, "sample_rate": 0.5},
-            "sample_rate=0.5 with sampling='random-allocation'",
-        ),
     ],
 )
 def test_a_declared_release_that_lacks_a_number_is_refused_with_its_remedy(change: dict, words: str) -> None:
