@@ -294,21 +294,21 @@ class Door:
                 f"the request protects one {request.unit}, the ledger one {unit.value}: their "
                 "costs never add up; give each unit its own ledger"
             )
-        if mechanism.geometry != geometry:
-            raise ConfigurationError("the mechanism was described for other weights than the request's; rebuild it")
+        found: list[tuple[str, object, object]] = [("weights' geometry", mechanism.geometry, geometry)]
         if isinstance(mechanism, PrivateSum):
-            if mechanism.clipping_norm != request.clipping_norm:
+            bound = None if mechanism.reward is None else mechanism.reward.bound
+            found += [
+                ("clipping norm", mechanism.clipping_norm, request.clipping_norm),
+                ("adjacency", mechanism.adjacency, self.ledger.policy.adjacency),
+                ("bound on one reward", bound, request.reward_bound),
+            ]
+        for what, described, asked in found:
+            if described != asked:
                 raise ConfigurationError(
-                    f"the mechanism clips to {mechanism.clipping_norm!r}, the request asks for "
-                    f"{request.clipping_norm!r}; rebuild it"
+                    f"the mechanism was described for the {what} {described!r}, and request and ledger have {asked!r}; "
+                    "rebuild it"
                 )
-            if mechanism.adjacency != self.ledger.policy.adjacency:
-                raise ConfigurationError(
-                    f"the mechanism is described under {mechanism.adjacency.value}, the ledger under "
-                    f"{self.ledger.policy.adjacency.value}; state the same adjacency"
-                )
-            if (None if mechanism.reward is None else mechanism.reward.bound) != request.reward_bound:
-                raise ConfigurationError("the mechanism was described for another unit than the request's; rebuild it")
+        if isinstance(mechanism, PrivateSum):
             mechanism.grid_step()
             return mechanism if self.clipper is None else self.clipper.mechanism(mechanism)
         return mechanism

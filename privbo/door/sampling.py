@@ -29,12 +29,11 @@ that ends early has paid for all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, cast
 
 import numpy as np
 
 from accountant.events import (
-    Event,
     FixedSizeSampledGaussian,
     Gaussian,
     PoissonSampledGaussian,
@@ -49,6 +48,13 @@ from privbo.protocol.errors import ConfigurationError
 Sampling: TypeAlias = Literal["poisson", "fixed-size", "truncated-poisson", "random-allocation"]
 _NAMES = ("poisson", "fixed-size", "truncated-poisson", "random-allocation")
 _DRAWS_AT_ONCE = 2**22
+SampledGaussian: TypeAlias = (
+    Gaussian
+    | PoissonSampledGaussian
+    | FixedSizeSampledGaussian
+    | TruncatedPoissonSampledGaussian
+    | RandomAllocationGaussian
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +118,10 @@ class Sample:
     @property
     def rate(self) -> float:
         """Chance of one given client to be in one given release, which its sums are divided by."""
-        if self.sampling == "fixed-size":
-            return self.size / self.n_clients
-        if self.is_allocation:
-            return self._allocation(1.0).sample_rate
-        return self.sample_rate if self.max_cohort is None else shares(self._truncated(1.0)).least_rate
+        event = self.event(1.0)
+        if isinstance(event, TruncatedPoissonSampledGaussian):
+            return shares(event).least_rate
+        return 1.0 if isinstance(event, Gaussian) else event.sample_rate
 
     @property
     def sampler(self) -> Sampler:
@@ -125,34 +130,24 @@ class Sample:
             return Sampler.EVERYONE
         return Sampler.FIXED_SIZE if self.sampling == "fixed-size" else Sampler.POISSON
 
-    def event(self, noise_multiplier: float) -> Event:
+    def event(self, noise_multiplier: float) -> SampledGaussian:
         """Give the event that pays for a release; under random allocation it pays for all of a run's."""
         if self.everyone:
             return Gaussian(noise_multiplier=noise_multiplier)
-        match self.sampling:
-            case "poisson":
-                return PoissonSampledGaussian(sample_rate=self.sample_rate, noise_multiplier=noise_multiplier)
-            case "fixed-size":
-                return FixedSizeSampledGaussian(
-                    n_clients=self.n_clients, sample_size=self.size, noise_multiplier=noise_multiplier
-                )
-            case "truncated-poisson":
-                return self._truncated(noise_multiplier)
-            case "random-allocation":
-                return self._allocation(noise_multiplier)
-
-    def _truncated(self, noise_multiplier: float) -> TruncatedPoissonSampledGaussian:
-        if self.max_cohort is None:
-            raise ConfigurationError("sampling='truncated-poisson' needs max_cohort; give it")
-        return TruncatedPoissonSampledGaussian(
-            n_clients=self.n_clients,
-            sample_rate=self.sample_rate,
-            batch_size=self.max_cohort,
-            noise_multiplier=noise_multiplier,
-        )
-
-    def _allocation(self, noise_multiplier: float) -> RandomAllocationGaussian:
-        if self.participations is None or self.n_releases is None:
+        if self.sampling == "fixed-size":
+            return FixedSizeSampledGaussian(
+                n_clients=self.n_clients, sample_size=self.size, noise_multiplier=noise_multiplier
+            )
+        if self.max_cohort is not None:
+            return TruncatedPoissonSampledGaussian(
+                n_clients=self.n_clients,
+                sample_rate=self.sample_rate,
+                batch_size=self.max_cohort,
+                noise_multiplier=noise_multiplier,
+            )
+        if self.participations is None:
+            return PoissonSampledGaussian(sample_rate=self.sample_rate, noise_multiplier=noise_multiplier)
+        if self.n_releases is None:
             raise ConfigurationError(
                 "sampling='random-allocation' is a whole run's: one release of it alone has no rate and no price; plan "
                 "the run, or use sampling='poisson'"
@@ -184,7 +179,7 @@ class Sample:
 
     def allocate(self, noise: NoiseSource) -> BoolArray:
         """Draw the releases of every client for a whole run, ``(n_clients, n_releases)``; secret."""
-        allocation = self._allocation(1.0)
+        allocation = cast("RandomAllocationGaussian", self.event(1.0))
         table = np.empty((self.n_clients, allocation.n_rounds), dtype=bool)
         step = max(1, _DRAWS_AT_ONCE // allocation.n_rounds)
         for start in range(0, self.n_clients, step):

@@ -282,18 +282,14 @@ class Plan:
     @staticmethod
     def from_dict(content: Mapping[str, Any], privacy: Privacy | NoPrivacy, n_clients: int) -> Plan:
         """Read the plan of a run as ``to_dict`` wrote it."""
-        multiplier, delta, final = content["noise_multiplier"], float(content["delta"]), content.get("final")
-        ratio = content.get("largest_over_noise")
+        final, stored = content.get("final"), ("noise_multiplier", "delta", "releases", "largest_over_noise")
         return Plan(
             privacy=privacy,
-            noise_multiplier=None if multiplier is None else float(multiplier),
-            delta=delta,
             n_clients=n_clients,
             event=from_dict(content["event"]),
-            releases=int(content["releases"]),
-            budget=_budget(privacy, delta),
-            largest_over_noise=None if ratio is None else float(ratio),
+            budget=_budget(privacy, content["delta"]),
             final=None if final is None else FinalVote(**final | {"event": from_dict(final["event"])}),
+            **{name: content[name] for name in stored},
         )
 
 

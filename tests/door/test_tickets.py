@@ -43,7 +43,7 @@ def test_a_mechanism_for_another_reward_is_refused_before_any_charge() -> None:
         return mechanism_for(replace(wanted, reward_bound=0.5), noise_multiplier=1.0, **REWARD)
 
     here = new_door(book, mechanism=another)
-    with pytest.raises(ConfigurationError, match="another unit"):
+    with pytest.raises(ConfigurationError, match="bound on one reward"):
         here.open(0, request(reward_bound=0.1))
     assert book.entries() == []
 
