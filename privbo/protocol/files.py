@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from accountant.ledger.durable import appearing_whole, sync_folder
 from privbo.protocol.errors import RunError
 
 if sys.platform != "win32":
@@ -48,15 +49,7 @@ def write_atomically(path: Path, payload: bytes, *, mode: int = 0o666) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)
 
 
 def write_once(path: Path, payload: bytes, *, mode: int = 0o666) -> None:
@@ -65,16 +58,11 @@ def write_once(path: Path, payload: bytes, *, mode: int = 0o666) -> None:
     Raises:
         RunError: If the file can't be made.
     """
-    beside = path.with_name(f"{path.name}.{secrets.token_bytes(8).hex()}.new")
     try:
-        write_atomically(beside, payload, mode=mode)
-        with contextlib.suppress(FileExistsError):
-            os.link(beside, path)
-        _sync_folder(path.parent)
+        with contextlib.suppress(FileExistsError), appearing_whole(path) as draft:
+            write_atomically(draft, payload, mode=mode)
     except OSError as error:
         raise RunError(f"{path} can't be written ({error.strerror}); move what stands there away") from None
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def private_folder(home: Path) -> Path:

@@ -157,13 +157,15 @@ def _departures(table: JsonValue, value: object) -> JsonValue:
     held, names = cast("Mapping[str, object]", value), list(table)
     if _is_settings(kind := type(value)):
         tags, held = _tags(kind), vars(value)
-        default: dict[str, object] = {}
-        for field in (f for f in dataclasses.fields(kind) if f.init):
-            if field.default is not dataclasses.MISSING:
-                default[field.name] = field.default
-            elif field.default_factory is not dataclasses.MISSING:
-                default[field.name] = field.default_factory()
-        names = [n for n in table if n in tags or n not in default or held[n] != default[n]]
+        names = [
+            f.name
+            for f in dataclasses.fields(kind)
+            if f.init
+            and (
+                f.name in tags
+                or held[f.name] != (f.default if f.default_factory is dataclasses.MISSING else f.default_factory())
+            )
+        ]
     inside = {name: _departures(table[name], held[name]) for name in names if isinstance(table[name], dict | list)}
     return {name: inside.get(name, table[name]) for name in names}
 
