@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose
-from accountant.ledger import Ledger
 from privbo.door.adaptive import (
     AdaptiveClipping,
     AdaptiveSum,
@@ -105,24 +104,6 @@ def test_the_fraction_within_the_bound_is_that_of_the_participants_bits() -> Non
     assert made.clipping.fraction == pytest.approx(0.5 + 0.5 / 0.8 / 5, abs=2e-4)  # truncated to the grid
 
 
-def adaptive_run(path: Path | None, start: float, rounds: range, *, seed: int, quantile: float = 0.5):
-    """Rounds of adaptive clipping on norms with median 1; the bound on one vector after each."""
-    clipper = QuantileClipper(settings=AdaptiveClipping(count_stddev=10.0, target_quantile=quantile))
-    book = Ledger.open(path) if path is not None and path.exists() else ledger(N, path)
-    here = door(book, noise=SimulatedNoise(seed), sample_rate=0.5, clipper=clipper)
-    request = Request(dim=DIM, clipping_norm=start, weights=np.full((1, N), 1 / N))
-    bounds = []
-    for index in rounds:
-        rows = vectors(index)
-        ticket = here.open(index, request, index)
-        if ticket.release is None:
-            here.close(ticket, rows)
-        bounds.append(clipper.clipping_norm(start))
-    event = book.event()
-    book.close()
-    return bounds, event
-
-
 def vectors(index: int) -> np.ndarray:
     rng = np.random.default_rng([index, 9])
     rows = rng.normal(size=(N, DIM))
@@ -130,26 +111,19 @@ def vectors(index: int) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True) * norms
 
 
-@pytest.mark.parametrize("start", [0.1, 5.0])
-@pytest.mark.parametrize("quantile", [0.5, 0.8])
+@pytest.mark.parametrize(("start", "quantile"), [(0.1, 0.5), (5.0, 0.8)])
 def test_the_bound_finds_its_quantile_in_sixty_rounds(start: float, quantile: float) -> None:
-    from scipy.stats import norm
-
-    bounds, event = adaptive_run(None, start, range(60), seed=4, quantile=quantile)
-    assert abs(np.log(bounds[0] / start)) < 0.2
-    target = math.exp(0.5 * norm.ppf(quantile))
-    assert bounds[-1] == pytest.approx(target, rel=0.1)
-    # The price is the plan's, bits included: sixty events of multiplier one.
-    assert event == compose([(PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=1.0), 60)])
-
-
-def test_a_resumed_run_clips_where_it_stood(tmp_path: Path) -> None:
-    whole, _ = adaptive_run(None, 0.1, range(8), seed=6)
-    path = tmp_path / "ledger"
-    adaptive_run(path, 0.1, range(5), seed=6)
-    resumed, event = adaptive_run(path, 0.1, range(8), seed=6)
-    np.testing.assert_allclose(resumed, whole, rtol=1e-12)
-    assert dict(event.parts) == {PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=1.0): 8}
+    """Norms have median 1, and their logarithms a standard deviation of 1/2."""
+    clipper = QuantileClipper(settings=AdaptiveClipping(count_stddev=10.0, target_quantile=quantile))
+    request = Request(dim=DIM, clipping_norm=start, weights=np.full((1, N), 1 / N))
+    with ledger(N) as book:
+        here = door(book, noise=SimulatedNoise(4), sample_rate=0.5, clipper=clipper)
+        for index in range(60):
+            here.close(here.open(index, request, index), vectors(index))
+            assert index or abs(np.log(clipper.clipping_norm(start) / start)) < 0.2
+        # The price is the plan's, bits included: sixty events of multiplier one.
+        assert book.event() == compose([(PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=1.0), 60)])
+    assert clipper.clipping_norm(start) == pytest.approx(math.exp(0.5 * norm.ppf(quantile)), rel=0.1)
 
 
 @pytest.mark.parametrize("adapted_first", [False, True])

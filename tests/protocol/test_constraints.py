@@ -106,13 +106,8 @@ def test_what_halves_boxes_or_climbs_refuses_them() -> None:
     problem = pb.Problem(
         space={"a": pb.Real(0, 1), "b": pb.Real(0, 1)}, constraints=["a < b"], objective=score, n_clients=8
     )
-    for algorithm in (
-        pb.FedPNE(horizon=40),
-        pb.PFPNE(horizon=40),
-        pb.ParallelXArmed(horizon=40, nu1=5.0, rho=0.8),
-        pb.FederatedFLCB(),
-        pb.DPFTSDE(),
-    ):
+    halving = (pb.FedPNE(horizon=40), pb.PFPNE(horizon=40), pb.ParallelXArmed(horizon=40, nu1=5.0, rho=0.8))
+    for algorithm in (*halving, pb.FederatedFLCB(), pb.DPFTSDE()):
         with pytest.raises(pb.ConfigurationError, match="constraints"):
             pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=3)
 
