@@ -130,29 +130,11 @@ def test_a_horizon_below_the_first_phase_is_refused_before_any_pull(name: str) -
 
 
 BAD: list[dict[str, Any]] = [
-    {"nu1": 0.0},
-    {"rho": 0.0},
-    {"rho": 1.0},
-    {"c": math.nan},
-    {"c1": 0.0},
-    {"horizon": 2.5},
-    {"n_children": 5},
-    {"clip": math.inf},
-    {"widen": math.nan},
-    {"centre": "median"},
-    {"reward_range": (1.0, 1.0)},
-    {"outside": "drop"},
-    {"cap": 2, "n_children": 3},
-    {"clip": 0.0},
-    {"widen": -1.0},
-    {"delta_b": 1.0},
-    {"gap": 0.0},
-    {"expand": "all"},
-    {"tail": "none"},
-    {"stage2": "cold"},
+    *({"nu1": 0.0}, {"rho": 0.0}, {"rho": 1.0}, {"c": math.nan}, {"c1": 0.0}, {"horizon": 2.5}, {"n_children": 5}),
+    *({"clip": math.inf}, {"clip": 0.0}, {"widen": math.nan}, {"widen": -1.0}, {"centre": "median"}, {"gap": 0.0}),
+    *({"reward_range": (1.0, 1.0)}, {"outside": "drop"}, {"cap": 2, "n_children": 3}, {"delta_b": 1.0}),
+    *({"expand": "all"}, {"tail": "none"}, {"stage2": "cold"}),
 ]
-
-
 KINDS: list[Any] = [pb.FedPNE, pb.PFPNE, pb.ParallelXArmed, PersonalElimination]
 REFUSED = [
     (kind, bad) for kind in KINDS for bad in BAD if set(bad) <= {field.name for field in dataclasses.fields(kind)}

@@ -2,7 +2,6 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 import numpy as np
-import pytest
 import torch
 
 from privbo.algorithms.thompson import fits, posterior
@@ -118,8 +117,3 @@ def play(algorithm, where, evaluate=bumps, *, seed=5, clients=None, until=None):
         trace.append((ask, answers))
         server.tell(None if ask.request is None else noisy_sum(ask, answers, rng))
     return trace, cohort
-
-
-@pytest.fixture(scope="session", params=["mean", "sample"])
-def share(request):
-    return request.param

@@ -10,7 +10,7 @@ from privbo.algorithms.thompson.exploration import Exploration, Regions
 from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.algorithms.thompson.settings import shared_vectors
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Broadcast, Cohort, PlainEvaluate
+from privbo.protocol.messages import Broadcast, PlainEvaluate
 from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, play, setting
 
 OWN = OwnModel(n_features=32, fit_steps=5, n_candidates=64)
@@ -64,24 +64,6 @@ def test_one_evaluation_per_client_and_round():
     _, cohort = play(dataclasses.replace(SMALL, n_init=3), setting(rounds=4), counting)
     assert len(counting.calls) == 3 + 4
     assert cohort.history().rounds.tolist() == [-1, -1, -1, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("at", range(4))
-def test_a_restored_cohort_goes_on_as_if_nothing_happened(share, at):
-    algorithm, where = dataclasses.replace(SMALL, share=share), setting()
-    trace, whole = play(algorithm, where)
-    first = algorithm.cohort(where, clients=np.arange(6), evaluate=PlainEvaluate(bumps), seed=5)
-    for ask, _ in trace[: at + 1]:
-        first.respond(ask.broadcast)
-    snapshot = {key: array.copy() for key, array in first.snapshot().items()}
-    assert all(array.dtype != object for array in snapshot.values())
-    counting = Counting()
-    second = algorithm.cohort(where, clients=np.arange(6), evaluate=PlainEvaluate(counting), seed=5)
-    second.restore(snapshot)
-    for ask, answers in trace:
-        np.testing.assert_array_equal(second.respond(ask.broadcast), answers)
-    assert len(counting.calls) == where.rounds - at
-    np.testing.assert_array_equal(second.history().units, whole.history().units)
 
 
 def test_a_snapshot_does_not_follow_the_cohort():
@@ -168,29 +150,6 @@ def test_everyone_queries_the_maximiser_of_the_shared_vectors():
         queried = history.units[:, history.rounds == ask.broadcast.round][:, 0]
         assert (queried == queried[0]).all()
         assert height(queried[:1])[0] >= height(grid).max() - 1e-3 * np.abs(height(grid)).max()
-
-
-def test_a_late_client_first_explores_its_region():
-    trace, _ = play(SMALL, setting())
-    late = SMALL.cohort(setting(), clients=np.array([3]), evaluate=PlainEvaluate(bumps), seed=5)
-    answers = late.respond(trace[2][0].broadcast)
-    assert np.isfinite(answers).all()
-    assert late.history().rounds.tolist() == [-1, -1, 2]
-    assert isinstance(late, Cohort)
-
-
-def test_other_features_than_the_servers_are_refused():
-    ask = SMALL.server(setting(public_seed=1)).ask()
-    cohort = SMALL.cohort(setting(public_seed=2), clients=np.arange(6), evaluate=PlainEvaluate(Counting()), seed=5)
-    with pytest.raises(ConfigurationError, match="random features differ"):
-        cohort.respond(ask.broadcast)
-
-
-def test_another_length_of_run_than_the_servers_is_refused():
-    ask = SMALL.server(setting(rounds=5)).ask()
-    cohort = SMALL.cohort(setting(rounds=4), clients=np.arange(6), evaluate=PlainEvaluate(Counting()), seed=5)
-    with pytest.raises(ConfigurationError, match="5 rounds"):
-        cohort.respond(ask.broadcast)
 
 
 @pytest.mark.parametrize("vectors", [np.zeros((2, 12)), np.full((1, 12), np.nan), np.zeros(12)])

@@ -13,7 +13,7 @@ from accountant.events import parts
 from privbo.algorithms.thompson.ridge import ridge_mean
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import PlainEvaluate, Release
-from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, noisy_sum, play, setting
+from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
 
 OWN = pb.OwnModel(fit_steps=8, n_candidates=64)
 SMALL = pb.SharedPrior(n_features=12, own=OWN)
@@ -163,17 +163,6 @@ def test_a_pool_of_noise_leaves_the_clients_as_they_are_alone():
     np.testing.assert_array_equal(cohorts[0].history().units, cohorts[1].history().units)
 
 
-def test_failed_evaluations_are_absences_and_the_client_goes_on():
-    def moody(clients, units):
-        return np.where(clients % 2 == 0, bumps(clients, units), np.nan)
-
-    trace, cohort = play(SMALL, setting(), evaluate=Counting(moody))
-    answers = next(answers for ask, answers in trace if ask.request is not None)
-    assert np.isnan(answers[1::2]).all()
-    assert np.isfinite(answers[::2]).all()
-    assert np.isfinite(cohort.history().recommended[::2]).all()
-
-
 def test_exploring_rounds_know_nothing_of_values():
     algorithm = dataclasses.replace(SMALL, explore=2, schedule=(3,))
     _, cohort = play(algorithm, setting(), evaluate=bumps)
@@ -232,21 +221,3 @@ def test_broadcasts_of_another_run_are_refused():
     ):
         with pytest.raises(ConfigurationError, match=message):
             cohort.respond(dataclasses.replace(broadcast, arrays={**broadcast.arrays, **change}))
-
-
-def test_every_round_asked_twice_is_answered_alike_without_new_evaluations():
-    """The last round is answered again by a cohort restored from the snapshot, as after a crash."""
-    where, counting = setting(rounds=9), Counting()
-    server = SMALL.server(where)
-    cohort = SMALL.cohort(where, clients=np.arange(6), evaluate=PlainEvaluate(counting), seed=5)
-    rng = np.random.default_rng(0)
-    while (ask := server.ask()) is not None:
-        first, evaluated = cohort.respond(ask.broadcast), len(counting.calls)
-        restored = SMALL.cohort(where, clients=np.arange(6), evaluate=PlainEvaluate(counting), seed=5)
-        restored.restore(cohort.snapshot())
-        for side in (cohort, restored):
-            np.testing.assert_array_equal(side.respond(ask.broadcast), first)
-        assert len(counting.calls) == evaluated
-        cohort = restored
-        server.tell(None if ask.request is None else noisy_sum(ask, first, rng))
-    assert cohort.history().values.shape == (6, 11)
