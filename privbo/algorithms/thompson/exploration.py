@@ -21,7 +21,6 @@ from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
-from scipy.stats import qmc
 
 from privbo.algorithms.thompson.streams import Stream, client_streams, public_words
 from privbo.protocol.errors import ConfigurationError
@@ -318,6 +317,8 @@ def _scrambled(setting: Setting, clients: IntArray, count: int) -> FloatArray:
     All clients' scrambles are one public stream, level by level and then the last digits; of it only the part from the
     first to the last of these clients is drawn.
     """
+    from scipy.stats import qmc  # settings are read without it
+
     n_dims, levels = setting.space.n_dims, (count - 1).bit_length()
     net = qmc.Sobol(n_dims, scramble=False).random(1 << levels)[:count]
     cells = (net * (1 << levels)).astype(np.int64)
