@@ -139,7 +139,7 @@ class FlexibleCohort(TreeCohort):
         """Eliminate by what was released, play the phase and answer with centred means, or play on in silence."""
         shared, n = "nodes" in broadcast.arrays, len(self._clients)
         if broadcast.round > self._last[0]:
-            if (survivors := Survivors.of(broadcast)) is not None:
+            if (survivors := Survivors.of(broadcast.arrays)) is not None:
                 self._eliminate(survivors)
             if shared:
                 self._play(broadcast)

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
-from privbo.training.judge import LossJudge, SecretJudge
-from privbo.training.trainer import OpacusTrainer, SecureSteps
+from privbo.training.trainer import LossJudge, OpacusTrainer, SecretJudge, SecureSteps
 
 if TYPE_CHECKING:
     from opacus.optimizers import DPOptimizer

@@ -44,9 +44,8 @@ from privbo.door.selection import SelectionDoor, draw_runs
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import private_folder, read_json, write_atomically, write_json
 from privbo.protocol.settings import JsonObject, dump_settings
-from privbo.training.judge import LossJudge, RunAllowance, SecretJudge
 from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy, TrainingPlan, loss_mechanism, loss_request, priced
-from privbo.training.trainer import Journal, OpacusTrainer, State
+from privbo.training.trainer import Journal, LossJudge, OpacusTrainer, RunAllowance, SecretJudge, State
 
 if TYPE_CHECKING:
     from opacus.accountants import IAccountant

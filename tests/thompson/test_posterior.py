@@ -243,7 +243,7 @@ def test_the_exponential_is_right_to_an_ulp():
     found, explained = np.zeros((2, 1, len(at)))
     points, nothing = at[None, :, None], compiled.NOTHING
     cube = one[None]
-    compiled.expect(0, 0.0 * cube, cube, one, one, one[0], 0.0, points, nothing, found, explained)
+    compiled.expect(0, 0.0, 0.0 * cube, cube, one, one, one[0], points, nothing, found, explained)
     np.testing.assert_allclose(found[0], np.exp(-0.5 * at**2), rtol=1e-15, atol=1e-307)
 
 

@@ -88,25 +88,16 @@ class Survivors:
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Named arrays for a broadcast."""
-        return {
-            "survivor_depth": np.array(self.depth),
-            "survivor_nodes": self.nodes,
-            "survivor_means": self.means,
-            "survivor_radii": self.radii,
-        }
+        return {f"survivor_{name}": np.asarray(value) for name, value in vars(self).items()}
 
     @staticmethod
-    def of(broadcast: Broadcast) -> Survivors | None:
-        """Read a broadcast; None if it says nothing of a phase."""
-        arrays = broadcast.arrays
+    def of(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Survivors | None:
+        """Read a broadcast's arrays; None if they say nothing of a phase."""
         if "survivor_nodes" not in arrays:
             return None
-        return Survivors(
-            depth=int(arrays["survivor_depth"]),
-            nodes=np.asarray(arrays["survivor_nodes"], dtype=np.int64),
-            means=np.asarray(arrays["survivor_means"], dtype=np.float64),
-            radii=np.asarray(arrays["survivor_radii"], dtype=np.float64),
-        )
+        depth, nodes = (np.asarray(arrays[f"survivor_{name}"], dtype=np.int64) for name in ("depth", "nodes"))
+        means, radii = (np.asarray(arrays[f"survivor_{name}"], dtype=np.float64) for name in ("means", "radii"))
+        return Survivors(depth=int(depth), nodes=nodes, means=means, radii=radii)
 
 
 class PersonalCohort(TreeCohort):
@@ -149,8 +140,7 @@ class PersonalCohort(TreeCohort):
         """Play the shared phase and answer with centred means, or play a depth alone and send nothing."""
         shared = "nodes" in broadcast.arrays
         if broadcast.round > self._answered:
-            survivors = Survivors.of(broadcast)
-            if survivors is not None:
+            if (survivors := Survivors.of(broadcast.arrays)) is not None:
                 self._survivors[survivors.depth] = survivors
             play = self._play_shared if shared else self._play_alone
             play(broadcast)
@@ -356,12 +346,8 @@ class PersonalCohort(TreeCohort):
         self._left, self._best, self._alive = taken["left"], taken["best"], tuple(taken["alive"])
         self._depth, self._answered = taken["state"].tolist()
         self._shared_rounds = dict(taken["shared_rounds"].tolist())
-        self._survivors = {
-            depth: Survivors(
-                depth=depth, **{name: taken[f"{depth}_survivor_{name}"] for name in ("nodes", "means", "radii")}
-            )
-            for depth in taken["survivor_depths"].tolist()
-        }
+        told = ({k.removeprefix(f"{depth}_"): a for k, a in taken.items()} for depth in taken["survivor_depths"])
+        self._survivors = {each.depth: each for arrays in told if (each := Survivors.of(arrays)) is not None}
 
     def history(self) -> ClientHistory:
         """One evaluation per node and turn, the mean of its pulls (private); padded with NaN."""

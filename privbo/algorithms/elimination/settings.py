@@ -221,7 +221,7 @@ class SharingSettings(TreeSettings):
     @property
     def caveat(self) -> str | None:
         """Say in one sentence what a heuristic form gives up; None for the certified one."""
-        return self.sharing.caveat(None)
+        return self.sharing.caveat(getattr(self, "cap", None))
 
     @property
     def is_certified(self) -> bool:
@@ -244,8 +244,3 @@ class CappedSettings(PhasedSettings, SharingSettings):
         super().__post_init__()
         if self.cap is not None and self.cap < self.n_children:
             raise ConfigurationError(f"cap={self.cap!r} must be at least n_children={self.n_children}, or None")
-
-    @property
-    def caveat(self) -> str | None:
-        """Say in one sentence what a heuristic form gives up; None for the certified one."""
-        return self.sharing.caveat(self.cap)

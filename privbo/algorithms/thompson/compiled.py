@@ -395,15 +395,15 @@ def _condition(
             explained[p] += total[p] * total[p]
 
 
-@_compiled(void(int64, _CUBE, _CUBE, _TABLE, _TABLE, _LINE, float64, _CUBE, _CUBE, _TABLE, _TABLE))
+@_compiled(void(int64, float64, _CUBE, _CUBE, _TABLE, _TABLE, _LINE, _CUBE, _CUBE, _TABLE, _TABLE))
 def expect(
     kernel: int,
+    constant: float,
     known: FloatArray,
     roots: FloatArray,
     weights: FloatArray,
     lengthscales: FloatArray,
     variances: FloatArray,
-    constant: float,
     points: FloatArray,
     together: FloatArray,
     means: FloatArray,
@@ -413,14 +413,14 @@ def expect(
 
     Args:
         kernel: Its entry in ``features.SMOOTHNESS``.
+        constant: Variance of a constant.
         known: Points with values, divided by the length scales, ``(n, t, e)``.
         roots: Lower triangular W with W' W the values' inverse covariance, ``(n, t, t)``; ``(n, 0, 0)`` for means only.
         weights: The values' inverse covariance times the values, ``(n, t)``.
         lengthscales: ``(n, e)``.
         variances: Of the kernels, ``(n,)``.
-        constant: Variance of a constant.
         points: ``(n, c, e)``, or ``(1, c, e)`` for all.
-        together: Covariances of what is uncertain in the shared part, ``(n, t, c)``; ``NOTHING`` where nothing is
+        together: Covariances of what is uncertain in the shared part, ``(n, t, c)``; of no client where nothing is
             shared.
         means: Added to, ``(n, c)``.
         explained: Added to, ``(n, c)``; ``(n, 0)`` for means only.

@@ -160,21 +160,13 @@ class Posterior:
         if is_compiled(embedded.device):
             from privbo.algorithms.thompson import compiled  # loads Numba, which servers do without
 
-            mean, explained = np.zeros((2, len(self.known), embedded.shape[1]))
-            compiled.expect(
-                SMOOTHNESS[self.kernel],
-                as_array(self.known),
-                as_array(self.covariance_root),
-                as_array(self.weights),
-                as_array(self.models.lengthscale),
-                as_array(self.models.outputscale),
-                self.constant,
-                as_array(embedded),
-                compiled.NOTHING if together is None else as_array(together),
-                mean,
-                explained,
-            )
-            return torch.from_numpy(mean), torch.from_numpy(explained)
+            shape = 2, len(self.known), embedded.shape[1]
+            mean, explained = torch.zeros(shape, dtype=torch.float64, device=embedded.device)
+            models = self.models.lengthscale, self.models.outputscale
+            shared = embedded[:0, :0] if together is None else together
+            numbers = self.known, self.covariance_root, self.weights, *models, embedded, shared, mean, explained
+            compiled.expect(SMOOTHNESS[self.kernel], self.constant, *map(as_array, numbers))
+            return mean, explained
         scaled = embedded / self.models.lengthscale[:, None]
         covariance = kernel_values(self.kernel, scaled, self.known).mul_(self.models.outputscale[:, None, None])
         covariance = covariance + self.constant
