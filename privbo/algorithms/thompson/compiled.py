@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final, TypeVar, cast
+from typing import TypeVar, cast
 
 import numba
 import numpy as np
@@ -45,7 +45,6 @@ _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(14))
 _TURN = 2.0 * math.pi
 _SINE = tuple((-1) ** k * _TURN ** (2 * k + 1) / math.factorial(2 * k + 1) for k in range(10))  # of a share of a turn
-NOTHING: Final = np.empty((0, 0, 0))  # where nothing is shared
 _LINE, _TABLE, _CUBE, _MASK = float64[::1], float64[:, ::1], float64[:, :, ::1], boolean[:, ::1]
 
 
@@ -244,24 +243,24 @@ def _gradient(
 
 
 @_compiled(
-    void(int64, _CUBE, _TABLE, _MASK, _TABLE, _CUBE, _LINE, _LINE, float64, float64, _TABLE, boolean, int64, _LINE,
+    void(int64, float64, float64, boolean, int64, _MASK, _CUBE, _TABLE, _TABLE, _CUBE, _TABLE, _LINE, _LINE, _LINE,
          _TABLE, _LINE)
 )  # fmt: skip
 def climb(
     kernel: int,
-    points: FloatArray,
-    values: FloatArray,
-    mask: npt.NDArray[np.bool_],
-    expected: FloatArray,
-    uncertain: FloatArray,
-    slope_prior: FloatArray,
-    known: FloatArray,
     jitter: float,
     constant: float,
-    priors: FloatArray,
     between: bool,
     steps: int,
+    mask: npt.NDArray[np.bool_],
+    points: FloatArray,
+    values: FloatArray,
+    expected: FloatArray,
+    uncertain: FloatArray,
+    priors: FloatArray,
+    known: FloatArray,
     optimiser: FloatArray,
+    slope_prior: FloatArray,
     parameters: FloatArray,
     slopes: FloatArray,
 ) -> None:
@@ -269,22 +268,22 @@ def climb(
 
     Args:
         kernel: Its entry in ``features.SMOOTHNESS``.
-        points: As the kernel sees them, ``(n, t, e)``.
-        values: Standardised, ``(n, t)``.
-        mask: True where there is a value, ``(n, t)``.
-        expected: The shared function at the points, ``(n, t)``; of no client where nothing is shared.
-        uncertain: Covariance of what is uncertain in it, ``(n, t, t)``; unused where nothing is shared.
-        slope_prior: Mean and standard deviation of the multiple, ``(2,)``.
-        known: The observation variances, ``(n,)``; empty where they are fitted.
         jitter: Added to every observation variance.
         constant: Variance of a constant.
-        priors: Rows low, high, logarithm of the median and spread of length scales, kernel variance and observation
-            variance, ``(4, w + 2)``; w is 1 with one length scale for all.
         between: Whether parameters are x with value low + (high - low) / (1 + exp(-x)); else logarithms, cut off at
             the bounds.
         steps: Of Adam.
+        mask: True where there is a value, ``(n, t)``.
+        points: As the kernel sees them, ``(n, t, e)``.
+        values: Standardised, ``(n, t)``.
+        expected: The shared function at the points, ``(n, t)``; of no client where nothing is shared.
+        uncertain: Covariance of what is uncertain in it, ``(n, t, t)``; unused where nothing is shared.
+        priors: Rows low, high, logarithm of the median and spread of length scales, kernel variance and observation
+            variance, ``(4, w + 2)``; w is 1 with one length scale for all.
+        known: The observation variances, ``(n,)``; empty where they are fitted.
         optimiser: Adam's rate, its two decays, what it adds to a root, and a distance from the median that is a
             rounding error.
+        slope_prior: Mean and standard deviation of the multiple, ``(2,)``.
         parameters: Where the fits stand, ``(n, w + 2)``.
         slopes: Multiples of the shared function, ``(n,)``.
     """

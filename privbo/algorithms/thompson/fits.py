@@ -34,6 +34,7 @@ RATE, FIRST, SECOND, TINY = 0.15, 0.9, 0.999, 1e-8  # of Adam (Kingma & Ba 2015)
 # A logarithm this close to its prior's median is at the median: from a gradient that is a rounding error only, Adam
 # makes steps of a hundredth, and a parameter of which the values say nothing would wander.
 ROUNDING = 1e-13
+_OPTIMISER = (RATE, FIRST, SECOND, TINY, ROUNDING)
 
 
 def start(own: OwnModel, n_clients: int, n_embedded: int, device: torch.device) -> Hyperparameters:
@@ -92,24 +93,14 @@ def fit(
     if is_compiled(slope.device):
         from privbo.algorithms.thompson import compiled  # loads Numba, which servers do without
 
-        compiled.climb(
-            SMOOTHNESS[own.kernel],
-            as_array(observations.embedded),
-            as_array(observations.values),
-            np.ascontiguousarray(observations.mask.numpy()),
-            np.empty((0, 0)) if shared is None else as_array(shared.mean),
-            compiled.NOTHING if shared is None else as_array(shared.covariance),
-            np.array([SLOPE_MEAN, SLOPE_STDDEV]),
-            np.empty(0) if known is None else as_array(known),
-            0.0 if logits else JITTER,
-            0.0 if logits else CONSTANT,
-            as_array(bounds),
-            logits,
-            steps,
-            np.array([RATE, FIRST, SECOND, TINY, ROUNDING]),
-            parameters.numpy(),
-            slope.numpy(),
-        )
+        # Of no client where nothing is shared, or known.
+        theirs = (observations.values[:0], observations.embedded[:0])
+        theirs = theirs if shared is None else (shared.mean, shared.covariance)
+        prior, optimiser = slope.new_tensor([SLOPE_MEAN, SLOPE_STDDEV]), slope.new_tensor(_OPTIMISER)
+        variances = slope[:0] if known is None else known
+        numbers = observations.embedded, observations.values, *theirs, bounds, variances, optimiser, prior, parameters
+        mask, extra = np.ascontiguousarray(observations.mask.numpy()), (0.0, 0.0) if logits else (JITTER, CONSTANT)
+        compiled.climb(SMOOTHNESS[own.kernel], *extra, logits, steps, mask, *map(as_array, (*numbers, slope)))
     else:
         parameters, slope = _climb_by_gpytorch(
             parameters, slope, observations, own, bounds, known, steps, logits, shared
