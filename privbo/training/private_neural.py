@@ -159,7 +159,16 @@ class PrivateNeuralArm:
                 if len(batch) > 1 and not is_apart:
                     self._require_apart(batch)
                     is_apart = True
-                self._one_step(state, batch)
+                state.optimiser.zero_grad()
+                if len(batch):
+                    scores = state.model(self.data.train_x[batch])
+                    loss = nn.functional.cross_entropy(scores, self.data.train_y[batch])
+                    loss.backward()  # type: ignore[no-untyped-call]  # torch's own is untyped
+                    _require_row_each(state.model, len(batch))
+                else:
+                    for parameter in state.model.parameters():  # nobody was drawn: noise only, the same event
+                        parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))  # type: ignore[attr-defined]  # Opacus'
+                state.optimiser.step()
                 _require_fixed(fixed, _untrained(state.model))
 
     def value(self, state: PrivateTraining) -> float:
@@ -170,18 +179,6 @@ class PrivateNeuralArm:
         """The heuristic: scale * f(x_1) / sqrt(k), with the released f(x_1), at least 0."""
         first = max(state.losses[0], 0.0) if self.reference is None else self.reference
         return self.scale * first / math.sqrt(k)
-
-    def _one_step(self, state: PrivateTraining, batch: Tensor) -> None:
-        state.optimiser.zero_grad()
-        if len(batch):
-            scores = state.model(self.data.train_x[batch])
-            loss = nn.functional.cross_entropy(scores, self.data.train_y[batch])
-            loss.backward()  # type: ignore[no-untyped-call]  # torch's own is untyped
-            _require_row_each(state.model, len(batch))
-        else:
-            for parameter in state.model.parameters():  # nobody was drawn: noise only, the same event
-                parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))  # type: ignore[attr-defined]  # Opacus'
-        state.optimiser.step()
 
     def _require_apart(self, batch: Tensor) -> None:
         """Refuse a model in which one record's loss depends on another record; inputs of whole numbers do not tell.

@@ -6,7 +6,7 @@ client. Phases that end in a release and the silent tail of a run look the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice, takewhile
 from typing import Generic, TypeVar
@@ -116,6 +116,9 @@ class PhaseServer(Generic[A]):
     Raises:
         ConfigurationError: If the first phase does not fit.
     """
+
+    # The silent phase at the end, told the depth and survivors of the last phase, and its best node.
+    _end: Callable[[int, IntArray, int, int], Phase | None]
 
     def __init__(self, algorithm: A, setting: Setting, *, cap: int | None = None, releases: int | None = None) -> None:
         self._algorithm, self._setting, self._sharing = algorithm, setting, algorithm.sharing
@@ -229,10 +232,6 @@ class PhaseServer(Generic[A]):
     def _deficit(self, depth: int) -> float:
         """Deficit of a node's mean that may hide the optimum: the variation inside its cell."""
         return self._confidence.variation(depth)
-
-    def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> Phase | None:
-        """The silent phase at the end, told the depth and survivors of the last and its best node."""
-        raise NotImplementedError
 
 
 _STATE = ("depths", "nodes", "pulls", "rounds", "means", "worked", "best")

@@ -72,10 +72,20 @@ class ModellingClients(Clients, Generic[T]):
     Attributes:
         features: The shared features.
         model: Their models.
+        read: Gives what a broadcast shares, None if nothing; refuses what has a wrong shape.
+        first: The initial points, each ``(n, n_dims)``.
+        points: Chooses the point of every client in a round, ``(n, n_dims)``.
+        asks: Whether a round ends with a release.
+        weights: Weights of the shared features that some clients send at the end of a round, ``(n, n_features)``.
     """
 
     features: FourierFeatures | InducingFeatures
     model: LocalModel
+    read: Callable[[Broadcast], T | None]
+    first: Callable[[], Iterable[FloatArray]]
+    points: Callable[[Broadcast, T | None], FloatArray]
+    asks: Callable[[int], bool]
+    weights: Callable[[IntArray, int], torch.Tensor]
 
     def respond(self, broadcast: Broadcast) -> FloatArray:
         """Query a point per client, unless this round was answered before; answer with weights.
@@ -139,30 +149,6 @@ class ModellingClients(Clients, Generic[T]):
     def tensor(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
         """Numbers on the run's device."""
         return torch.as_tensor(array, dtype=torch.float64, device=self.device)
-
-    def read(self, broadcast: Broadcast) -> T | None:
-        """Give what a broadcast shares; None if nothing.
-
-        Raises:
-            ConfigurationError: If it has a wrong shape.
-        """
-        raise NotImplementedError
-
-    def first(self) -> Iterable[FloatArray]:
-        """The initial points, each ``(n, n_dims)``."""
-        raise NotImplementedError
-
-    def points(self, broadcast: Broadcast, shared: T | None) -> FloatArray:
-        """Choose the point of every client in a round, ``(n, n_dims)``."""
-        raise NotImplementedError
-
-    def asks(self, round_: int) -> bool:
-        """Whether a round ends with a release."""
-        raise NotImplementedError
-
-    def weights(self, rows: IntArray, round_: int) -> torch.Tensor:
-        """Weights of the shared features that some clients send at the end of a round, ``(n, n_features)``."""
-        raise NotImplementedError
 
 
 class Agents(ModellingClients[FloatArray]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 class PoolingServer:
     """One round after the other, each with one release at most, and the weighted mean of all releases."""
+
+    _request: Callable[[int], Request | None]  # of a round
+    _function: Callable[[FloatArray, float], Functions | None]  # of pooled weights and their noise, if it stands out
 
     def __init__(self, algorithm: ThompsonSettings | SharedPriorSettings, setting: Setting) -> None:
         self._setting = setting
@@ -80,13 +83,6 @@ class PoolingServer:
     def _weight_of(self, round_: int) -> float:  # noqa: ARG002  # of equal weights
         """Weight in the pool of the release that a round ends with."""
         return 1.0
-
-    def _request(self, round_: int) -> Request | None:
-        raise NotImplementedError
-
-    def _function(self, weights: FloatArray, noise_stddev: float) -> Functions | None:
-        """The function of pooled weights; None where it can't be told from its noise."""
-        raise NotImplementedError
 
 
 class ThompsonServer(PoolingServer):
