@@ -12,14 +12,14 @@ from torch import nn
 
 import privbo as pb
 from accountant.errors import BudgetExceeded, LedgerError
-from accountant.events import BestOfRandomRuns
-from accountant.ledger import Ledger
+from accountant.events import BestOfRandomRuns, Unit
+from accountant.ledger import Budget, Ledger
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.selection import draw_runs
-from privbo.training.plan import RecordPrivacy
+from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy
 from privbo.training.private_neural import PrivateNeuralArm, record_losses
-from privbo.training.search import central_run
+from privbo.training.search import central_run, noise_of, open_ledger
 from tests.functional.test_private_neural import N, sgd, split
 
 RUNS = TruncatedNegativeBinomial(eta=1.0, gamma=0.3)
@@ -286,3 +286,39 @@ def test_the_released_model_is_the_one_that_was_judged() -> None:
     state = arm.init()
     state.model.load_state_dict(found.model)
     assert abs(record_losses(state.model, arm.data).mean() - found.score) < 6 * selection.judge.stddev
+
+
+SECURE = dataclasses.replace(PLAN, noise="secure")
+SIZES = {"n_training": 40, "n_validation": 30}
+
+
+def test_a_search_has_one_directory_for_its_ledgers_and_goes_on_as_it_was(tmp_path) -> None:
+    with pytest.raises(pb.ConfigurationError, match="needs a directory for its durable ledgers"):
+        central_run(SECURE, **SIZES)
+    with pytest.raises(pb.RunError, match="only a search with a directory can be resumed"):
+        central_run(PLAN, **SIZES, resume=True)
+    made = central_run(SECURE, **SIZES, directory=tmp_path / "s")
+    for ledger, part, adjacency, n in (
+        (made.training, "training", TRAINING, 40),
+        (made.validation, "validation", VALIDATION, 30),
+    ):
+        policy = ledger.policy
+        assert ledger.path == tmp_path / "s" / f"{part}.sqlite"
+        assert (policy.unit, policy.adjacency, policy.n_clients) == (Unit.RECORD, adjacency, n)
+        assert policy.population == f"central, {part} records"
+        assert policy.budget == Budget(epsilon=8.0, delta=1e-5)
+    with pytest.raises(pb.RunError, match="already holds a search"):
+        central_run(SECURE, **SIZES, directory=tmp_path / "s")
+    with pytest.raises(pb.RunError, match="n_training = 40, now it is 41"):
+        central_run(SECURE, **SIZES | {"n_training": 41}, directory=tmp_path / "s", resume=True)
+    assert central_run(SECURE, **SIZES, directory=tmp_path / "s", resume=True).training.entries() == []
+    assert central_run(PLAN, **SIZES).training.path is None
+    with pytest.raises(pb.RunError, match="name its own directory"):
+        open_ledger(tmp_path / "s", "training", SECURE, 41, TRAINING, "central")
+
+
+def test_noise_is_secret_where_the_plan_says_so_and_seeded_where_it_is_a_simulation() -> None:
+    assert isinstance(noise_of(SECURE, 3), SecureNoise)
+    for seed, same in ((3, 3), (None, 0)):
+        drawn = noise_of(PLAN, seed).stream("x").gaussian((8,), 2.0**20)
+        np.testing.assert_array_equal(drawn, SimulatedNoise(same).stream("x").gaussian((8,), 2.0**20))
