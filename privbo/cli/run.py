@@ -314,7 +314,7 @@ def carry_out(
             if not stored.exists():
                 alone = play(control_of(spec, control, record.home.seed), None, journal=journal)
                 save_arrays(stored, vars(alone.clients))
-                journal.unlink()
+                journal.unlink(missing_ok=True)
             arms[control] = read_history(stored)
         curves = {name: mean_best_so_far(arm) for name, arm in arms.items()}
         longest = max(map(len, curves.values()))

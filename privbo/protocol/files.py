@@ -7,7 +7,10 @@ import io
 import json
 import os
 import secrets
+import struct
 import sys
+import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,6 +27,8 @@ if sys.platform != "win32":
     import fcntl
 
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
+_MARK, _HEADER = b"privbo record 1\n", struct.Struct("<QI")  # before each record of a journal
+_START = len(_MARK) + _HEADER.size
 _PRIVATE_NOTE = """PRIVATE. Nothing in this folder is covered by epsilon.
 
 These files hold what clients evaluated and how their vectors were clipped. They exist
@@ -155,13 +160,86 @@ def _write_lines(file: IO[bytes], rows: Sequence[Mapping[str, Any]], *, durable:
     return len(added)
 
 
-def append_bytes(path: Path, payload: bytes, end: int) -> None:
-    """Append bytes behind the first ``end`` ones; they are on the disk afterwards."""
-    with _appended(path) as file:
-        file.truncate(end)
-        file.write(payload)
-        file.flush()
-        os.fsync(file.fileno())
+class Journal:
+    """Records of bytes in a file that is appended to; what a crash has cut off at its end is dropped.
+
+    Attributes:
+        first: Length of the file with its first record, once it was read or written.
+        end: Its length with all records that are whole.
+
+    Args:
+        path: The file.
+        durable: Whether a record is on the disk when ``append`` returns. Damage before the end is then refused; else
+            it and what stands behind it are dropped: a machine that lost its power may have left them so.
+    """
+
+    def __init__(self, path: Path, *, durable: bool) -> None:
+        self.path, self._durable = path, durable
+        self.first = self.end = 0
+        self._file: IO[bytes] | None = None
+
+    def records(self) -> Iterator[bytes]:
+        """Read every record that is whole.
+
+        Raises:
+            RunError: If a durable journal is damaged before its end.
+        """
+        self.first = self.end = 0
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            while (start := file.read(_START)).startswith(_MARK) and len(start) == _START:
+                length, check = _HEADER.unpack_from(start, len(_MARK))
+                record = file.read(length)
+                if not record or len(record) != length or zlib.crc32(record) != check:
+                    break
+                self.end = file.tell()
+                self.first = self.first or self.end
+                yield record
+            file.seek(self.end)
+            if self._durable and _MARK in file.read()[1:]:
+                raise RunError(f"{self.path} is damaged in the middle; restore it from a copy")
+
+    def append(self, record: bytes) -> None:
+        """Add a record."""
+        if not self.end:
+            deque(self.records(), maxlen=0)
+        if self._file is None:
+            self._file = _appended(self.path)
+            self._file.truncate(self.end)
+        framed = _framed(record)
+        try:
+            self._file.write(framed)
+            self._file.flush()
+            if self._durable:
+                os.fsync(self._file.fileno())
+                self.close()
+        except OSError:  # a full disk takes a part, which the next record drops
+            with contextlib.suppress(OSError):
+                self.close()
+            raise
+        self.end += len(framed)
+        self.first = self.first or self.end
+
+    def replace(self, record: bytes | None) -> None:
+        """Put one record in place of all, or none."""
+        self.close()
+        framed = b"" if record is None else _framed(record)
+        if self._durable:
+            write_atomically(self.path, framed)
+        elif self.path.exists():
+            self.path.write_bytes(framed)
+        self.first = self.end = len(framed)
+
+    def close(self) -> None:
+        """Close the file; another record opens it again."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+def _framed(record: bytes) -> bytes:
+    return _MARK + _HEADER.pack(len(record), zlib.crc32(record)) + record
 
 
 def _appended(path: Path) -> IO[bytes]:

@@ -14,26 +14,13 @@ import numpy.typing as npt
 from privbo.protocol.messages import FloatArray, IntArray
 
 Rows = npt.NDArray[np.void]
-_SEAL = np.uint64(0x70726976626F2031)
 _KEY = ("client", "round", "place", "count")
 
 
 def row_type(n_dims: int) -> np.dtype[np.void]:
     """Layout of one evaluation in a file or on the wire, of 64-bit words; ``count`` is 0 but for a mean."""
     numbers = [(name, "<i8") for name in _KEY]
-    return np.dtype([*numbers, ("value", "<f8"), ("unit", "<f8", (n_dims,)), ("seal", "<u8")])
-
-
-def whole_rows(payload: bytes, n_dims: int) -> Rows:
-    """Read the rows of a file; what a crash left of a row is dropped, and so is one whose checksum fails."""
-    kind = row_type(n_dims)
-    rows = np.frombuffer(payload[: len(payload) // kind.itemsize * kind.itemsize], dtype=kind)
-    return np.asarray(rows[_checksums(rows) == _SEAL])
-
-
-def _checksums(rows: Rows) -> npt.NDArray[np.uint64]:
-    words = np.ascontiguousarray(rows).view(np.uint64).reshape(len(rows), rows.dtype.itemsize // 8)
-    return np.asarray(np.bitwise_xor.reduce(words, axis=1), dtype=np.uint64)
+    return np.dtype([*numbers, ("value", "<f8"), ("unit", "<f8", (n_dims,))])
 
 
 class Memory:
@@ -75,10 +62,9 @@ class Memory:
         np.add.at(self._places, index, 1)
         self._rows = rows = np.zeros(len(clients), dtype=row_type(self._n_dims))
         rows["client"], rows["round"], rows["place"] = clients, self._round, places
-        rows["count"], rows["unit"], rows["seal"] = 0 if counts is None else counts, units, _SEAL
-        rows["seal"] = _checksums(rows)  # a value of zero changes no checksum; ``keep`` adds its own
-        self._values, self._seals = rows["value"], rows["seal"]  # views, as one evaluation after the other is kept
-        self._values[:], self._bits = np.nan, self._values.view(np.uint64)
+        rows["count"], rows["unit"] = 0 if counts is None else counts, units
+        self._values = rows["value"]  # a view, as one evaluation after the other is kept
+        self._values[:] = np.nan
         if not len(self._known):
             return self._values.copy(), np.arange(len(rows))
         last = np.searchsorted(self._named, _names(clients, places), side="right") - 1
@@ -91,7 +77,6 @@ class Memory:
     def keep(self, made: int | IntArray, values: FloatArray | float) -> None:
         """Keep the values of what was recalled at a place or at several, each once."""
         self._values[made] = values
-        self._seals[made] ^= self._bits[made]
         self._keep(self._rows[made : made + 1] if isinstance(made, int) else self._rows[made])
 
 

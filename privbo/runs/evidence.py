@@ -78,7 +78,7 @@ def gathered(home: RunDirectory, run: str) -> tuple[list[Evidence], tuple[str, .
 
 def _read_evidence(path: Path, home: RunDirectory) -> Iterator[Evidence]:
     if path.suffix == ".states":
-        if (stamp := States(path=path).stamp()) is not None:
+        if (stamp := States(path).stamp()) is not None:
             yield Evidence(by="the clients' state", place=(stamp.sequence, stamp.head), round=stamp.round)
         return
     is_public, name = path == home.history_path, path.relative_to(home.path).as_posix()

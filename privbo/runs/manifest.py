@@ -212,7 +212,7 @@ class RunDirectory:
 
     def all_states(self) -> list[States]:
         """The states of all groups that have answered (private)."""
-        return [States(path=path) for path in sorted(self.private.glob("clients-*.states"))]
+        return [States(path) for path in sorted(self.private.glob("clients-*.states"))]
 
     def groups_of(self, n_clients: int) -> list[tuple[int, int]]:
         """Groups in which a run of so many clients began, each from one client to below another; none if it did not."""

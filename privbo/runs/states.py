@@ -1,35 +1,28 @@
 """Clients' states on disk: what a round adds is appended, and the file is rewritten where that has doubled it. PRIVATE.
 
 A state is named arrays. Of an array that has grown along its first or second axis only the new part is written, so a
-round costs one row per client however long the run is. A frame that a crash cut off is dropped.
+round costs one row per client however long the run is. A record that a crash cut off is dropped.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import os
-import struct
 import threading
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from privbo.protocol.errors import RunError
-from privbo.protocol.files import append_bytes, array_bytes, require_no_link, write_atomically
-from privbo.protocol.memory import Rows, row_type, whole_rows
+from privbo.protocol.files import Journal, array_bytes
+from privbo.protocol.memory import Rows, row_type
 
 Group: TypeAlias = tuple[int, int]
 """The first client of a group, and the first behind it."""
 Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
-_MAGIC = b"privbo state 1\n\x00"
-_HEADER = struct.Struct("<QQI")
-_START = len(_MAGIC) + _HEADER.size
 _HOW = ("whole", "rows", "columns")
 
 
@@ -98,22 +91,20 @@ def _same(old: npt.NDArray[np.generic], new: npt.NDArray[np.generic]) -> bool:
     return bool(np.array_equal(old, new))
 
 
-@dataclass(kw_only=True)
 class States:
-    """The state of some clients in a file.
+    """The state of some clients in a file: the changes of every round, each with its stamp.
 
-    Attributes:
+    Args:
         path: The file.
     """
 
-    path: Path
-    _whole: int = 0
-    _end: int = 0
+    def __init__(self, path: Path) -> None:
+        self.path, self._journal = path, Journal(path, durable=True)
 
     @classmethod
     def of(cls, folder: Path, first: int) -> States:
         """The state of the group that begins with a client, in a run's private folder."""
-        return cls(path=folder / f"clients-{first}.states")
+        return cls(folder / f"clients-{first}.states")
 
     def load(self) -> dict[str, npt.NDArray[np.generic]] | None:
         """Read the last state; None if the clients never answered.
@@ -122,8 +113,8 @@ class States:
             RunError: If the file is damaged before its end.
         """
         state: dict[str, npt.NDArray[np.generic]] | None = None
-        for _, body, _ in self._frames():
-            with np.load(io.BytesIO(body), allow_pickle=False) as archive:
+        for record in self._journal.records():
+            with np.load(io.BytesIO(record.partition(b"\n")[2]), allow_pickle=False) as archive:
                 state = applied(state, {name: archive[name] for name in archive.files})
         return state
 
@@ -133,45 +124,18 @@ class States:
         Raises:
             RunError: If the file is damaged before its end.
         """
-        headers = [header for header, *_ in self._frames()]
-        return Stamp(**headers[-1]) if headers else None
+        headers = [record.partition(b"\n")[0] for record in self._journal.records()]
+        return Stamp(**json.loads(headers[-1])) if headers else None
 
     def append(self, change: Snapshot, stamp: Stamp) -> None:
         """Add what a round has changed, on the disk when this returns; rewrites a file that has doubled."""
-        frame = _frame(change, stamp)
+        header = json.dumps(vars(stamp)).encode() + b"\n"
         if self.path.exists():
-            if not self._end:
-                ends = [end for *_, end in self._frames()] or [0]
-                self._whole, self._end = ends[0], ends[-1]
-            append_bytes(self.path, frame, self._end)
-            self._end += len(frame)
-            if self._end <= 2 * self._whole:
+            self._journal.append(header + array_bytes(change))
+            if self._journal.end <= 2 * self._journal.first:
                 return
-            frame = _frame(difference(None, self.load() or {}), stamp)
-        write_atomically(self.path, frame)
-        self._whole = self._end = len(frame)
-
-    def _frames(self) -> Iterator[tuple[Mapping[str, Any], bytes, int]]:
-        """Headers and bodies of the frames that are whole, each with its end in the file."""
-        if not self.path.exists():
-            return
-        end = 0
-        with self.path.open("rb") as file:
-            while (start := file.read(_START)).startswith(_MAGIC) and len(start) == _START:
-                n_header, n_body, check = _HEADER.unpack_from(start, len(_MAGIC))
-                header, body = file.read(n_header), file.read(n_body)
-                if not header or len(header) + len(body) != n_header + n_body or zlib.crc32(header + body) != check:
-                    break  # a crash has cut it off, or it is damaged
-                end = file.tell()
-                yield json.loads(header), body, end
-            file.seek(end)
-            if _MAGIC in file.read()[1:]:
-                raise RunError(f"{self.path} is damaged in the middle; restore it from a copy")
-
-
-def _frame(change: Snapshot, stamp: Stamp) -> bytes:
-    header, body = json.dumps(vars(stamp)).encode(), array_bytes(change)
-    return _MAGIC + _HEADER.pack(len(header), len(body), zlib.crc32(header + body)) + header + body
+            change = difference(None, self.load() or {})
+        self._journal.replace(header + array_bytes(change))
 
 
 class EvaluationJournal:
@@ -186,24 +150,17 @@ class EvaluationJournal:
     def __init__(self, path: Path | None, n_dims: int, *, ever: bool = False) -> None:
         self._lock = threading.Lock()
         self._n_dims, self._ever = n_dims, ever
-        self._kept = bytearray()  # of rows: an object for each of a million evaluations costs more than they do
-        self._file: int | None = None
-        if path is not None:
-            require_no_link(path)
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-            self._file = os.open(path, flags, 0o600)
-            payload = path.read_bytes()
-            os.ftruncate(self._file, len(payload) // row_type(n_dims).itemsize * row_type(n_dims).itemsize)
-            self._kept += whole_rows(payload, n_dims).tobytes()
+        self._journal = None if path is None else Journal(path, durable=False)
+        # Of rows: an object for each of a million evaluations costs more than they do.
+        self._kept = bytearray(b"" if self._journal is None else b"".join(self._journal.records()))
 
     def add(self, rows: Rows) -> None:
         """Keep evaluations that were just made."""
         payload = rows.tobytes()
         with self._lock:
             self._kept += payload
-            left = memoryview(payload)
-            while self._file is not None and left:
-                left = left[os.write(self._file, left) :]  # a full disk takes a part, and raises at the next one
+            if self._journal is not None:
+                self._journal.append(payload)
 
     def known(self, round_: int, first: int, last: int) -> Rows:
         """Give a round's evaluations of the clients from ``first`` to below ``last``."""
@@ -218,12 +175,11 @@ class EvaluationJournal:
         with self._lock:
             rows = np.frombuffer(self._kept, dtype=row_type(self._n_dims))
             self._kept = bytearray(rows[rows["round"] > round_].tobytes())
-            if self._file is not None and not self._kept:  # a run that is resumed asks earlier rounds again
-                os.ftruncate(self._file, 0)
+            if self._journal is not None and not self._kept:  # a run that is resumed asks earlier rounds again
+                self._journal.replace(None)
 
     def close(self) -> None:
-        """Close the file; nothing can be added afterwards."""
+        """Close the file."""
         with self._lock:
-            if self._file is not None:
-                os.close(self._file)
-                self._file = None
+            if self._journal is not None:
+                self._journal.close()

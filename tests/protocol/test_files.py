@@ -3,6 +3,7 @@ import pytest
 
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import (
+    Journal,
     OnceLines,
     append_line,
     load_arrays,
@@ -69,3 +70,44 @@ def test_lines_that_several_writers_add_stand_once_and_never_change(tmp_path) ->
     with pytest.raises(RunError, match="ledger and history disagree"):
         writers[0].add({"round": 1, "head": "another"})
     assert len(read_lines(path)) == 5
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_journal_drops_a_torn_tail_and_goes_on(durable, tmp_path) -> None:
+    path, records = tmp_path / "records", [b"first", b"second\n", b"third" * 9]
+    whole = Journal(path, durable=durable)
+    for record in records:
+        whole.append(record)
+    whole.close()
+    content = path.read_bytes()
+    for size in range(len(content)):
+        path.write_bytes(content[:size] + bytes(size % 7))  # zeros: a machine that lost its power
+        kept = list(Journal(path, durable=durable).records())
+        assert kept == records[: len(kept)]
+        again = Journal(path, durable=durable)
+        again.append(b"next")
+        again.close()
+        assert list(Journal(path, durable=durable).records()) == [*kept, b"next"]
+
+
+def test_damage_before_the_end_is_refused_where_records_are_durable_and_cut_off_where_not(tmp_path) -> None:
+    journal = Journal(tmp_path / "records", durable=True)
+    for record in (b"first", b"second", b"third"):
+        journal.append(record)
+    content = bytearray(journal.path.read_bytes())
+    content[content.index(b"second")] ^= 1
+    journal.path.write_bytes(bytes(content))
+    with pytest.raises(RunError, match="damaged in the middle"):
+        list(Journal(journal.path, durable=True).records())
+    assert list(Journal(journal.path, durable=False).records()) == [b"first"]
+
+
+def test_after_an_error_the_next_record_stands_behind_the_last_whole_one(tmp_path, monkeypatch) -> None:
+    journal = Journal(tmp_path / "records", durable=True)
+    journal.append(b"first")
+    with monkeypatch.context() as full:
+        full.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            journal.append(b"second")
+    journal.append(b"third")
+    assert list(Journal(journal.path, durable=True).records()) == [b"first", b"third"]
