@@ -238,7 +238,7 @@ def complete(
         for path in folder.glob("*-*.json"):
             stored.setdefault((folder, path.stem.rpartition("-")[0].partition(".")[0]), []).append(path)
     files = [stored.get((cell.folder, cell.settings), []) for cell in cells]
-    kept = [None if fresh else _usable(cell, there) for cell, there in zip(cells, files, strict=True)]
+    kept = [None if fresh else _read(cell, there) for cell, there in zip(cells, files, strict=True)]
     older = [k or _newest(cell, there) for cell, k, there in zip(cells, kept, files, strict=True)]
     missing = [(c, old) for c, k, old in zip(cells, kept, older, strict=True) if k is None and not finished]
     if finished:
@@ -271,19 +271,18 @@ def _attempt(name: str) -> int:
     return int(name.partition(".")[2] or 0)
 
 
+def _read(cell: Cell, paths: Sequence[Path]) -> Kept | None:
+    """The result that is not made again: this code's, or any of a cell that charged people."""
+    if cell.charges:
+        return _newest(cell, paths)
+    found = read_kept(cell.path, cell.code) if cell.code.digest is not None and cell.path.exists() else None
+    return found if found is not None and found.is_current else None
+
+
 def _newest(cell: Cell, paths: Sequence[Path]) -> Kept | None:
     """The newest kept result of a cell's settings, whatever code made it."""
     order = sorted(paths, key=lambda p: (_attempt(p.stem.rpartition("-")[0]), p.stat().st_mtime_ns), reverse=True)
     return next((kept for path in order if (kept := read_kept(path, cell.code)) is not None), None)
-
-
-def _usable(cell: Cell, paths: Sequence[Path]) -> Kept | None:
-    if cell.charges:
-        return _newest(cell, paths)
-    if cell.code.digest is None or not cell.path.exists():
-        return None
-    found = read_kept(cell.path, cell.code)
-    return found if found is not None and found.is_current else None
 
 
 def _reason(cell: Cell, older: Kept | None, *, fresh: bool) -> str:

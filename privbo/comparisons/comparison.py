@@ -166,7 +166,14 @@ class Comparison:
 
     def rows(self) -> list[Row]:
         """Give one row per setting."""
-        return [_row(setting, self.measure) for setting in self.settings]
+        found = []
+        for setting in self.settings:
+            row = Row(setting=setting.label, kind=setting.kind, **setting.cost(), seeds=len(setting.seeds))
+            if setting.curves is not None:
+                values, final = setting.utilities(self.measure), float(setting.curves[:, -1].mean())
+                row = replace(row, utility=float(values.mean()), standard_error=standard_error(values), final=final)
+            found.append(row)
+        return found
 
     def differences(self) -> list[Difference]:
         """Subtract on common seeds: the contrasts, or every private setting and every other; none without utilities."""
@@ -203,19 +210,6 @@ class Comparison:
             "recommendation": self.recommendation,
         }
         return cast("JsonObject", plain(content))
-
-
-def _row(setting: Setting, measure: Measure) -> Row:
-    values = None if setting.curves is None else setting.utilities(measure)
-    return Row(
-        setting=setting.label,
-        kind=setting.kind,
-        **setting.cost(),
-        seeds=len(setting.seeds),
-        utility=None if values is None else float(values.mean()),
-        standard_error=None if values is None else standard_error(values),
-        final=None if setting.curves is None else float(setting.curves[:, -1].mean()),
-    )
 
 
 def _details(row: Row, setting: Setting, measure: Measure) -> JsonObject:

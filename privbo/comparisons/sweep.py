@@ -37,7 +37,7 @@ from privbo.comparisons.cells import (
 )
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.sweep_file import Panel, Planned, Sweep
-from privbo.comparisons.verdict import Kind, Setting, curve_of
+from privbo.comparisons.verdict import Kind, curve_of
 from privbo.plans.cost import Agree, agree_to_all, finite, spending
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import NoPrivacy, default_delta
@@ -279,72 +279,79 @@ def run_sweep(sweep: Sweep, out: Path, *, agree: Agree = agree_to_all, **how: Un
             "their ledger in PostgreSQL, not in one machine's file; write path = 'postgresql://ROLE@HOST/DB?commits=FILE'"
         )
     folder = ((private_folder(out) if sweep.config.data == "private" else out) / "cells").absolute()
-    planned = _cells(sweep, folder, fresh=how.get("fresh", False))
+    codes: dict[str, CodeKey] = {}
+    planned = [
+        [_cells(sweep, panel, setting, folder, codes, fresh=how.get("fresh", False)) for setting in panel.settings]
+        for panel in sweep.panels
+    ]  # a bad setting is refused before the first cell runs
     kept, reuse = complete(
-        [cell for group in planned.values() for cell in group],
+        [cell for panel in planned for group in panel for cell in group],
         prepare=lambda todo: None if sweep.ledger is None else reserve(sweep.ledger, agree, todo),
         **how,
     )
     left = iter(kept)
-    by_setting = {key: [next(left) for _ in group] for key, group in planned.items()}
     comparisons = tuple(
-        _compared(sweep, panel, {label: results for (number, label), results in by_setting.items() if number == index})
-        for index, panel in enumerate(sweep.panels)
+        _compared(sweep, panel, [[next(left) for _ in group] for group in groups])
+        for panel, groups in zip(sweep.panels, planned, strict=True)
     )
     return SweepResult(name=sweep.config.name, statement=sweep.config.statement, comparisons=comparisons, reuse=reuse)
 
 
-def _cells(sweep: Sweep, folder: Path, *, fresh: bool) -> dict[tuple[int, str], list[Cell]]:
-    """Every setting's cells, by panel and label; a bad setting is refused before the first one runs."""
-    found = {}
-    codes: dict[str, CodeKey] = {}
-    for index, panel in enumerate(sweep.panels):
-        for setting in panel.settings:
-            spec = spec_of(setting.content, setting.kind, sweep.ledger)
-            table = spec.to_dict()
-            name = digest([table["problem"], table["algorithm"], panel.judge, setting.content["problem"]])
-            if name not in codes:
-                codes[name] = code_of(spec, panel.judge)
-            found[index, setting.label] = [
-                _cell(sweep, panel, setting, spec, codes[name], folder, seed, fresh=fresh) for seed in panel.seeds
-            ]
+def _cells(
+    sweep: Sweep, panel: Panel, setting: Planned, folder: Path, codes: dict[str, CodeKey], *, fresh: bool
+) -> list[Cell]:
+    """A setting's work at every seed; a run on the population's ledger is charged once, whatever code makes it."""
+    spec = spec_of(setting.content, setting.kind, sweep.ledger)
+    table, charges = spec.to_dict(), spec.ledger is not None
+    name = digest([table["problem"], table["algorithm"], panel.judge, setting.content["problem"]])
+    if name not in codes:
+        codes[name] = code_of(spec, panel.judge)
+    output, found = None if sweep.ledger is None else folder / "output.txt", []
+    for seed in panel.seeds:
+        seeds = dict.fromkeys((*sweep.config.seed_keys, "seed"), seed)
+        own, asked = with_overrides(table, seeds), settings_name(with_overrides(spec.departures(), seeds), panel.judge)
+        cell = Cell(
+            label=setting.label,
+            seed=seed,
+            settings=asked,
+            code=codes[name],
+            folder=folder,
+            work=partial(run_uncharged, own, panel.judge, output),
+            charges=charges,
+            attempt=next_attempt(folder, asked) if charges and fresh else 0,
+        )
+        found.append(replace(cell, work=PrivateRun(table=own, home=folder / cell.name)) if charges else cell)
     return found
 
 
-def _cell(
-    sweep: Sweep, panel: Panel, setting: Planned, spec: Spec, code: CodeKey, folder: Path, seed: int, *, fresh: bool
-) -> Cell:
-    """A setting's work at a seed; a run on the population's ledger is charged once, whatever code makes it."""
-    seeds = dict.fromkeys((*sweep.config.seed_keys, "seed"), seed)
-    table = with_overrides(spec.to_dict(), seeds)
-    cell = Cell(
-        label=setting.label,
-        seed=seed,
-        settings=settings_name(with_overrides(spec.departures(), seeds), panel.judge),
-        code=code,
-        folder=folder,
-        work=partial(run_uncharged, table, panel.judge, None if sweep.ledger is None else folder / "output.txt"),
-    )
-    if spec.ledger is None:
-        return cell
-    cell = replace(cell, charges=True, attempt=next_attempt(folder, cell.settings) if fresh else 0)
-    return replace(cell, work=PrivateRun(table=table, home=folder / cell.name))
-
-
-def _compared(sweep: Sweep, panel: Panel, results: Mapping[str, Sequence[Kept | None]]) -> Comparison:
+def _compared(sweep: Sweep, panel: Panel, results: Sequence[Sequence[Kept | None]]) -> Comparison:
     enough = min(2, len(panel.seeds))  # fewer runs say nothing of noise
-    settings = tuple(
-        _collected(sweep, planned, panel.seeds, results[planned.label])
-        for planned in panel.settings
-        if sum(k is not None for k in results[planned.label]) >= enough
-    )
+    name, settings = curve_of(sweep.config.measure), []
+    for planned, kept in zip(panel.settings, results, strict=True):
+        there = {seed: k for seed, k in zip(panel.seeds, kept, strict=True) if k is not None}
+        if len(there) < enough:
+            continue
+        if any(name not in k.result.curves for k in there.values()):
+            raise ConfigurationError(
+                f"measure={sweep.config.measure!r}: the problem of {planned.label!r} states no best_values; "
+                "let its factory state them, or measure the score"
+            )
+        setting = setting_of(
+            {seed: k.result for seed, k in there.items()},
+            label=planned.label,
+            kind=planned.kind,
+            curve=name,
+            overrides=planned.overrides,
+            older=tuple(dict.fromkeys(k.made_by for k in there.values() if not k.is_current)),
+        )
+        settings.append(setting)
     if not settings:
         raise ConfigurationError(f"{panel.name}: no setting has {enough} finished cells; run the sweep first")
     found = Comparison(
         name=panel.name,
         data=sweep.config.data,
         measure=sweep.config.measure,
-        settings=settings,
+        settings=tuple(settings),
         contrasts=tuple((pair[0], pair[1]) for pair in sweep.config.contrasts),
         statement=sweep.config.statement,
         seeded=sweep.config.data != "private",
@@ -353,24 +360,6 @@ def _compared(sweep: Sweep, panel: Panel, results: Mapping[str, Sequence[Kept | 
         return found
     with Ledger.open(sweep.ledger.path) as ledger:
         return composed(found, ledger.book(), sweep.ledger)
-
-
-def _collected(sweep: Sweep, planned: Planned, seeds: tuple[int, ...], kept: Sequence[Kept | None]) -> Setting:
-    there = [(seed, k) for seed, k in zip(seeds, kept, strict=True) if k is not None]
-    name = curve_of(sweep.config.measure)
-    if any(name not in k.result.curves for _, k in there):
-        raise ConfigurationError(
-            f"measure={sweep.config.measure!r}: the problem of {planned.label!r} states no best_values; "
-            "let its factory state them, or measure the score"
-        )
-    return setting_of(
-        {seed: k.result for seed, k in there},
-        label=planned.label,
-        kind=planned.kind,
-        curve=name,
-        overrides=planned.overrides,
-        older=tuple(dict.fromkeys(k.made_by for _, k in there if not k.is_current)),
-    )
 
 
 def composed(comparison: Comparison, book: Book, shared: SharedLedger) -> Comparison:

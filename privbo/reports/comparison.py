@@ -16,7 +16,7 @@ from privbo.protocol.files import write_atomically
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.table import Table
 from privbo.reports.document import Document
-from privbo.reports.figure import COLOURS, Axis, Figure, Series
+from privbo.reports.figure import COLOURS, ROUNDS, Axis, Figure, Series
 
 _LINES: dict[Kind, int] = {"local": 1, "non-private": 2, "zeroed": 3}  # places among colours and dashes
 _NAMES = {"local": "nothing shared", "non-private": "shared without privacy", "zeroed": "noise-only control"}
@@ -193,7 +193,9 @@ def _frontier(comparison: Comparison) -> Figure:
         )
     series += [_level(kind, settings, comparison.measure) for kind, settings in _controls(comparison).items()]
     ticks = sorted(set(epsilons))[:: max(1, len(set(epsilons)) // 8)]
-    return Figure(series=series, x=Axis(label="epsilon", log=True, ticks=ticks), y=Axis(label=_unit(comparison)))
+    scores = "mean best score over clients, " if curve_of(comparison.measure) == "score" else ""
+    y = Axis(label=f"{scores}{comparison.measure} (the objective's unit)")
+    return Figure(series=series, x=Axis(label="epsilon", log=True, ticks=ticks), y=y)
 
 
 def _level(kind: Kind, settings: Sequence[Setting], measure: Measure) -> Series:
@@ -213,13 +215,6 @@ def _controls(comparison: Comparison) -> dict[Kind, list[Setting]]:
         if setting.kind in _LINES and (setting.kind != "local" or setting is alone):
             found.setdefault(setting.kind, []).append(setting)
     return found
-
-
-def _unit(comparison: Comparison) -> str:
-    """Name what is measured, in the objective's own unit."""
-    if comparison.measure in ("mean over rounds", "final"):
-        return f"mean best score over clients, {comparison.measure} (the objective's unit)"
-    return f"{comparison.measure} (the objective's unit)"
 
 
 def _is_one_curve(settings: Sequence[Setting]) -> bool:
@@ -247,7 +242,7 @@ def _convergence(comparison: Comparison) -> dict[str, Figure]:
         series = [*drawn[setting.label]]
         if alone is not None and alone.label in drawn:
             series.append(replace(drawn[alone.label][1], label=alone.label, colour=1))
-        found[f"convergence-{index + 1}"] = Figure(series=series, x=Axis(label="round", integers=True), y=axis)
+        found[f"convergence-{index + 1}"] = Figure(series=series, x=ROUNDS, y=axis)
     return found
 
 

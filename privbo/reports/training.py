@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
 from accountant.events import Event, repeat
 from accountant.ledger import Entry, Ledger
-from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from accountant.wording import event_text
-from privbo.protocol.errors import RunError
+from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json, require_contained
 from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.settings import JsonObject, read_settings
 from privbo.protocol.table import Table
-from privbo.training.plan import RecordPrivacy, TrainingPlan
+from privbo.training.plan import TrainingPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +90,12 @@ def training_ledgers(directory: Path) -> TrainingLedgers:
         LedgerError: If a ledger is missing or damaged.
     """
     require_contained(directory)
-    plan = _plan(directory, read_json(directory / "search.json"))
+    content = read_json(directory / "search.json")
+    try:
+        names = (field.name for field in fields(TrainingPlan))
+        plan = read_settings(TrainingPlan, {name: content.get(name) for name in names}, "search.json")
+    except ConfigurationError as error:
+        raise RunError(f"{directory / 'search.json'} is no training's description ({error}); restore it") from None
     first, second = (
         _part(directory, part, event, plan) for part, event in zip(("training", "validation"), plan.events, strict=True)
     )
@@ -103,20 +106,6 @@ def training_ledgers(directory: Path) -> TrainingLedgers:
         delta=plan.privacy.delta,
         parts=(first, second),
     )
-
-
-def _plan(directory: Path, content: Mapping[str, Any]) -> TrainingPlan:
-    try:
-        z_train, z_judge = content["noise_multipliers"]
-        return TrainingPlan(
-            privacy=read_settings(RecordPrivacy, content["privacy"], "privacy"),
-            runs=TruncatedNegativeBinomial(**content["runs"]) if "runs" in content else None,
-            n_training=int(content["n_training"]),
-            n_validation=int(content["n_validation"]),
-            noise_multipliers=(float(z_train), float(z_judge)),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{directory / 'search.json'} is no training's description ({error!r}); restore it") from None
 
 
 def _part(directory: Path, part: str, planned: Event, plan: TrainingPlan) -> PartLedger:

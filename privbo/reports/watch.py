@@ -37,20 +37,14 @@ class LiveRun:
     """A run as it stands; public.
 
     Attributes:
-        name: The run's.
-        rounds: Planned rounds.
+        record: Its record; its ledger is closed.
         done: Rounds that have ended.
-        noise_source: As reports name it.
-        population: Name of the people.
         charged: What the ledger holds, and the price of the run.
         released: What was broadcast.
     """
 
-    name: str
-    rounds: int
+    record: Record
     done: int
-    noise_source: str
-    population: str
     charged: LedgerView
     released: tuple[Released, ...]
 
@@ -97,7 +91,7 @@ class Watched:
     @property
     def name(self) -> str:
         """Name to show."""
-        return self.directory.name if self.run is None else f"{self.run.name} ({self.directory.name})"
+        return self.directory.name if self.run is None else f"{self.run.record.spec.name} ({self.directory.name})"
 
 
 def look(
@@ -144,15 +138,7 @@ def _run(record: Record, before: LiveRun | None) -> LiveRun:
     done = len({row["round"] for row in read_lines(record.home.history_path)})
     if before is not None and before.charged.ledger.head == record.ledger.head:
         return replace(before, done=done, charged=replace(before.charged, ledger=check_record(record)))
-    return LiveRun(
-        name=record.spec.name,
-        rounds=record.spec.rounds,
-        done=done,
-        noise_source=record.plan.noise_source,
-        population=record.ledger.policy.population,
-        charged=ledger_view(record),
-        released=released_by(record),
-    )
+    return LiveRun(record=record, done=done, charged=ledger_view(record), released=released_by(record))
 
 
 def _present(home: RunDirectory) -> Mapping[str, str]:
@@ -203,7 +189,9 @@ class Watch:
             "watched": watched,
             "private": self.private,
             "every": self.every,
-            "people": {run.population: run.charged.total for _, run in runs if run.charged.total.runs > 1},
+            "people": {
+                run.record.ledger.policy.population: run.charged.total for _, run in runs if run.charged.total.runs > 1
+            },
             "parallel": {index: _parallel(there, f"trials-{index}") for index, there in trials},
             "listed": {index: _listed(there) for index, there in trials},
         }

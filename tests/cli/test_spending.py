@@ -17,6 +17,7 @@ from accountant.ledger.pricing import odometer
 from accountant.wording import upper_text
 from privbo.runs.record import Record
 from tests.cli.test_cli import CONFIG, privbo
+from tests.comparisons.test_compare import PRIVATE
 
 
 @pytest.fixture
@@ -72,26 +73,11 @@ def test_a_headline_that_leaves_a_publication_out_is_betrayed(run: Path) -> None
         assert not covers_everything()
 
 
-SWEEP = """
-name = "levels"
-seeds = 1
-data = "private"
-[base]
-name = "small"
-rounds = 2
-[base.problem]
-factory = "tests.crash_problem:problem"
-[base.algorithm]
-type = "dp-fts-de"
-n_features = 8
-[base.privacy]
-noise_multiplier = 8.0
-[grid]
-"privacy.noise_multiplier" = [8.0, 16.0]
-[ledger]
-population = "ward"
-path = "PATH"
-"""
+SWEEP = (
+    PRIVATE.replace("seeds = 2", "seeds = 1")
+    .replace("epsilon = 2.0", "noise_multiplier = 8.0")
+    .replace('"privacy.epsilon" = [1.0, 2.0]', '"privacy.noise_multiplier" = [8.0, 16.0]')
+)
 LEDGER = '[ledger]\npopulation = "ward"\npath = "PATH"\n'
 
 
@@ -99,7 +85,7 @@ LEDGER = '[ledger]\npopulation = "ward"\npath = "PATH"\n'
 def sweep(tmp_path: Path) -> Path:
     """A sweep over private data on the ledger of people whom a run has charged before."""
     here = tmp_path / "people.sqlite"
-    (tmp_path / "sweep.toml").write_text(SWEEP.replace("PATH", str(here)))
+    (tmp_path / "sweep.toml").write_text(SWEEP.format(path=here, bound=""))
     alone = CONFIG.replace("epsilon = 2.0", "noise_multiplier = 4.0").replace("n_features = 10", "n_features = 8")
     (tmp_path / "run.toml").write_text(alone + LEDGER.replace("PATH", str(here)))
     assert privbo("run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")).returncode == 0

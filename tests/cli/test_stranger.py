@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import privbo as pb
 from experiments.examples.zoom import Zoom
 from privbo.audits.empirical import audit_run
 from tests.cli.test_cli import CONFIG, privbo
+from tests.cli.test_reading import READING
 from tests.conformance.small import problem
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
@@ -66,32 +68,19 @@ def hides_the_facts(content: dict) -> None:
     del content["spec"]["problem"]["n_clients"]
 
 
-READING = {
-    "report": ["report", "{}"],
-    "report for programs": ["report", "{}", "--json"],
-    "private report": ["report", "{}", "--private"],
-    "ledger show": ["ledger", "show", "{}"],
-    "ledger verify": ["ledger", "verify", "{}"],
-    "ledger export": ["ledger", "export", "{}"],
-    "compare": ["compare", "{}", "--out", "compared"],
-    "audit": ["audit", "{}"],
-    "watch": ["watch", "{}", "--static", "watched.html", "--once"],
-    "private watch": ["watch", "{}", "--private", "--static", "watched.html", "--once"],
-    "price of a resumed run": ["run", "--resume", "{}", "--dry-run"],
-    "resumed run": ["run", "--resume", "{}"],
-}
+LINES = [line for lines in READING.values() for line in lines if not re.search("home|theirs|sweep|bundle.json", line)]
 
 
 @pytest.mark.parametrize("change", [names_the_trap, hides_the_facts])
-@pytest.mark.parametrize("command", READING)
+@pytest.mark.parametrize("command", LINES)
 def test_reading_a_strangers_directory_imports_none_of_its_code(
     command: str, change: Callable[[dict], None], foreign: Path, trap: Path
 ) -> None:
     planted(foreign, change)
-    done = privbo(*(part.format(foreign) for part in READING[command]))
+    done = privbo(*command.format(run=foreign, out=foreign.parent).split())
     assert not trap.exists()
     assert "Traceback" not in done.stderr
-    if command == "resumed run":
+    if command == "run --resume {run}":
         assert (done.returncode, "--trust" in done.stderr) == (2, True)
 
 
@@ -164,13 +153,13 @@ def disguised(content: dict) -> None:
     content["run_id"] += f"[/bold]{ESCAPE}[link=file:///]"
 
 
-SHOWN = [READING[name] for name in ("report", "ledger show", "ledger verify", "compare", "audit")]
+SHOWN = [READING[name][0] for name in ("report", "ledger show", "ledger verify", "compare", "audit")]
 
 
-@pytest.mark.parametrize("command", SHOWN, ids=" ".join)
-def test_control_characters_and_markup_are_shown_as_text(command: list[str], foreign: Path) -> None:
+@pytest.mark.parametrize("command", SHOWN)
+def test_control_characters_and_markup_are_shown_as_text(command: str, foreign: Path) -> None:
     planted(foreign, disguised)
-    done = privbo(*(part.format(foreign) for part in command))
+    done = privbo(*command.format(run=foreign, out=foreign.parent).split())
     assert "Traceback" not in done.stderr
     assert "MarkupError" not in done.stderr
     assert not {"\x1b", "\x07"} & set(done.stdout + done.stderr)

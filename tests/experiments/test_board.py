@@ -13,7 +13,6 @@ from experiments.board_page import again, epsilons, overall
 from experiments.outcome import Outcome, Task
 from experiments.played import Entry, Played, added, kept, played, read
 from experiments.plays.board import EVALUATIONS, play
-from experiments.plays.worth import share
 from experiments.study import Arm, Panel
 from experiments.worth import Family
 
@@ -47,14 +46,6 @@ def test_evaluations_are_counted_where_they_happen() -> None:
         assert np.all(np.diff(found.curves["loss"]) <= 1e-9)
     with pytest.raises(pb.ConfigurationError, match="23 evaluations, 22 are allowed"):
         play(task(PrivateSearch(n_candidates=23, evaluations=23)))
-
-
-def test_the_default_is_judged_as_in_the_study_of_what_sharing_is_worth() -> None:
-    """Values in their declared range or not: models standardise them."""
-    alone = task(pb.SharedPrior().local())
-    ours, theirs = play(alone), share(alone)
-    assert ours.curves["loss"][:4] == pytest.approx(theirs.curves["loss"][:4], abs=1e-6)
-    assert "common" not in ours.figures
 
 
 # ---- standings

@@ -11,7 +11,7 @@ from experiments.result_pages import refresh
 from experiments.stored import rows_of
 from experiments.study import Panel
 from experiments.summary import Measure
-from experiments.verdicts import digest, every, judge, numbers, sentence, shown, table
+from experiments.verdicts import every, judge, table
 
 PAGE = """# Found
 
@@ -134,22 +134,6 @@ def test_verdicts_need_two_errors_and_all_arms():
     for mean, error, verdict in ((0.05, 0.05, "found"), (-0.05, 0.1, "open"), (-0.5, 0.1, "contradicted")):
         (one,) = judged(alike, [(mean, error)])
         assert one.verdict == verdict
-
-
-def test_readings_and_measures_are_told_apart():
-    cells = judged(Claim(says="s", less="a0", than="b"), [(-0.5, 0.2)], judged=["last", "cumulative"])
-    assert [one.terms for one in cells] == ["at the end", "over all rounds"]
-    assert sentence(cells) == "**found** under both"
-    assert numbers(cells) == "-0.50 ± 0.20 at the end; -0.50 ± 0.20 over all rounds"
-    assert shown(Measure((), (-0.00031, 0.00055))) == "-0.0003 ± 0.0006"
-    assert table(cells).splitlines()[-1].startswith("| 9z | s | **found** under both |")
-    mixed = judged(Claim(says="t", less="a*", than="b"), [(-0.5, 0.2), (0.5, 0.2)])
-    control = judged(Claim(says="u", less="a0", than="b", ours=True), [(-0.5, 0.2)])
-    short = digest([*cells, *mixed, *control]).splitlines()
-    assert short[2:] == [
-        "| **found** under both | s (9z) |",
-        "| **open (found in 1 of 2, contradicted in 1 of 2)** | t (9z) |",
-    ]
 
 
 @pytest.mark.parametrize("page", ["dp-fts-de", "elimination", "f-lcb"])

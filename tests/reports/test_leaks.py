@@ -22,32 +22,11 @@ from privbo.protocol.plain import plain
 from privbo.reports.comparison import write_comparison
 from privbo.reports.report import write_parquet
 from privbo.runs.record import load
+from tests.comparisons.test_compare import PRIVATE
 from tests.conformance.cases import bumps
 from tests.reports.leaks import leaks, private_folder_numbers, public_files, scramble, sets_as_text, telling
 
 N_CLIENTS = 24
-SWEEP = """
-name = "ward"
-seeds = 2
-data = "private"
-[base]
-name = "small"
-rounds = 2
-[base.problem]
-factory = "tests.crash_problem:problem"
-[base.algorithm]
-type = "dp-fts-de"
-n_features = 8
-[base.privacy]
-epsilon = 2.0
-[grid]
-"privacy.epsilon" = [1.0, 2.0]
-[ledger]
-population = "ward"
-path = "PATH"
-epsilon = 30.0
-delta = 1e-5
-"""
 
 
 class Spy:
@@ -141,7 +120,8 @@ def differing(first: Path, second: Path) -> list[str]:
 def swept(spy: Spy, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A sweep over private data: its file and its folder."""
     base = tmp_path_factory.mktemp("sweep")
-    (base / "sweep.toml").write_text(SWEEP.replace("PATH", str(base / "people.sqlite")))
+    bound = "epsilon = 30.0\ndelta = 1e-5\n"
+    (base / "sweep.toml").write_text(PRIVATE.format(path=base / "people.sqlite", bound=bound))
     run_sweep_job(base / "sweep.toml", base / "out")
     return base / "sweep.toml", base / "out"
 
