@@ -10,12 +10,15 @@ import io
 import math
 import re
 import textwrap
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from markupsafe import Markup
+
+from accountant.verify.text import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +35,7 @@ _MARKED = 60  # longer lines have no marks
 _STYLE: Any = {  # its type differs between versions of Matplotlib
     "svg.fonttype": "none",  # text stays text: it can be searched, and has the page's font
     "svg.hashsalt": "privbo",  # the same figure, the same bytes
+    "text.parse_math": False,  # a dollar sign in a name is one
     "font.size": 11.5,
     "axes.titlecolor": _INK,
     "axes.spines.top": False,
@@ -179,7 +183,7 @@ def _draw(axes: Axes, series: Series) -> None:
     colour = COLOURS[series.colour % len(COLOURS)]
     dash: Any = _DASHES[(series.colour if series.dash is None else series.dash) % len(_DASHES)]
     y = np.array([np.nan if v is None else v for v in series.y], dtype=np.float64)
-    label = series.label or "_"
+    label = shown(series.label) or "_"
     if series.kind == "band":
         axes.fill_between(series.x, series.lower, y, color=colour, alpha=series.opacity, linewidth=0, label=label)
     elif series.kind == "bars":
@@ -244,7 +248,7 @@ def parallel(axes: Sequence[tuple[str, str, str]], rows: Sequence[Sequence[float
         for place, row in enumerate(ordered):
             best = place >= first
             drawn.plot(row, color=COLOURS[1 if best else 6], alpha=0.9 if best else 0.35, linewidth=1.6)
-        names = [f"{name[:14]}\n{low[:9]} to {high[:9]}" for name, low, high in axes]
+        names = [f"{shown(name)[:14]}\n{shown(low)[:9]} to {shown(high)[:9]}" for name, low, high in axes]
         drawn.set_xticks(range(len(axes)), names)
         drawn.set_yticks([])
         drawn.set_ylim(-0.02, 1.02)
@@ -279,7 +283,7 @@ def inline_svg(canvas: Canvas, label: str, name: str) -> Markup:
     body = _ID.sub(lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body)
     body = _REFERENCE.sub(lambda found: found[0].replace("#", f"#{name}-"), body)
     body = _FONT.sub("", _COLOUR.sub(lambda found: f"var(--{_VARIABLES[found[0]]})", body))
-    frame = Markup('<svg viewBox="{}" role="img" aria-label="{}">').format(head[1], label)
+    frame = Markup('<svg viewBox="{}" role="img" aria-label="{}">').format(head[1], shown(label))
     return frame + Markup(re.sub(r"\s*\n\s*", " ", body))  # noqa: S704  # Matplotlib escapes the text it writes
 
 
@@ -287,6 +291,8 @@ def _svg_text(canvas: Canvas, **options: Any) -> str:  # noqa: ANN401  # options
     import matplotlib as mpl
 
     buffer = io.StringIO()
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # Text stays text, and the page's font has what Matplotlib's lacks.
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         canvas.savefig(buffer, format="svg", metadata={"Date": None}, **options)
     return buffer.getvalue()

@@ -28,6 +28,7 @@ from privbo.protocol.plain import plain
 from privbo.protocol.table import text_of
 from privbo.reports.bundle import write_bundle, write_receipt
 from privbo.reports.document import environment, percent_bound
+from privbo.reports.figure import Axis, Figure, Series, parallel
 from privbo.reports.report import ledger_view, report
 from privbo.reports.report_page import document, statement
 from privbo.runs.evidence import Evidence, examine
@@ -175,6 +176,16 @@ def test_names_are_inert_in_terminal_and_notebook(tmp_path: Path) -> None:
     assert EVIL in shown(found)
     bold = report(small_run(tmp_path / "bold", name="[bold]x[/bold]"))
     assert "[bold]x[/bold]" in shown(bold)
+
+
+def test_no_name_stops_or_steers_a_figure() -> None:
+    """Matplotlib would read a dollar sign as mathematics, and warns of what its own font lacks."""
+    name = "$\\frac$ 東京 \x00"
+    series = [Series(label=f"{name}{n}", x=[0, 1], y=[0, n]) for n in range(2)]
+    drawn = Figure(series=series, x=Axis(label="x"), y=Axis(label="y")).svg("")
+    for page in (drawn, parallel([(name, name, name), ("value", "0", "1")], [[0.5, 1.0]])):
+        assert "東京" in page
+        assert "\x00" not in page
 
 
 def test_unknown_types_have_no_view() -> None:
