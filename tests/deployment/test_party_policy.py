@@ -181,25 +181,15 @@ def test_a_hospital_joins_and_the_same_ledger_goes_on(tmp_path: Path) -> None:
             own["directory"] = str(tmp_path / "disks" / name)
             federation.site_file(name).write_text(tomli_w.dumps(own))
         assert any("vectors" in reply for reply in played(federation))
-    algorithm, plans = pb.FedPNE(horizon=400, c=0.02), []
-    for n_clients, epsilon in ((12, 2.0), (13, 1.0)):
-        privacy = pb.Privacy(epsilon=epsilon, delta=1e-6)
-        plans.append(pb.plan(counting_problem(n_clients), algorithm, privacy=privacy, rounds=2).event)
-    both = numerical.epsilon(repeat(plans[0], 1), 1e-6, adjacency=Adjacency.ZERO_OUT)
+    privacy, algorithm = pb.Privacy(epsilon=2.0, delta=1e-6), pb.FedPNE(horizon=400, c=0.02)
+    first = pb.plan(counting_problem(12), algorithm, privacy=privacy, rounds=2).event
+    alone = numerical.epsilon(repeat(first, 1), 1e-6, adjacency=Adjacency.ZERO_OUT)
     with ledger_of(thirteen) as old, ledger_of(thirteen, "east") as new:
         assert [r.run for r in old.book().reservations] != [r.run for r in new.book().reservations]
         assert len(old.book().reservations) == 2
         assert len(new.book().reservations) == 1
-        assert old.left().spent > both > new.left().spent
-        expected = sum(1.0 / part.noise_multiplier**2 * n for plan in plans for part, n in plan.parts)
-        assert old.left().spent == pytest.approx(_gaussian(expected), rel=1e-9)
+        assert old.left().spent > alone > new.left().spent
         assert old.verify().ok
-
-
-def _gaussian(mu_squared: float) -> float:
-    from accountant import gaussian_dp
-
-    return gaussian_dp.epsilon_of(mu_squared, 1e-6)
 
 
 def test_a_run_that_changes_its_files_under_the_same_name_is_not_answered(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ import privbo as pb
 from accountant import Gaussian, PoissonSampledGaussian, epsilon_table
 from accountant.errors import EventError
 from accountant.events import SLACK, Adjacency, Laplace, compose, of_noises
+from privbo.door.noise import SecureNoise
 from privbo.door.shares import joined
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
+from tests.builders import Changed
 from tests.guardians.committees import REQUEST, circle, committee, mechanism
 
 N = 40
@@ -67,7 +69,9 @@ def test_a_sum_of_rounded_gaussians_is_a_blurred_gaussian_rounded_up_to_what_the
 def test_a_release_has_the_noise_of_every_guardian() -> None:
     """A million draws: the variance is known to .14 %, so 1 % is seven standard errors (false alarm below 1e-11)."""
     request = Request(dim=1000, clipping_norm=3.0, weights=REQUEST.weights)
-    guardians = circle(2, noise=lambda place: pb_noise())
+    noise = Changed(SecureNoise(), name="simulation")  # the ledger of these tests is one of simulations
+    noise.stream = lambda label: noise
+    guardians = circle(2, noise=lambda place: noise)
     made, one = mechanism(request), mechanism(request).grid_scale()
     drawn = np.concatenate([joined([g.noise.gaussian((2000,), one) for g in guardians.values()]) for _ in range(500)])
     assert len(drawn) == 10**6
@@ -77,18 +81,6 @@ def test_a_release_has_the_noise_of_every_guardian() -> None:
     assert abs(np.var(drawn[: 10**5] * 0.95) / (2 * one**2) - 1) > 0.05  # a planted fault: 5 % too little
     found = committee(guardians).gather(0, made, request, np.zeros((6, 1000)))
     assert np.std(found) == pytest.approx(math.sqrt(2) * one, rel=0.1)
-
-
-def pb_noise() -> object:
-    from privbo.door.noise import SecureNoise
-
-    class Named(SecureNoise):
-        name = "simulation"  # the ledger of these tests is one of simulations
-
-        def stream(self, label: str) -> Named:
-            return self
-
-    return Named()
 
 
 # --- prices -----------------------------------------------------------------------------------------
