@@ -24,7 +24,7 @@ from privbo.protocol.messages import Standing
 from privbo.reports.bundle import write_receipt
 from privbo.runs.recovery import recover
 from tests.deployment.federations import SITES, Federation, make
-from tests.deployment.grid import LoopGrid, unavailable
+from tests.deployment.grid import LoopGrid, Node, unavailable
 from tests.deployment.reading import releases
 from tests.deployment.test_site import LEDGER, PLAN, VECTORS, Echo, question
 
@@ -188,30 +188,20 @@ def put_back(old: Path, root: Path, parts: tuple[str, ...]) -> None:
             shutil.copy(old / name, root / name)
 
 
-def copied(root: Path, old: Path) -> None:
-    """Copy a folder in which others go on writing; a file that goes while it is copied is looked for again."""
-    while True:
-        try:
-            shutil.copytree(root, old, ignore=shutil.ignore_patterns("*.new"))
-        except shutil.Error:
-            shutil.rmtree(old)
-        else:
-            return
-
-
-def played_with_backup(root: Path, old: Path) -> Federation:
-    """A finished run over Flower's wire, and a backup of server and sites after its second release."""
-    federation = make(root, privacy={"noise_multiplier": 4.0})
+def backed_up(federation: Federation, at: int, root: Path, old: Path) -> list[Node]:
+    """Nodes of a federation of which one copies a folder in which others go on writing, when it replies in a round."""
     nodes = federation.nodes()
 
     def backup(reply: Any, round_: int) -> Any:
-        if round_ == 2 and not old.exists():
-            copied(root, old)
+        while round_ == at and not old.exists():
+            try:
+                shutil.copytree(root, old, ignore=shutil.ignore_patterns("*.new"))
+            except shutil.Error:  # a file went while it was copied
+                shutil.rmtree(old)
         return reply
 
-    nodes[0].tamper = backup
-    federation.play(nodes)
-    return federation
+    nodes[-1].tamper = backup
+    return nodes
 
 
 COMBINATIONS = [parts for count in range(1, len(PARTS) + 1) for parts in itertools.combinations(PARTS, count)]
@@ -222,7 +212,8 @@ assert len(COMBINATIONS) == 31
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     """A finished federation, a backup of it from its middle, and a receipt of its end."""
     folder = tmp_path_factory.mktemp("finished")
-    federation = played_with_backup(folder / "all", folder / "old")
+    federation = make(folder / "all", privacy={"noise_multiplier": 4.0})
+    federation.play(backed_up(federation, 2, folder / "all", folder / "old"))
     receipt = write_receipt(federation.run.path, folder / "receipt.json").path
     return folder / "all", folder / "old", receipt
 
@@ -265,16 +256,8 @@ def test_a_federations_ledger_restored_with_any_parts_is_refused_or_betrayed_by_
 
 def test_after_a_recovery_sites_answer_again(tmp_path: Path) -> None:
     federation = make(tmp_path, privacy={"noise_multiplier": 4.0})
-    nodes = federation.nodes()
     copy = tmp_path / "copy"
-
-    def backup(reply: Any, round_: int) -> Any:
-        if round_ == 1 and not copy.exists():
-            copied(federation.run.path, copy)
-        return reply
-
-    nodes[-1].tamper = backup
-    federation.play(nodes)
+    federation.play(backed_up(federation, 1, federation.run.path, copy))
     for name in LEDGER_FILES:
         (federation.run.path / name).unlink(missing_ok=True)
         if (copy / name).exists():
