@@ -18,24 +18,16 @@ import accountant
 __version__ = "0.3.0"
 
 
-def _require_own_accountant() -> None:
-    """Refuse an ``accountant`` that did not come with this package: it would keep another account, or none.
-
-    Raises:
-        ImportError: If it is of another distribution or version, or stands elsewhere.
-    """
-    found = getattr(accountant, "__file__", None)  # a folder without __init__.py has none
-    beside = abspath(f"{dirname(dirname(abspath(__file__)))}/accountant/__init__.py")
-    came_with = getattr(accountant, "DISTRIBUTION", None)
-    if found is None or abspath(found) != beside or came_with != f"privbo {__version__}":
-        raise ImportError(
-            f"the package 'accountant' at {found or 'no file'} is not the one of privbo {__version__}, {beside}: "
-            "another distribution named 'accountant' was installed over it, or uninstalled, or stands before it on the "
-            "path; run: pip uninstall accountant; pip install --force-reinstall --no-deps privbo"
-        )
-
-
-_require_own_accountant()
+# An ``accountant`` that did not come with this package would keep another account, or none.
+_found = getattr(accountant, "__file__", None)  # a folder without __init__.py has none
+_expected = abspath(f"{dirname(dirname(abspath(__file__)))}/accountant/__init__.py")
+_came_with = getattr(accountant, "DISTRIBUTION", None)
+if _found is None or abspath(_found) != _expected or _came_with != f"privbo {__version__}":
+    raise ImportError(
+        f"the package 'accountant' at {_found or 'no file'} is not the one of privbo {__version__}, {_expected}: "
+        "another distribution named 'accountant' was installed over it, or uninstalled, or stands before it on the "
+        "path; run: pip uninstall accountant; pip install --force-reinstall --no-deps privbo"
+    )
 
 __getattr__, __dir__, __all__ = accountant.attach_stub(__name__, __file__)
 __all__.remove("optuna")  # it needs an extra, and ``import *`` loads every name here

@@ -23,7 +23,7 @@ from privbo.door.adaptive import AdaptiveSum, QuantileClipper
 from privbo.door.clipping import ClipStatistics
 from privbo.door.mechanism import Mechanism, PlainSum, PrivateSum, WeightGeometry, require_request
 from privbo.door.noise import BoolArray, NoiseSource
-from privbo.door.payload import decode_release, encode_release, vet_rows
+from privbo.door.payload import decode_release, encode_release, store, vet_rows
 from privbo.door.sampling import Keeper, Sample
 from privbo.door.sums import Answer, Partial, Sealed, Summing, answer, noisy
 from privbo.protocol.errors import ConfigurationError
@@ -243,10 +243,7 @@ class Door:
             sequence=ticket.receipt.sequence,
             head=ticket.receipt.head,
         )
-        self.ledger.store_release(ticket.receipt.release_id, encode_release(release, made.clipping))
-        stored = self.ledger.stored_release(ticket.receipt.release_id)
-        if stored is None:
-            raise LedgerError(f"release {ticket.receipt.release_id!r} was stored and is gone; restore the ledger")
+        stored = store(self.ledger, ticket.receipt.release_id, encode_release(release, made.clipping))
         return self._read(stored), made.statistics
 
     def _made(self, ticket: Ticket, participants: BoolArray, answers: Answers) -> Answer:

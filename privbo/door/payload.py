@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from accountant.errors import LedgerError
 from accountant.events import Json
+from accountant.ledger import Ledger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Release
 
@@ -93,6 +94,19 @@ def decode_release(payload: bytes) -> tuple[Release, Clipping | None]:
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise LedgerError(f"stored bytes are no release ({error}); restore the ledger from a copy") from error
     raise LedgerError("stored bytes are no release (header and bytes disagree); restore the ledger from a copy")
+
+
+def store(ledger: Ledger, release_id: str, content: bytes) -> bytes:
+    """Store a release's bytes, and give those that stand in the ledger now: they alone may leave.
+
+    Raises:
+        LedgerError: If other bytes stand there, or none.
+    """
+    ledger.store_release(release_id, content)
+    stored = ledger.stored_release(release_id)
+    if stored is None:
+        raise LedgerError(f"release {release_id!r} was stored and is gone; restore the ledger from a copy")
+    return stored
 
 
 def vet_rows(answers: object, *, n_clients: int, dim: int) -> FloatArray:

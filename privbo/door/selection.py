@@ -22,13 +22,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.errors import LedgerError
 from accountant.events import BestOfRandomRuns
 from accountant.ledger import Ledger
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource
-from privbo.door.payload import vet_rows
+from privbo.door.payload import store, vet_rows
 from privbo.door.sums import answer
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
@@ -81,12 +80,8 @@ class SelectionDoor:
         Raises:
             LedgerError: If a ledger holds other bytes already, or storage fails; nothing may leave then.
         """
-        for ledger, _ in self.prices:
-            ledger.store_release(self._release_id, content)
-        stored = self.prices[0][0].stored_release(self._release_id)
-        if stored is None:
-            raise LedgerError(f"release {self._release_id!r} was stored and is gone; restore the ledger from a copy")
-        return stored
+        stored = [store(ledger, self._release_id, content) for ledger, _ in self.prices]
+        return stored[0]
 
 
 def draw_runs(runs: TruncatedNegativeBinomial, n_candidates: int, noise: NoiseSource) -> list[int]:

@@ -31,7 +31,7 @@ from accountant.ledger import Ledger
 from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource, keystream
-from privbo.door.payload import framed, unframed
+from privbo.door.payload import framed, store, unframed
 from privbo.door.sums import lattice_units
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import FloatArray, IntArray, Request
@@ -227,10 +227,7 @@ class GuardianDoor:
                 sequence=receipt.sequence,
                 head=receipt.head,
             )
-            self.ledger.store_release(release_id, made.encode())
-            found = self.answered(round_)
-            if found is None:
-                raise LedgerError(f"release {release_id!r} was stored and is gone; restore the guardian's ledger")
+            found = NoisySum.decode(store(self.ledger, release_id, made.encode()))
         if found.agreed != agreed:
             raise RunError(
                 f"round {round_} was answered for another set of clients or another question; a round is answered once"

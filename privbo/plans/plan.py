@@ -120,7 +120,7 @@ class FinalVote:
 
     def to_dict(self) -> JsonObject:
         """Give the vote as JSON."""
-        return {"event": to_dict(self.event), "candidates": self.candidates, "noise_stddev": self.noise_stddev}
+        return vars(self) | {"event": to_dict(self.event)}
 
 
 _AGREED = 9  # significant digits of a noise multiplier on which all guardians agree

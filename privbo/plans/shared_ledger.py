@@ -146,14 +146,9 @@ class SharedLedger:
 
     def kept(self, found: Budget | None, wanted: Budget | None) -> Budget | None:
         """Give the budget of a ledger that exists, where nothing said here speaks against it; else the wanted one."""
-        if found is None or wanted is None or (found.epsilon, found.delta) != (wanted.epsilon, wanted.delta):
+        if found is None or wanted is None:
             return wanted
-        if self.rule not in ("automatic", found.rule):
-            return wanted
-        if self.releases and (found.rule, found.order, compose(found.slots)) != (
-            wanted.rule,
-            wanted.order,
-            compose(wanted.slots),
-        ):
-            return wanted
-        return found
+        same_bound = (found.epsilon, found.delta) == (wanted.epsilon, wanted.delta)
+        ours, theirs = ((one.rule, one.order, compose(one.slots)) for one in (wanted, found))
+        stands = self.rule in ("automatic", found.rule) and (not self.releases or ours == theirs)
+        return found if same_bound and stands else wanted

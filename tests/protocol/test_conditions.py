@@ -116,13 +116,15 @@ def test_what_cuts_or_climbs_refuses_conditions() -> None:
             pb.plan(spaced, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=3)
 
 
-def test_conditions_are_a_part_of_the_run_and_others_have_the_digest_they_had() -> None:
-    settings = {"name": "a", "algorithm": pb.SharedPrior(), "privacy": pb.Privacy(epsilon=2.0), "rounds": 3}
-    plain = pb.Spec(problem=problem(), **settings)
-    assert '"when"' not in str(plain.departures())
-    assert "step" not in str(plain.departures())
-    with_ = pb.Spec(problem=pb.Problem(space=PARAMETERS, objective=score, n_clients=4), **settings)
-    without = {"kernel": PARAMETERS["kernel"], "C": PARAMETERS["C"], "gamma": pb.Real(1e-3, 1e1, log=True)}
-    other = pb.Spec(problem=pb.Problem(space=without, objective=score, n_clients=4), **settings)
-    assert with_.digest() != other.digest()
-    assert pb.Spec.from_dict(with_.to_dict()).digest() == with_.digest()
+def test_conditions_and_constraints_are_a_part_of_the_run() -> None:
+    def spec(problem: pb.Problem) -> pb.Spec:
+        settings = {"algorithm": pb.SharedPrior(), "privacy": pb.Privacy(epsilon=2.0), "rounds": 3}
+        return pb.Spec(name="a", problem=problem, **settings)
+
+    plain = str(spec(problem()).departures())
+    assert not any(word in plain for word in ('"when"', "step", "constraints"))
+    without = PARAMETERS | {name: pb.Real(1e-3, 1e1, log=True) for name in ("gamma", "shape", "degree")}
+    spaces = ({"space": PARAMETERS}, {"space": without}, {"space": without, "constraints": ["C < gamma"]})
+    found = [spec(pb.Problem(objective=score, n_clients=4, **space)) for space in spaces]
+    assert len({each.digest() for each in found}) == 3
+    assert all(pb.Spec.from_dict(each.to_dict()).digest() == each.digest() for each in found)

@@ -10,7 +10,6 @@ import pytest
 
 import privbo as pb
 from experiments.examples.zoom import Zoom
-from privbo.protocol.messages import Setting
 from privbo.protocol.space import keeps
 
 NAMES = {"a", "b", "kind"}
@@ -131,16 +130,3 @@ def test_an_algorithm_of_ones_own_that_chooses_other_points_has_none_of_them_eva
     found = asked.result()
     for ours, theirs in zip(found.releases, record.releases, strict=True):
         np.testing.assert_array_equal(ours.values, theirs.values)
-
-
-def test_they_are_a_part_of_the_run() -> None:
-    settings = {"name": "a", "algorithm": pb.SharedPrior(), "privacy": pb.Privacy(epsilon=2.0), "rounds": 3}
-    with_ = pb.Spec(
-        problem=pb.Problem(space=PARAMETERS, constraints=CONSTRAINTS, objective=score, n_clients=4), **settings
-    )
-    without = pb.Spec(problem=pb.Problem(space=PARAMETERS, objective=score, n_clients=4), **settings)
-    assert with_.digest() != without.digest()
-    assert "constraints" not in str(without.departures())
-    assert pb.Spec.from_dict(with_.to_dict()).digest() == with_.digest()
-    assert isinstance(with_.setting(0), Setting)
-    assert np.array_equal(with_.setting(0).space.allows([[0.1, 0.1, 0.1, 0.1], [0.9, 0.9, 0.1, 0.1]]), [True, False])
