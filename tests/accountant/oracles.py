@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath as mp
 from dp_accounting import NeighboringRelation
 from scipy.special import ndtr
 
@@ -35,3 +36,38 @@ def interval_problems(found: Interval, low: float | None, high: float | None, ab
         or found.upper <= max(1.01 * high, high + absolute),
     }
     return [words for words, holds in checks.items() if not holds]
+
+
+def exact_delta(q, z, epsilon, mean_p, mean_q):
+    """delta of one release of mixtures (1-q) N(0) + q N(mean), by mpmath at 30 digits."""
+    mp.mp.dps = 30
+    q, z, epsilon = mp.mpf(q), mp.mpf(z), mp.mpf(epsilon)
+
+    def density(x, mean):
+        return ((1 - q) * mp.npdf(x, 0, z) + q * mp.npdf(x, mean, z)) if mean is not None else mp.npdf(x, 0, z)
+
+    def gap(x):
+        return density(x, mean_p) - mp.exp(epsilon) * density(x, mean_q)
+
+    sign = 1 if (mean_p or 0) > (mean_q or 0) else -1
+    low, high = (mp.mpf(-60) * z, mp.mpf(60) * z + 2)
+    for _ in range(300):
+        middle = (low + high) / 2
+        positive = gap(middle) > 0
+        if sign > 0:
+            low, high = (low, middle) if positive else (middle, high)
+        else:
+            low, high = (middle, high) if positive else (low, middle)
+
+    def mass(mean):
+        def tail(m):
+            return mp.ncdf(-sign * (high - m) / z)
+
+        return tail(0) if mean is None else (1 - q) * tail(0) + q * tail(mean)
+
+    return mass(mean_p) - mp.exp(epsilon) * mass(mean_q)
+
+
+def one_release(q, z, epsilon):
+    """Delta of one sampled release, the larger of both directions."""
+    return max(exact_delta(q, z, epsilon, *pair) for pair in ((mp.mpf(1), None), (None, mp.mpf(1))))

@@ -4,7 +4,6 @@ A sum whose error is said to be a thousandth gains or lacks that much at every p
 for each of these truths, inside the window and beyond both of its ends.
 """
 
-import dataclasses
 import itertools
 import math
 
@@ -13,18 +12,14 @@ import pytest
 
 from accountant.events import (
     Adjacency,
-    Gaussian,
     Laplace,
-    PoissonSampledGaussian,
 )
 from accountant.mechanisms.pair import EPS
 from accountant.tight import bounds, numerical
 from accountant.tight.bounds import LowerSums, Place, UpperSum
-from accountant.tight.fourier import TiltedSum, Window, tilted_sum
-from accountant.tight.lattice import Extent, lower_cells, upper_cells
+from accountant.tight.fourier import TiltedSum, Window
+from accountant.tight.lattice import Extent
 from tests.accountant.test_lattice import hockey_stick
-
-SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
 
 SPACING, START, SIZE = 0.1, -15, 60
 POINTS = START + np.arange(SIZE)
@@ -200,31 +195,6 @@ def test_lower_bounds_survive_any_error_that_the_sums_admit(theta):
             assert bounds.lower_delta(found, epsilon) <= truth * (1 + 1e-12)
 
 
-def test_sums_are_those_of_all_parts_at_the_place_named():
-    gaussian, laplace = (event.pairs(Adjacency.ZERO_OUT)[0] for event in EVENTS)
-    window = Window(start=-60, size=180, up=60.0, down=-60.0)
-    place = Place(pairs=((gaussian, 3), (laplace, 2)), theta=1.5, spacing=0.1, window=window, extent=Extent(t=2.5))
-    at = {"spacing": 0.1, "extent": Extent(t=2.5)}
-    first, second = upper_cells(gaussian, 3, **at), upper_cells(laplace, 2, **at)
-    upper = bounds.upper_sum(place)
-    assert upper.place is place
-    assert upper.infinite == first.infinite + second.infinite > 0.0
-    under, other = lower_cells(gaussian, 3, **at), lower_cells(laplace, 2, **at)
-    lower = bounds.lower_sums(place)
-    assert lower.place is place
-    for found, cells in (
-        (upper.total, (first.cells, second.cells)),
-        (lower.p, (under.p, other.p)),
-        (lower.q, (under.q_scaled, other.q_scaled)),
-    ):
-        wanted = tilted_sum(cells, spacing=0.1, theta=1.5, window=window)
-        np.testing.assert_array_equal(found.tilted, wanted.tilted)
-        assert (found.window, found.log_scale, found.outside) == (window, wanted.log_scale, wanted.outside)
-
-
-EVENTS = (Gaussian(noise_multiplier=2.0), Laplace(scale_multiplier=3.0))
-
-
 @pytest.mark.parametrize("rate", [1e-4, 0.07, 1.3, 20.0, 45.0, 800.0])
 def test_discounted_tails_are_the_direct_sums(rate):
     values = np.random.default_rng(2).random(137)
@@ -244,26 +214,6 @@ def test_the_slack_covers_running_sums_and_the_units_exponent():
     np.testing.assert_allclose(tails.loss, SPACING * (np.arange(n) - 1000), rtol=1e-15)
     np.testing.assert_allclose(tails.log_unit, -70.0 - 3.0 * (np.arange(n) - 1000.0), rtol=1e-14)
     assert tails.slack[-1] <= 1e-9 + 1e-11
-
-
-def sums_of(event, spacing=0.01, reach=8.0):
-    """Both sums of one release around its losses."""
-    (pair, *_) = event.pairs(Adjacency.ZERO_OUT)
-    low, high = pair.loss_range(reach)
-    start = math.floor(low / spacing) - 4
-    window = Window(start=start, size=2 * (math.ceil((high - low) / spacing / 2) + 8), up=60.0, down=-60.0)
-    place = Place(pairs=((pair, 1),), theta=4.0, spacing=spacing, window=window, extent=Extent(t=reach))
-    return bounds.upper_sum(place), bounds.lower_sums(place)
-
-
-def test_beyond_what_the_lattice_holds_the_upper_end_is_trivial_and_the_lower_end_nothing():
-    upper, lower = sums_of(SAMPLED)
-    assert bounds.upper_epsilon(upper, 1e-5) < 2
-    assert bounds.upper_epsilon(dataclasses.replace(upper, infinite=1e-4), 1e-5) == math.inf
-    assert bounds.upper_delta(upper, 1.0) < 1e-3
-    assert upper.infinite <= bounds.upper_delta(upper, 1e6) <= upper.infinite + 1e-300
-    assert bounds.lower_delta(lower, 1e6) == 0.0
-    assert 0.0 < bounds.lower_delta(lower, 0.1) <= bounds.upper_delta(upper, 0.1)
 
 
 @pytest.mark.parametrize(

@@ -29,24 +29,6 @@ def test_noise_multiplier(accountant, target):
     assert accountant(plan(z * 0.998), DELTA, adjacency=ZERO) > target * 0.9985
 
 
-def test_command_line_example():
-    z = calibrate.noise_multiplier(lambda z: poisson(0.25, z, 40), epsilon=4, delta=0.00294352, adjacency=ZERO)
-    cost = numerical.epsilon(poisson(0.25, z, 40), 0.00294352, adjacency=ZERO)
-    assert 3.99 <= cost <= 4
-
-
-def test_sample_rate_and_rounds_and_delta():
-    q = calibrate.sample_rate(1.0, rounds=40, epsilon=4.0, delta=DELTA, adjacency=ZERO)
-    assert 3.99 <= numerical.epsilon(poisson(q, 1.0, 40), DELTA, adjacency=ZERO) <= 4.0
-    count = calibrate.rounds(1.0, sample_rate=0.25, epsilon=4.0, delta=1e-3, adjacency=ZERO)
-    assert numerical.epsilon(poisson(0.25, 1.0, count), 1e-3, adjacency=ZERO) <= 4.0
-    assert numerical.epsilon(poisson(0.25, 1.0, count + 1), 1e-3, adjacency=ZERO) > 4.0 * 0.998
-    delta = calibrate.delta(1.0, sample_rate=0.25, rounds=40, epsilon=7.06, adjacency=ZERO)
-    assert delta == pytest.approx(200**-1.1, rel=0.02)
-    epsilon = calibrate.epsilon(1.0, sample_rate=0.25, rounds=40, delta=200**-1.1, adjacency=ZERO)
-    assert epsilon == pytest.approx(7.054, rel=2e-3)
-
-
 # --- an accountant of one line, whose answers are known ---------------------------------------
 
 LOG = math.log(1 / DELTA)

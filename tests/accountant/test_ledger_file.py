@@ -146,17 +146,6 @@ def test_every_committed_row_is_logged_once(path: Path) -> None:
     assert CommitLog.of(path).read().splitlines() == lines
 
 
-def test_whoever_writes_and_whoever_reads_later_see_the_same_chain(path: Path) -> None:
-    with Ledger.open(path) as writer:
-        start = writer.head
-        for index in range(3):
-            writer.charge(f"r/{index}", Gaussian(noise_multiplier=9.0), run="r", noise_source="secure")
-        seen = writer.entries()
-    with Ledger.open(path) as reader:
-        assert reader.entries() == seen
-    assert [entry.previous for entry in seen] == [start, seen[0].digest, seen[1].digest]
-
-
 def test_a_release_without_a_charge_is_refused_however_well_it_is_chained(path: Path) -> None:
     charged(path, 1)
     store = Store.open(path)
@@ -391,11 +380,6 @@ def test_a_policy_that_cannot_be_read_is_refused(path):
     altered(path, "UPDATE identity SET policy = '[]'")
     with pytest.raises(LedgerError, match="policy cannot be read"):
         Ledger.open(path)
-
-
-def test_storage_that_is_not_durable_is_refused(tmp_path):
-    with pytest.raises(LedgerError, match="journal_mode=memory"):
-        set_durable(sqlite3.connect(":memory:", isolation_level=None), tmp_path)
 
 
 def test_a_file_that_became_another_ledger_is_noticed_before_it_is_charged(path):

@@ -31,7 +31,7 @@ from accountant.events import (
 from accountant.mechanisms.pair import normal_error
 from accountant.tight import bounds, lattice, numerical, refine
 from tests.accountant.builders import plan as poisson
-from tests.accountant.oracles import fixed_size_profile, interval_problems
+from tests.accountant.oracles import exact_delta, fixed_size_profile, interval_problems
 
 SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
 ZERO = Adjacency.ZERO_OUT
@@ -91,36 +91,6 @@ def test_reference_fixed_size(delta, tight):
     assert tight * 0.996 <= found.lower <= found.upper <= tight
 
 
-def exact_delta(q, z, epsilon, mean_p, mean_q):
-    """delta of one release of mixtures (1-q) N(0) + q N(mean), by mpmath at 30 digits."""
-    mp.mp.dps = 30
-    q, z, epsilon = mp.mpf(q), mp.mpf(z), mp.mpf(epsilon)
-
-    def density(x, mean):
-        return ((1 - q) * mp.npdf(x, 0, z) + q * mp.npdf(x, mean, z)) if mean is not None else mp.npdf(x, 0, z)
-
-    def gap(x):
-        return density(x, mean_p) - mp.exp(epsilon) * density(x, mean_q)
-
-    sign = 1 if (mean_p or 0) > (mean_q or 0) else -1
-    low, high = (mp.mpf(-60) * z, mp.mpf(60) * z + 2)
-    for _ in range(300):
-        middle = (low + high) / 2
-        positive = gap(middle) > 0
-        if sign > 0:
-            low, high = (low, middle) if positive else (middle, high)
-        else:
-            low, high = (middle, high) if positive else (low, middle)
-
-    def mass(mean):
-        def tail(m):
-            return mp.ncdf(-sign * (high - m) / z)
-
-        return tail(0) if mean is None else (1 - q) * tail(0) + q * tail(mean)
-
-    return mass(mean_p) - mp.exp(epsilon) * mass(mean_q)
-
-
 @pytest.mark.parametrize("q", [1e-4, 0.03, 0.6, 0.97])
 @pytest.mark.parametrize("z", [0.3, 1.0, 6.0])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -150,15 +120,6 @@ def test_one_fixed_size_release_is_its_profile(epsilon):
     truth = fixed_size_profile(10 / 29, 0.8, math.exp(epsilon))
     found = numerical.delta_interval(event, epsilon, adjacency=Adjacency.ZERO_OUT)
     assert found.lower <= truth <= found.upper <= 1.05 * truth
-
-
-def test_gaussian_lattice_agrees_with_the_closed_form():
-    """A nearly complete sample forces the lattice; rate 1 is closed form."""
-    nearly = numerical.epsilon_interval(poisson(1 - 1e-6, 2.0, 30), 1e-6, adjacency=ADD)
-    closed = numerical.epsilon(poisson(1.0, 2.0, 30), 1e-6, adjacency=ADD)
-    assert nearly.method == "numerical"
-    assert nearly.lower <= closed * (1 + 1e-5)
-    assert nearly.upper >= closed * (1 - 1e-4)
 
 
 @pytest.mark.parametrize("count", [1, 7, 300, 100_000])

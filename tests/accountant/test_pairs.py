@@ -12,16 +12,11 @@ from accountant.events import (
     FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
-    NonPrivate,
     PoissonSampledGaussian,
     PoissonSampledLaplace,
 )
 from accountant.mechanisms.pair import EPS, normal_error
 from accountant.mechanisms.poisson import sampled_loss
-
-ZERO = Adjacency.ZERO_OUT
-
-EDGES = np.linspace(-3.0, 3.0, 61)
 
 
 def normal(grid, center, z):
@@ -94,45 +89,6 @@ def test_longer_contributions_are_noticed():
     """Planted fault: contributions longer than half the sensitivity pass the opposed pair."""
     worst, opposed = largest_replace_one(0.3, 0.5, 1.3, reach=0.6)
     assert worst > opposed * 1.05
-
-
-@pytest.mark.parametrize(
-    ("event", "adjacency"),
-    [
-        (PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=0.7), Adjacency.ZERO_OUT),
-        (PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=0.7), Adjacency.REPLACE_ONE),
-        (FixedSizeSampledGaussian(n_clients=10, sample_size=4, noise_multiplier=0.7), Adjacency.ZERO_OUT),
-        (Gaussian(noise_multiplier=1.3), Adjacency.ZERO_OUT),
-        (Laplace(scale_multiplier=0.8), Adjacency.ZERO_OUT),
-        (PoissonSampledLaplace(sample_rate=0.2, scale_multiplier=0.8), Adjacency.ZERO_OUT),
-        (PoissonSampledLaplace(sample_rate=0.2, scale_multiplier=0.8), Adjacency.REPLACE_ONE),
-    ],
-)
-def test_tails_are_those_of_one_likelihood_ratio(event, adjacency):
-    """Between losses a < b the mass of P lies between e^a and e^b times the mass of Q."""
-    for pair in event.pairs(adjacency):
-        tails = pair.tails(EDGES)
-        p, q = tails.p_above[:-1] - tails.p_above[1:], tails.q_above[:-1] - tails.q_above[1:]
-        assert np.all(p >= -1e-15)
-        assert np.all(p >= np.exp(EDGES[:-1]) * q - 1e-13)
-        assert np.all(p <= np.exp(EDGES[1:]) * q + 1e-13)
-        np.testing.assert_allclose(tails.p_above + tails.p_below, 1.0, rtol=1e-13)
-        np.testing.assert_allclose(tails.q_above + tails.q_below, 1.0, rtol=1e-13)
-        low, high = pair.loss_range(6.0)
-        beyond = pair.tails(np.array([low - 1e-9, high + 1e-9]))
-        assert beyond.p_below[0] <= 1e-9
-        assert beyond.p_above[1] <= 1e-9
-
-
-def test_the_two_poisson_directions_mirror_each_other():
-    remove, add = PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=0.7).pairs(Adjacency.ZERO_OUT)
-    forward, backward = remove.tails(EDGES), add.tails(-EDGES)
-    np.testing.assert_allclose(forward.p_above, backward.q_below, rtol=1e-12)
-    np.testing.assert_allclose(forward.q_above, backward.p_below, rtol=1e-12)
-
-
-def test_an_event_without_any_guarantee_has_no_pair():
-    assert NonPrivate().pairs(Adjacency.ZERO_OUT) == ()
 
 
 # --- every tail at many digits ----------------------------------------------------------------
@@ -360,14 +316,3 @@ def test_a_mixtures_loss_far_out(q):
     for at, found in zip(s, sampled_loss(q, 0.1, 0.5 + 0.01 * s), strict=True):
         exact = mp.log(1 - mp.mpf(q) + mp.mpf(q) * mp.exp(mp.mpf(float(at))))
         assert abs(mp.mpf(float(found)) - exact) <= 2e-15 * (30 + abs(exact)) / (1 - q if at < 0 else 1)
-
-
-def test_taking_everybody_is_the_plain_gaussian_whatever_the_sampler_is_called():
-    everyone = (
-        PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=2.0),
-        FixedSizeSampledGaussian(n_clients=9, sample_size=9, noise_multiplier=2.0),
-    )
-    orders = np.array([1.5, 8.0])
-    for event in everyone:
-        assert len(event.pairs(ZERO)) == 1  # one symmetric pair; a sample has two
-        np.testing.assert_allclose(event.renyi_curve(orders, ZERO), orders / 8.0)

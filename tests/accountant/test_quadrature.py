@@ -16,7 +16,6 @@ from accountant.events import (
     FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
-    NonPrivate,
     PoissonSampledGaussian,
     compose,
 )
@@ -82,31 +81,6 @@ def test_sums_and_moments_in_logarithms():
 # --- whole curves ---------------------------------------------------------------------------
 
 
-def poisson_moment(q, z, order):
-    """A(a) - 1 at an integer order: the binomial sum, less its terms' own total of 1."""
-    q, z = mp.mpf(q), mp.mpf(z)
-    terms = (
-        mp.binomial(order, k) * (1 - q) ** (order - k) * q**k * mp.expm1(k * (k - 1) / (2 * z * z))
-        for k in range(2, order + 1)
-    )
-    return mp.fsum(terms)
-
-
-@pytest.mark.parametrize("q", [1e-6, 0.03, 0.7])
-@pytest.mark.parametrize("z", [0.05, 0.3, 1.0, 7.0, 300.0])
-def test_poisson_at_integer_orders(q, z):
-    mp.mp.dps = 60
-    orders = np.array([2, 3, 5, 16, 33, 64])
-    found = PoissonSampledGaussian(sample_rate=q, noise_multiplier=z).renyi_curve(orders, ZERO)
-    for order, value in zip(orders.tolist(), found, strict=True):
-        truth = mp.log1p(poisson_moment(q, z, order)) / (order - 1)
-        if value != order / (2 * z * z):  # an order that no grid holds is answered without sampling
-            assert close(value, truth, 1e-12)
-        assert value >= truth * (1 - mp.mpf("1e-12"))
-    again = PoissonSampledGaussian(sample_rate=q, noise_multiplier=z).renyi_curve(orders, Adjacency.ADD_OR_REMOVE_ONE)
-    np.testing.assert_array_equal(found, again)
-
-
 def test_orders_beyond_the_grid_cost_what_everybody_costs():
     """Up to half of z, the step and 50,000 points; the last order before it is still a sample's."""
     for event, last in (
@@ -162,7 +136,3 @@ def test_a_selections_curve_is_asked_of_its_run(adjacency):
 
     wanted = TruncatedNegativeBinomial(eta=0.5, gamma=0.1).curve(cost, orders)
     np.testing.assert_allclose(event.renyi_curve(orders, adjacency), wanted, rtol=1e-14)
-
-
-def test_the_renyi_curve_of_the_non_private():
-    assert np.all(np.isinf(NonPrivate().renyi_curve(np.array([2.0, 3.0]), ZERO)))

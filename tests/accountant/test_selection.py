@@ -51,17 +51,6 @@ def test_pure_privacy_of_one_run_is_at_most_tripled() -> None:
     assert found[-1] <= 3 * epsilon + 2 * math.log(100) / 1024 * 1.01  # the largest second order is 1024
 
 
-def test_selection_costs_more_than_one_run_and_less_than_all() -> None:
-    """DP-SGD runs: 480 steps at q = 1/16; ten runs composed are the alternative."""
-    one = compose([(PoissonSampledGaussian(sample_rate=1 / 16, noise_multiplier=3.0), 480)])
-    at = second_orders()
-    runs = TruncatedNegativeBinomial(eta=0.0, gamma=0.02)  # about 12.5 runs
-    found = min(renyi.epsilon_at_orders(runs.curve(curve_of(one), at), at, 1e-5))
-    single = renyi.epsilon(one, 1e-5, adjacency=ADJACENCY)
-    composed = renyi.epsilon(compose([(one, 12)]), 1e-5, adjacency=ADJACENCY)
-    assert single < found < composed
-
-
 @pytest.mark.parametrize(("eta", "gamma"), [(-1, 0.5), (math.inf, 0.5), (math.nan, 0.5), (1, 0), (1, 1), (1, 1.5)])
 def test_impossible_shapes_are_refused(eta, gamma) -> None:
     with pytest.raises(EventError, match=f"eta={eta} must be > -1 and gamma={gamma} lie in"):

@@ -77,27 +77,6 @@ def test_who_keeps_its_slot_and_sends_the_opposite_moves_the_sum_by_twice_its_we
     assert other > 0.5 or true > accounted(1.0 + other)
 
 
-@pytest.mark.parametrize(
-    ("sampler", "adjacency", "expected"),
-    [
-        (Sampler.EVERYONE, ZERO, 10.0),
-        (Sampler.POISSON, ZERO, 10.0),
-        (Sampler.EVERYONE, REPLACE, 20.0),
-        (Sampler.POISSON, REPLACE, 20.0),
-        (Sampler.FIXED_SIZE, ZERO, 14.0),
-        (Sampler.FIXED_SIZE, REPLACE, 20.0),
-    ],
-)
-def test_how_far_one_client_moves_a_sum_of_unequal_weights(sampler, adjacency, expected):
-    assert sensitivity([1.0, 5.0, 2.0], 2.0, adjacency=adjacency, sampler=sampler) == expected
-    assert sensitivity([2.0, 5.0], 2.0, adjacency=adjacency, sampler=sampler) == expected  # no other client matters
-
-
-def test_alone_a_client_replaces_itself():
-    assert sensitivity([0.5], 2.0, adjacency=REPLACE, sampler=Sampler.FIXED_SIZE) == 2.0
-    assert sensitivity([0.5], 2.0, adjacency=ZERO, sampler=Sampler.FIXED_SIZE) == 1.0  # nobody takes its slot
-
-
 @pytest.mark.parametrize("sampler", list(Sampler))
 def test_add_or_remove_one_is_refused_where_weights_depend_on_n(sampler):
     with pytest.raises(AccountingError, match="zero-out"):

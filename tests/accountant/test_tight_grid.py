@@ -6,10 +6,8 @@ quadrature); below 1e-9 the quadrature, and mpmath for one release, are the orac
 """
 
 import json
-import math
 from pathlib import Path
 
-import mpmath as mp
 import numpy as np
 import pytest
 
@@ -17,7 +15,7 @@ from accountant import gaussian_dp, renyi
 from accountant.events import Adjacency, Gaussian, compose, repeat
 from accountant.tight import numerical
 from tests.accountant.builders import plan as poisson
-from tests.accountant.oracles import interval_problems
+from tests.accountant.oracles import interval_problems, one_release
 from tests.golden.loss_quadrature import SHARES, solve
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
@@ -103,23 +101,6 @@ def test_rare_samples_with_little_noise_are_priced_tightly(q, z, count, delta, e
         assert found.lower * (1 - TRUSTED) <= epsilon <= found.upper * (1 + TRUSTED)
 
 
-def one_release(q, z, epsilon):
-    """Delta of one release, the larger of both directions, at 40 digits."""
-    mp.mp.dps = 40
-    q, z, epsilon = mp.mpf(q), mp.mpf(z), mp.mpf(epsilon)
-
-    def place(loss):  # where the likelihood ratio is exp(loss)
-        return z * z * mp.log(1 + mp.expm1(loss) / q) + mp.mpf(1) / 2
-
-    x = place(epsilon)
-    remove = (1 - q) * mp.ncdf(-x / z) + q * mp.ncdf(-(x - 1) / z) - mp.exp(epsilon) * mp.ncdf(-x / z)
-    if -mp.log(1 - q) <= epsilon:
-        return remove
-    y = place(-epsilon)
-    mixture = (1 - q) * mp.ncdf(y / z) + q * mp.ncdf((y - 1) / z)
-    return max(remove, mp.ncdf(y / z) - mp.exp(epsilon) * mixture)
-
-
 @pytest.mark.parametrize("count", [40, pytest.param(300, marks=pytest.mark.slow)])
 def test_delta_of_one_release_is_within_two_percent(count):
     """Rates from 1e-7, half of them at most 1e-3, noise .2 to 100, delta from 1e-14."""
@@ -174,40 +155,6 @@ def test_delta_is_as_close_where_losses_are_smaller_than_a_rounding_of_the_masse
 def test_delta_of_compositions_is_within_two_percent():
     assert len(curves(GRID)) >= 4500
     check_curves(GRID)
-
-
-def dearer(row):
-    """Settings dearer than ``row``, one for each axis: a larger rate, less noise, more rounds, a smaller delta."""
-    changes = {
-        "rate": lambda q, z, count: (min(1.0, 1.05 * q), z, count),
-        "noise": lambda q, z, count: (q, z / 1.05, count),
-        "rounds": lambda q, z, count: (q, z, math.ceil(1.05 * count)),
-    }
-    for axis, change in changes.items():
-        yield axis, row | {"parts": [change(*part) for part in row["parts"]]}
-    yield "delta", row | {"delta": row["delta"] / 1.05}
-
-
-def out_of_order(rows):
-    """Rows whose interval does not rise along an axis by more than intervals are wide."""
-
-    def interval(row):
-        return numerical.epsilon_interval(event_of(row), row["delta"], adjacency=ADD)
-
-    for row in rows:
-        here = interval(row)
-        for axis, there in ((axis, interval(other)) for axis, other in dearer(row)):
-            if here.lower > there.upper or here.upper > there.upper + max(0.005 * here.upper, 1e-4):
-                yield axis, row, here, there
-
-
-def test_some_settings_are_in_order_along_every_axis():
-    assert not list(out_of_order(SOME[::5]))
-
-
-@pytest.mark.slow
-def test_a_quarter_of_all_settings_is_in_order_along_every_axis():
-    assert not list(out_of_order(GRID[::4]))
 
 
 @pytest.mark.parametrize(("z", "count", "delta"), [(4.0, 4, 1e-5), (60.0, 10_000, 1e-3), (20.0, 30, 1e-6)])

@@ -29,13 +29,6 @@ def test_every_accountant_stands_in_the_table_with_its_own_answer(adjacency):
     assert table["gaussian_dp"] == gaussian_dp.epsilon(plain, 1e-5, adjacency=adjacency) == table["tight"]
 
 
-def test_the_interval_holds_the_tables_tight_number_and_says_how_it_was_found():
-    found = accountant.epsilon_interval(SAMPLED, 1e-5, adjacency=ZERO)
-    tight = accountant.epsilon_table(SAMPLED, 1e-5, adjacency=ZERO)["tight"]
-    assert found.to_dict() == {"lower": found.lower, "upper": tight, "method": "numerical"}
-    assert 0.99 * tight < found.lower <= tight
-
-
 def test_no_name_of_the_package_becomes_a_module_once_its_home_was_loaded():
     """Python puts every loaded module into its package, where it would hide a function of the same name."""
     modules = {path.stem for path in Path(accountant.__file__).parent.iterdir()}
