@@ -43,13 +43,18 @@ def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPo
         BudgetExceeded: If a guardian's ledger does not hold the plan.
     """
     names = tuple(f"guardian{number}" for number in range(1, manifest.plan.privacy.n_noises + 1))
-    folder = None if home is None else home.private / "guardians"
+    folder, shared = None if home is None else home.private / "guardians", manifest.spec.ledger
+    if shared is not None and is_postgres(shared.path):
+        raise ConfigurationError("guardians keep ledgers of their own, in files; name a file in [ledger]")
     keys = {name: fresh_keys() if folder is None else guardian_keys(folder / name) for name in names}
     cards = {name: held.card for name, held in keys.items()}
     if home is not None:
         keep_cards(home, cards, HERE)
     declared = declared_by(manifest.plan, run=manifest.run_id, settings=manifest.spec.digest())
     stores = {name: StateStore(path=None if folder is None else folder / name / "rounds") for name in names}
+    # A guardian's own ledger; where runs share one, the guardian's stands beside it and is shared by them, too.
+    alone = {name: None if folder is None else folder / name / "ledger.sqlite" for name in names}
+    ledgers = alone if shared is None else {name: Path(f"{shared.path}.{name}") for name in names}
     guardians = {
         name: Guardian(
             name=name,
@@ -59,7 +64,7 @@ def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPo
             plan=plan_name(declared),
             mechanism=manifest.plan.mechanism,
             store=stores[name],
-            ledger=ledger_of(_ledger_path(manifest, folder, name), policy, declared, stores[name]),
+            ledger=ledger_of(ledgers[name], policy, declared, stores[name]),
             noise=noise_of(manifest.plan.noise_source, root, f"noise of {name}"),
         )
         for name in names
@@ -97,16 +102,6 @@ def ledger_of(
             raise RunError(f"{path} is a ledger of {ledger.policy}, the run needs {policy}; name its own ledger")
         ledger.reserve(declared)
     return lambda: Ledger.open(path)
-
-
-def _ledger_path(manifest: Manifest, folder: Path | None, name: str) -> Path | None:
-    """A guardian's own ledger; where runs share one, the guardian's stands beside it and is shared by them, too."""
-    shared = manifest.spec.ledger
-    if shared is not None:
-        if is_postgres(shared.path):
-            raise ConfigurationError("guardians keep ledgers of their own, in files; name a file in [ledger]")
-        return Path(f"{shared.path}.{name}")
-    return None if folder is None else folder / name / "ledger.sqlite"
 
 
 def keep_cards(home: RunDirectory, cards: dict[str, Card], where: str) -> None:

@@ -287,14 +287,6 @@ def test_states_that_are_paged_out_come_back_as_they_were(tmp_path):
     paged.end()
 
 
-def test_who_works_on_clients_is_no_part_of_a_runs_identity():
-    spec = Spec(name="x", problem=cases.problem(), algorithm=pb.SharedPrior(), privacy=SIMULATED, rounds=2)
-    other = dataclasses.replace(spec, executor="processes", jobs=8)
-    assert other.digest() == spec.digest()
-    assert dataclasses.replace(spec, evaluation_seconds=1.0).digest() != spec.digest()
-    assert Spec.from_dict(other.to_dict()).jobs == 8
-
-
 def test_dask_workers_give_the_same(tmp_path):
     distributed = pytest.importorskip("distributed")
     whole = play(Noting(tmp_path / "whole"))
