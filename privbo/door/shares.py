@@ -80,7 +80,8 @@ def split(units: IntArray, n_guardians: int) -> list[tuple[bytes, ...]]:
 
     Example:
         >>> shares = split(np.array([[1, -2], [3, 4]]), 2)
-        >>> as_signed(sum(sum_shares((s[g] for s in shares), place=g, n_entries=2) for g in (0, 1)))
+        >>> sums = [sum_shares((s[g] for s in shares), place=g, n_entries=2) for g in (0, 1)]
+        >>> joined([each.view(np.int64) for each in sums])
         array([4, 2])
     """
     if n_guardians < 2:
