@@ -248,6 +248,7 @@ class Book:
     def projected(self, declared: Sequence[Declaration] = (), charges: Mapping[str, Event] | None = None) -> Book:
         """The book as it would stand with more reservations, then a charge outside of plans for every run named."""
         found = Book(**{part.name: copy.copy(getattr(self, part.name)) for part in fields(self)})
+        found._left = {run: left.copy() for run, left in self._left.items()}
         for position, one in enumerate(declared, len(self.rows) + 1):
             found._take(Reservation(declared=one, sequence=position, previous="", digest=""))
         for position, (run, event) in enumerate((charges or {}).items(), len(self.rows) + len(declared) + 1):

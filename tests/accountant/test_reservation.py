@@ -58,6 +58,15 @@ def test_unspent_slots_are_not_given_back_and_stay_spendable(tmp_path: Path) -> 
     assert made.verify().ok
 
 
+def test_what_is_considered_leaves_the_book_as_it_is() -> None:
+    made = ledger(None)
+    made.reserve(declared("a"))
+    book = made.book()
+    before = book.left("a")
+    assert book.projected([declared("b")], {"a": EVENT}).left("a") != before
+    assert (book.left("a"), book.left("b")) == (before, None)
+
+
 def test_a_plan_is_reserved_once_before_its_first_release_and_as_it_was(tmp_path: Path) -> None:
     made = ledger(tmp_path / "l.sqlite")
     first = made.reserve(declared("a"))

@@ -51,6 +51,11 @@ def test_vectors_and_bits_together_are_worth_the_event(sampling, adjacency, cali
     assert bits == pytest.approx(moved / 20.0)
 
 
+def test_noise_follows_the_bound_that_clipped() -> None:
+    small, large = (AdaptiveSum(base=base(), clipping_norm=c, count_stddev=20.0) for c in (0.1, 1.0))
+    assert large.noise_stddev() == pytest.approx(10 * small.noise_stddev())
+
+
 def test_bits_that_cost_more_than_the_release_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="raise count_stddev"):
         AdaptiveSum(base=base(noise_multiplier=3.0), clipping_norm=1.0, count_stddev=1.5)

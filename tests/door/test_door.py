@@ -72,6 +72,20 @@ def test_values_are_the_weighted_clipped_sums_over_the_rate_plus_noise() -> None
     assert statistics.n_participants == N
 
 
+def test_sums_are_divided_by_the_rate_whoever_took_part() -> None:
+    rows = np.ones((N, DIM)) / 10
+    seen = set()
+    for seed in range(30):
+        here = door(ledger(), noise=SimulatedNoise(seed), noise_multiplier=1e-6, sample_rate=0.5)
+        here.only_sampled_send = True
+        ticket = here.open(0, request())
+        part = ticket.senders
+        release, _ = here.close(ticket, rows)
+        np.testing.assert_allclose(release.values, WEIGHTS[:, part] @ rows[part] / 0.5, atol=1e-4)
+        seen.add(int(part.sum()))
+    assert len(seen) > 2
+
+
 def test_a_stored_release_is_sent_again_and_nothing_is_drawn(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     with ledger(path) as book:

@@ -76,6 +76,11 @@ def test_fixed_size_sampling_has_the_sensitivity_of_two_clients() -> None:
     assert replaced.sensitivity() == pytest.approx(2.0 * 2 * 0.5 / 0.5)
 
 
+def test_replacing_moves_twice_as_far_as_leaving() -> None:
+    replaced = private(adjacency=Adjacency.REPLACE_ONE)
+    assert replaced.sensitivity() == pytest.approx(2 * private().sensitivity())
+
+
 @pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
 def test_full_participation_is_a_plain_gaussian(sampling: str) -> None:
     mechanism = private(sample_rate=1.0, sampling=sampling)
