@@ -347,9 +347,7 @@ class Ledger:
             if not isinstance(found := prepared(), tuple):
                 return found
             with self._store.transaction():
-                last = self._store.last("charges")
-                is_current = (self._book.genesis if last is None else last.digest) == self.head
-                row = self._store.append("charges", *found) if is_current else None
+                row = self._store.append("charges", *found) if self._is_current() else None
             if row is not None:
                 break
         else:
@@ -360,6 +358,10 @@ class Ledger:
         self._store.log_commit("charges", row)
         self._book.admit(row)
         return row
+
+    def _is_current(self) -> bool:
+        last = self._store.last("charges")
+        return (self._book.genesis if last is None else last.digest) == self.head
 
     def store_release(self, release_id: str, payload: bytes) -> None:
         """Store the bytes of a charged release: one set per id, durable on return.

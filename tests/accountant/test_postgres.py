@@ -257,7 +257,7 @@ def test_an_older_database_is_noticed_by_everybody_who_had_seen_more(server: Ser
 def test_a_network_is_crossed_with_verified_encryption_and_this_users_authority_only(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from privbo.flower.keys import AUTHORITY, make_keys
+    from privbo.flower.keys import AUTHORITY, CERTIFICATE, KEY, make_keys
 
     monkeypatch.setenv("HOME", str(tmp_path))  # whoever runs the tests may have an authority of their own
     server.made("far", tmp_path / "commits", policy())
@@ -265,7 +265,7 @@ def test_a_network_is_crossed_with_verified_encryption_and_this_users_authority_
     assert "storage failed" in str(opened(far))  # it has no certificate yet
     keys = make_keys(tmp_path / "keys", sites=["north"], hosts=[ADDRESSES[1]])
     other = make_keys(tmp_path / "other", sites=["north"], hosts=[ADDRESSES[1]])
-    server.encrypt(keys.certificate, keys.key)
+    server.encrypt(keys / CERTIFICATE, keys / KEY)
     try:
         assert "certificate verify failed" in str(opened(far))  # the system's authorities do not know it
         monkeypatch.setenv("PGSSLROOTCERT", str(other / AUTHORITY))

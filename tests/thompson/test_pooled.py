@@ -23,7 +23,7 @@ def test_heights_are_centred_over_the_space_and_less_certain_with_noise(space, n
     weights = np.random.default_rng(0).standard_normal(64)
     found = pool(features, where, weights, noise, NOTHING_LOST)
     points = public_points(where)
-    heights, uncertainty = (part[0] for part in found(points[None]))
+    heights, uncertainty = (part[0] for part in found.function(points[None]))
     assert float(heights.mean()) == pytest.approx(0.0, abs=1e-9)
     raw = features(torch.as_tensor(space.embed(points))) @ torch.as_tensor(weights)
     assert float(torch.corrcoef(torch.stack([raw, heights]))[0, 1]) > 0.95
