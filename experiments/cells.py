@@ -66,7 +66,7 @@ class Context:
                 jobs=self.jobs,
                 finished=self.finished,
                 on_cell=lambda *_: bar.advance(task),
-                on_reuse=lambda reuse: None if self.finished else bar.console.print("; ".join(reuse.lines())),
+                on_reuse=lambda reuse, _: None if self.finished else bar.console.print("; ".join(reuse.lines())),
             )
         self.older.update(one.made_by for one in kept if one is not None and not one.is_current)
         self.made.update(f"{one.made_by}, code {one.code.parts[CODE][:8]}" for one in kept if one is not None)

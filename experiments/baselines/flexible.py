@@ -13,6 +13,7 @@ every phase. Only the abstract and the introduction were at hand; assumed and ch
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, ClassVar
@@ -261,10 +262,7 @@ class FlexibleCohort(TreeCohort):
 
     def history(self) -> ClientHistory:
         """One evaluation per node and turn, the mean of its pulls (private); padded with NaN."""
-        made = self._history(self._everything())
-        return ClientHistory(
-            units=made.units, values=made.values, rounds=made.rounds, recommended=self._points(self._space.n_dims)
-        )
+        return dataclasses.replace(self._history(self._everything()), recommended=self._points(self._space.n_dims))
 
     def _points(self, n_dims: int) -> FloatArray:
         """The point of every client's best node of its mixture, ``(n, n_dims)``."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Unpack, cast, get_args
 
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from accountant.verify.text import shown
 from accountant.wording import upper_text
@@ -55,8 +55,7 @@ def compare_sweep(
     if how.get("finished") and not trust:
         _require_unfollowed(sweep)
     folder = out or Path("sweeps") / sweep.config.name
-    planned = Counter(s.label for panel in sweep.panels for s in panel.settings for _ in panel.seeds)
-    with cell_progress(planned) as (on_cell, on_reuse):
+    with cell_progress() as (on_cell, on_reuse):
         how |= {"on_cell": on_cell, "on_reuse": on_reuse}
         found = run_sweep(sweep, folder, agree=partial(agree, yes=yes), **how)
     return _written(found, folder, private=private, budget=budget)
@@ -147,7 +146,7 @@ def _write(found: SweepResult, folder: Path) -> Path:
 
 
 @contextmanager
-def cell_progress(planned: Mapping[str, int]) -> Iterator[tuple[OnCell, OnReuse]]:
+def cell_progress() -> Iterator[tuple[OnCell, OnReuse]]:
     """Show how far every setting is while cells run; yields the callbacks that count cells and say what is reused.
 
     It is drawn from the moment at which it is known what is reused: what is refused before shows none. Where
@@ -162,8 +161,8 @@ def cell_progress(planned: Mapping[str, int]) -> Iterator[tuple[OnCell, OnReuse]
     )
     times = (TimeElapsedColumn(),) if console.is_terminal else ()
     progress = Progress(*columns, *times, console=console, refresh_per_second=2)
-    everything = progress.add_task("all cells", total=sum(planned.values()), epsilon="")
-    tasks = {label: progress.add_task(shown(label), total=n, start=False, epsilon="") for label, n in planned.items()}
+    everything = progress.add_task("all cells", epsilon="")
+    tasks: dict[str, TaskID] = {}
 
     def count(cell: Cell, result: CellResult) -> None:
         price = f"epsilon {upper_text(result.epsilon or math.inf)} at delta {upper_text(result.delta)}"
@@ -171,7 +170,10 @@ def cell_progress(planned: Mapping[str, int]) -> Iterator[tuple[OnCell, OnReuse]
         progress.update(tasks[cell.label], advance=1, epsilon=price if result.releases else "nothing released")
         progress.advance(everything)
 
-    def say(reuse: Reuse) -> None:
+    def say(reuse: Reuse, cells: Sequence[Cell]) -> None:
+        progress.update(everything, total=len(cells))
+        for label, n in Counter(cell.label for cell in cells).items():
+            tasks[label] = progress.add_task(shown(label), total=n, start=False, epsilon="")
         for words in reuse.lines():
             console.print(shown(words), soft_wrap=True, markup=False, highlight=False)
         drawn.enter_context(progress)

@@ -32,7 +32,6 @@ from privbo.protocol.processes import limited_threads
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.table import Table
 from privbo.reports.bundle import known_public_key, public_key
-from privbo.reports.comparison import verdict_lines
 from privbo.reports.diagnostics import LABELS, Diagnostics, best_per_client, diagnostics, mean_per_client
 from privbo.reports.report import Report, price_table, report
 from privbo.reports.report_page import document
@@ -93,7 +92,7 @@ def _written(found: WrittenReport) -> Iterator[Shown]:
             rows=[(label, *row.values()) for label, row in found.milestones.items()],
         )
     if found.diagnostics is not None:
-        yield from verdict_lines(found.diagnostics.verdicts)
+        yield from (verdict.text for verdict in found.diagnostics.verdicts)
     elif found.directory is not None:
         yield "clients' scores are private: --show-private shows them, and privbo report --private later"
     yield f"report: {found.page}"
@@ -323,6 +322,8 @@ def carry_out(
         kept = {
             "mean_best_so_far": {name: curve.tolist() for name, curve in curves.items()},
             "mean_per_client": {name: list(map(finite, mean_per_client(arm))) for name, arm in arms.items()},
+            "evaluations": {name: arm.evaluations.tolist() for name, arm in arms.items()},
+            "rounds": {name: len(np.unique(arm.rounds)) for name, arm in arms.items()},
             "best_per_client": {name: list(map(finite, best_per_client(a.values))) for name, a in arms.items()},
         }
         write_json(record.home.private / SCORES, kept)

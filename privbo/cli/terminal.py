@@ -22,7 +22,7 @@ from privbo.plans.cost import trust_lines
 from privbo.protocol.table import Table, text_of
 from privbo.reports.audit import rounds_table
 from privbo.reports.bundle import Written
-from privbo.reports.comparison import contrast_lines, older_lines, strict_text
+from privbo.reports.comparison import contrast_lines, evaluations_text, older_lines, strict_text
 from privbo.reports.document import percent_bound
 from privbo.reports.report import LedgerView, Report, price_table, total_text
 from privbo.reports.training import TrainingLedgers
@@ -218,15 +218,15 @@ def _comparison_table(comparison: Comparison) -> Table:
     named = f" at delta {upper_text(deltas[0])}" if len(deltas) == 1 else ""
     return Table(
         title=f"{comparison.name}: {what} ({comparison.data} data)",
-        headings=("setting", f"epsilon{named}", *(("utility", "error") if shows else ()), "seeds"),
+        headings=("setting", f"epsilon{named}", *(("utility", "error", "evaluations") if shows else ()), "seeds"),
         rows=[
             (
                 row.setting,
                 strict_text(row) + ("" if named or not row.releases else f" ({upper_text(row.strict_delta)})"),
-                *((row.utility, row.standard_error) if shows else ()),
+                *((row.utility, row.standard_error, evaluations_text(row)) if shows else ()),
                 row.seeds,
             )
             for row in rows
         ],
-        right=range(1, 5),
+        right=range(1, 6),
     )

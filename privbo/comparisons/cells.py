@@ -40,10 +40,13 @@ class CellResult(RunCost):
         curves: By measure, mean over clients after initialisation and every round, ``(n_rounds + 1,)``:
             ``"score"`` (best so far), where the problem states them ``"regret"``, and ``"loss"``;
             a driver of its own may keep others. PRIVATE if the clients' data are.
+        evaluations: Mean over clients of the evaluations that they made, failed ones too; None where it was not kept.
+            PRIVATE as the curves.
         extra: Whatever else a driver of its own keeps.
     """
 
     curves: Mapping[str, tuple[float, ...]]
+    evaluations: float | None = None
     extra: JsonObject = field(default_factory=dict)
 
 
@@ -58,6 +61,7 @@ def setting_of(
 ) -> Setting:
     """Collect one setting's results by seed; ``curve`` is the measure that is compared."""
     first = next(iter(results.values()))
+    made = [r.evaluations for r in results.values() if r.evaluations is not None]
     return Setting(
         label=label,
         kind=kind,
@@ -65,6 +69,7 @@ def setting_of(
         overrides=overrides or {},
         seeds=tuple(results),
         curves=np.array([r.curves[curve] for r in results.values()]) if curve in first.curves else None,
+        evaluations=np.array(made) if len(made) == len(results) else None,
         older=older,
     )
 
@@ -184,7 +189,7 @@ class Cell:
 
 
 OnCell = Callable[[Cell, CellResult], None]
-OnReuse = Callable[[Reuse], None]
+OnReuse = Callable[[Reuse, Sequence[Cell]], None]
 
 
 class How(TypedDict, total=False):
@@ -197,7 +202,7 @@ class How(TypedDict, total=False):
         finished: Run nothing: read results of this code, else the newest of older code, which name the version that
             made them (``Kept.made_by``).
         on_cell: Called with every finished cell and its result, old ones first.
-        on_reuse: Told before the first cell runs which are reused, which are run, and why.
+        on_reuse: Told before the first cell runs which are reused, which are run, and why, and all cells.
     """
 
     jobs: int
@@ -253,7 +258,7 @@ def complete(
     )
     todo = list({cell.path: cell for cell, _ in missing}.values())
     prepare(todo)
-    how.get("on_reuse", _say_nothing)(reuse)
+    how.get("on_reuse", _say_nothing)(reuse, cells)
     for cell, k in zip(cells, kept, strict=True):
         if k is not None:
             on_cell(cell, k.result)

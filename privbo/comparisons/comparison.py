@@ -16,6 +16,7 @@ from typing import cast
 from accountant.ledger.pricing import Total
 from accountant.wording import upper_text
 from privbo.comparisons.verdict import (
+    LEVEL,
     Data,
     Difference,
     Kind,
@@ -34,6 +35,7 @@ from privbo.protocol.plain import fields_of, in_two_lines, plain
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.table import Table
 
+OF_CLIENTS = ("utility", "standard_error", "final", "evaluations")  # of a row: what clients' own data say
 SEEDED = "simulation: seeded noise, no guarantee"
 
 
@@ -48,6 +50,7 @@ class Row(RunCost):
         utility: Mean over seeds of what is measured; None where it may not be shown, as the next two.
         standard_error: Of that mean; None for a single seed.
         final: Mean over seeds of the curve's end.
+        evaluations: Per client, mean over seeds.
     """
 
     setting: str
@@ -56,6 +59,7 @@ class Row(RunCost):
     utility: float | None = None
     standard_error: float | None = None
     final: float | None = None
+    evaluations: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +74,7 @@ class Recommendation:
         lead: Its lead over the runner-up; None where nothing is shared.
         beyond_noise: Whether that lead is significant at 5 %, paired over seeds.
         because: In words.
-        verdict: Whether the best setting that shares helped; None where it has no seed in common with what shares
-            nothing.
+        verdict: Whether the best setting that shares helped.
     """
 
     label: str
@@ -162,7 +165,7 @@ class Comparison:
         """Leave out what may not be published: over private data the utilities, which nobody paid for."""
         if self.data != "private":
             return self
-        return replace(self, settings=tuple(replace(s, curves=None) for s in self.settings))
+        return replace(self, settings=tuple(replace(s, curves=None, evaluations=None) for s in self.settings))
 
     def rows(self) -> list[Row]:
         """Give one row per setting."""
@@ -172,6 +175,8 @@ class Comparison:
             if setting.curves is not None:
                 values, final = setting.utilities(self.measure), float(setting.curves[:, -1].mean())
                 row = replace(row, utility=float(values.mean()), standard_error=standard_error(values), final=final)
+            if setting.evaluations is not None:
+                row = replace(row, evaluations=float(setting.evaluations.mean()))
             found.append(row)
         return found
 
@@ -188,7 +193,7 @@ class Comparison:
         return [difference(first, second, self.measure) for first, second in pairs]
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Say of every private setting whether sharing helped; empty without utilities, or where all settings share.
+        """Say of every private setting whether sharing helped, or what is missing to know; empty without utilities.
 
         PRIVATE if the clients' data are: it is computed from their scores.
         """
@@ -215,42 +220,47 @@ class Comparison:
 def _details(row: Row, setting: Setting, measure: Measure) -> JsonObject:
     content = fields_of(row) | {"overrides": setting.overrides, "older": list(setting.older)}
     if setting.curves is None:
-        return {k: v for k, v in content.items() if k not in ("utility", "standard_error", "final")}
+        return {k: v for k, v in content.items() if k not in OF_CLIENTS}
     by_seed = zip(map(str, setting.seeds), setting.utilities(measure).tolist(), strict=True)
     return content | {"by_seed": dict(by_seed), "curve": setting.curves.mean(axis=0).tolist()}
 
 
 def recommend(comparison: Comparison, budget: float) -> Recommendation:
-    """Name the setting with the best mean utility whose run costs at most ``budget`` at the safe delta.
+    """Name the best of the settings that helped and whose run costs at most ``budget`` at the safe delta.
 
-    Sharing nothing is a candidate at price 0, and what shares has to beat it beyond noise: a budget that is spent is
-    gone, whatever it brought.
+    Sharing nothing is a candidate at price 0, with whatever engine is best at it. What shares has to beat that one
+    beyond noise, besides its own clients alone and noise alone: a budget that is spent is gone, whatever it brought.
 
     Raises:
         ConfigurationError: If none is affordable, if no setting shares nothing, or the data is private.
     """
     require_choice(comparison.data)
     sign, measure = 1.0 if comparison.larger_is_better else -1.0, comparison.measure
-    fitting = _affordable(comparison, budget)
-    free = [s for s in comparison.settings if s.kind == "local"]
-    alone = best_alone(free, measure)
+    controls = [s for s in comparison.settings if s.kind != "private"]
+    alone = best_alone(controls, measure)
     if alone is None:  # nobody pays for what may be worse than nothing
         raise ConfigurationError(
             "no setting here shares nothing, so the best one may be worse than not sharing, which costs nothing; "
-            "add controls = ['local'] (to a sweep, or to the runs' configuration)"
+            'add controls = ["local", "zeroed"] (to a sweep, or to the runs\' configuration)'
         )
-    best = max(fitting, key=lambda s: sign * float(s.utilities(measure).mean()))
-    found = {v.setting: v for v in verdicts([*fitting, alone], measure)}.get(best.label)
-    if found is None or found.answer != "helped":
-        words = f"{best.label} has no seed in common with it" if found is None else f"with {best.label} {found.text}"
-        return Recommendation(
-            label=alone.label,
-            delta=alone.strict_delta,
-            budget=budget,
-            because=f"it costs nothing, and {words}",
-            verdict=found,
-        )
-    gaps = [difference(best, other, measure) for other in (*fitting, *free) if other is not best]
+    free = Recommendation(label=alone.label, delta=alone.strict_delta, budget=budget, because="it costs nothing")
+    if not comparison.private:
+        return replace(free, because=f"{free.because}, and no setting shares anything")
+    fitting = _affordable(comparison, budget)
+    found = {v.setting: v for v in verdicts([*fitting, *controls], measure)}
+    helped = [s for s in fitting if found[s.label].answer == "helped"]
+    best = max(helped or fitting, key=lambda s: sign * float(s.utilities(measure).mean()))
+    verdict = found[best.label]
+    because = f"with {best.label} {verdict.text}"
+    if helped and best.alone != alone.label:
+        lead = difference(best, alone, measure)
+        # The best of several leads by chance more easily than one.
+        if lead.p_value is None or sign * lead.mean <= 0 or len(helped) * lead.p_value / 2 >= LEVEL:
+            helped, because = [], f"{because}; but {_lead_words(lead, sign)}"
+    if not helped:
+        return replace(free, because=f"{free.because}, and {because}", verdict=verdict)
+    others = (*fitting, *(s for s in controls if s.kind == "local"))
+    gaps = [difference(best, other, measure) for other in others if other is not best]
     lead = min(gaps, key=lambda gap: sign * gap.mean)
     return Recommendation(
         label=best.label,
@@ -259,8 +269,8 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
         budget=budget,
         lead=lead,
         beyond_noise=lead.is_significant,
-        because=f"{found.text}; {_lead_words(lead)}",
-        verdict=found,
+        because=f"{verdict.text}; {_lead_words(lead, sign)}",
+        verdict=verdict,
     )
 
 
@@ -301,9 +311,10 @@ def _affordable(comparison: Comparison, budget: float) -> Sequence[Setting]:
     return fitting
 
 
-def _lead_words(lead: Difference) -> str:
+def _lead_words(lead: Difference, sign: float) -> str:
+    """Say by how much the first of two settings leads or trails; ``sign`` is 1 where a larger number is better."""
+    gap = f"it {'leads' if sign * lead.mean >= 0 else 'trails'} {lead.second} by {abs(lead.mean):.4g}"
     if lead.standard_error is None or lead.p_value is None:
-        return f"it leads {lead.second} by {abs(lead.mean):.4g} on one seed, which cannot say how large the noise is"
-    gap = f"it leads {lead.second} by {abs(lead.mean):.4g} ± {lead.standard_error:.2g}"
-    words = f"{gap} over {lead.n_seeds} paired seeds (p = {lead.p_value:.2g})"
+        return f"{gap} on one seed, which cannot say how large the noise is"
+    words = f"{gap} ± {lead.standard_error:.2g} over {lead.n_seeds} paired seeds (p = {lead.p_value:.2g})"
     return f"{words}: {'beyond' if lead.is_significant else 'not beyond'} noise"

@@ -12,6 +12,7 @@ import numpy as np
 from privbo.comparisons.cells import digest, setting_of
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.sweep import composed, summary
+from privbo.comparisons.sweep_file import OWN_CONTROLS, Control, control_name
 from privbo.comparisons.verdict import SCORES, Data, Kind, Setting
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import flat, read_json
@@ -31,8 +32,8 @@ def compare(
     """Compare finished runs; runs that differ in their seed only are one setting.
 
     A population's ledger that all runs charged is priced as a whole. Where a run's evaluations are not on
-    this machine (no private folder) prices alone are compared. Where runs kept the curve of the same clients alone
-    (``controls = ["local"]``), that is a setting, too: it costs nothing.
+    this machine (no private folder) prices alone are compared. Where runs kept the curves of their controls
+    (``controls = ["local", "zeroed"]``), these are settings, too; without both there is no verdict on sharing.
 
     Args:
         runs: Records or their directories.
@@ -64,9 +65,13 @@ def compare(
     labels = _labels(list(groups.values()))
     settings = [_grouped(label, group, measured=measured) for label, group in zip(labels, groups.values(), strict=True)]
     if measured:
-        pairs = zip(settings, groups.values(), strict=True)
-        alone = [same for setting, group in pairs if (same := _alone(setting, group)) is not None]
-        settings += [s if len(alone) > 1 else replace(s, label="local only") for s in alone]
+        for index, (setting, group) in enumerate(zip(tuple(settings), groups.values(), strict=True)):
+            of = setting.label if len(groups) > 1 else ""
+            made = {kind: _control(setting, group, kind, control_name(kind, of)) for kind in OWN_CONTROLS}
+            own = {kind: arm for kind, arm in made.items() if arm is not None}
+            named = {kind: arm.label for kind, arm in own.items()}
+            settings[index] = replace(setting, alone=named.get("local", ""), noise_only=named.get("zeroed", ""))
+            settings += own.values()
     seeded = any(r.plan.noise_source == "simulation" for r in results)
     found = Comparison(name=name, data=data, measure=measure, settings=tuple(settings), seeded=seeded)
     shared = results[0].spec.ledger
@@ -103,7 +108,7 @@ def _grouped(label: str, group: Sequence[Record], *, measured: bool) -> Setting:
     curves = [result.best_so_far() if measured else np.empty(0) for result in group]
     if len({len(curve) for curve in curves}) > 1:
         raise RunError(f"runs of {spec.name!r} have different lengths; finish them before comparing")
-    kind: Kind = "non-private" if plan.noise_source == "none" else "private"
+    kind: Kind = "zeroed" if spec.control is not None else "non-private" if plan.noise_source == "none" else "private"
     pairs = zip(group, curves, strict=True)
     found = [summary(result, {"score": curve} if measured else {}) for result, curve in pairs]
     return setting_of(
@@ -119,21 +124,24 @@ def _seeds(group: Sequence[Record]) -> Sequence[int]:
     return known if len(set(known)) == len(group) else range(len(group))
 
 
-def _alone(setting: Setting, group: Sequence[Record]) -> Setting | None:
-    """PRIVATE: the same clients alone, where every run of the setting kept that control's curve."""
+def _control(setting: Setting, group: Sequence[Record], kind: Control, label: str) -> Setting | None:
+    """PRIVATE: a control of a setting's runs, where every one of them kept its curve."""
     paths = [record.home.private / SCORES for record in group if record.directory is not None]
     if setting.kind != "private" or len(paths) < len(group) or not all(path.exists() for path in paths):
         return None
-    curves = [read_json(path)["mean_best_so_far"].get("local") for path in paths]
-    if any(curve is None for curve in curves) or len({len(curve) for curve in curves}) > 1:
+    kept = [read_json(path) for path in paths]
+    # A control that ended sooner was kept with its last value repeated.
+    lengths = [scores.get("rounds", {}).get(kind) for scores in kept]
+    curves = [scores["mean_best_so_far"].get(kind, ())[:length] for scores, length in zip(kept, lengths, strict=True)]
+    if not all(curves) or len({len(curve) for curve in curves}) > 1:
         return None
+    made = [scores.get("evaluations", {}).get(kind) for scores in kept]
+    if kind == "local":
+        setting = replace(setting, epsilon=0.0, strict_epsilon=0.0, noise_multipliers=(), releases=0)
     return replace(
         setting,
-        label=f"local only, beside {setting.label}",
-        kind="local",
-        epsilon=0.0,
-        strict_epsilon=0.0,
-        noise_multipliers=(),
-        releases=0,
+        label=label,
+        kind=kind,
         curves=np.array(curves, dtype=np.float64),
+        evaluations=None if any(one is None for one in made) else np.array([np.mean(one) for one in made]),
     )

@@ -36,7 +36,7 @@ from privbo.comparisons.cells import (
     setting_of,
 )
 from privbo.comparisons.comparison import Comparison
-from privbo.comparisons.sweep_file import Panel, Planned, Sweep
+from privbo.comparisons.sweep_file import OWN_CONTROLS, Control, Panel, Planned, Sweep, control_name
 from privbo.comparisons.verdict import Kind, curve_of
 from privbo.plans.cost import Agree, agree_to_all, finite, spending
 from privbo.plans.plan import Plan
@@ -59,7 +59,7 @@ from privbo.runs.spec import Spec, with_overrides
 NAMING = "5_"  # how a cell's name begins; cells that were named in another way are not recognised
 
 
-def spec_of(content: Mapping[str, object], kind: Kind, ledger: SharedLedger | None) -> Spec:
+def arm_of(asked: Spec, kind: Kind, ledger: SharedLedger | None) -> Spec:
     """Make the run that a setting stands for, as a control where it is one.
 
     Noise is secret, and ``ledger`` charged, where a private setting has a population's ledger; else noise is seeded.
@@ -67,7 +67,6 @@ def spec_of(content: Mapping[str, object], kind: Kind, ledger: SharedLedger | No
     Raises:
         ConfigurationError: Naming the key, the value and what is allowed.
     """
-    asked = Spec.from_dict(content, trusted=True).loaded()
     secure = ledger is not None and kind == "private"
     if secure and asked.privacy.noise_source != "secure":
         raise ConfigurationError(f"{asked.name}: cells on private data need privacy with secure noise")
@@ -227,6 +226,7 @@ def summary(record: Record, curves: dict[str, FloatArray]) -> CellResult:
     plan, at = record.plan, default_delta(record.plan.n_clients)
     return CellResult(
         curves={name: tuple(curve.tolist()) for name, curve in curves.items()},
+        evaluations=float(record.clients.evaluations.mean()) if record.has_clients else None,
         epsilon=finite(record.epsilon()) if plan.releases else 0.0,
         delta=record.delta,
         strict_epsilon=finite(record.epsilon(at)) if plan.releases else 0.0,
@@ -280,10 +280,11 @@ def run_sweep(sweep: Sweep, out: Path, *, agree: Agree = agree_to_all, **how: Un
         )
     folder = ((private_folder(out) if sweep.config.data == "private" else out) / "cells").absolute()
     codes: dict[str, CodeKey] = {}
+    panels = [_with_arms(sweep, panel) for panel in sweep.panels]  # a bad setting is refused before the first cell runs
     planned = [
-        [_cells(sweep, panel, setting, folder, codes, fresh=how.get("fresh", False)) for setting in panel.settings]
-        for panel in sweep.panels
-    ]  # a bad setting is refused before the first cell runs
+        [_cells(sweep, panel, arm, folder, codes, fresh=how.get("fresh", False)) for arm in arms]
+        for panel, arms in zip(sweep.panels, panels, strict=True)
+    ]
     kept, reuse = complete(
         [cell for panel in planned for group in panel for cell in group],
         prepare=lambda todo: None if sweep.ledger is None else reserve(sweep.ledger, agree, todo),
@@ -291,17 +292,57 @@ def run_sweep(sweep: Sweep, out: Path, *, agree: Agree = agree_to_all, **how: Un
     )
     left = iter(kept)
     comparisons = tuple(
-        _compared(sweep, panel, [[next(left) for _ in group] for group in groups])
-        for panel, groups in zip(sweep.panels, planned, strict=True)
+        _compared(sweep, panel, arms, [[next(left) for _ in group] for group in groups])
+        for panel, arms, groups in zip(sweep.panels, panels, planned, strict=True)
     )
     return SweepResult(name=sweep.config.name, statement=sweep.config.statement, comparisons=comparisons, reuse=reuse)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Arm:
+    """A setting with the run that it stands for, and the labels of its own controls, by their kind.
+
+    Its own controls are of the same algorithm: its clients alone, and its noise around a sum of zeros.
+    """
+
+    planned: Planned
+    spec: Spec
+    own: Mapping[Control, str]
+
+
+def _with_arms(sweep: Sweep, panel: Panel) -> list[_Arm]:
+    """A panel's settings, and every private one's own controls: found among them, else added unless data is private.
+
+    What shares nothing by itself needs none.
+    """
+    asked = {one.label: Spec.from_dict(one.content, trusted=True).loaded() for one in panel.settings}
+    specs = {one.label: arm_of(asked[one.label], one.kind, sweep.ledger) for one in panel.settings}
+    names = {settings_name(specs[label].departures(), panel.judge): label for label in reversed(specs)}
+    found = {one.label: _Arm(planned=one, spec=specs[one.label], own={}) for one in panel.settings}
+    private = [one for one in panel.settings if one.kind == "private"]
+    for one in private:
+        algorithm, own = asked[one.label].algorithm, {}
+        for kind in OWN_CONTROLS if algorithm.local() != algorithm else ():
+            with _quiet():
+                spec = arm_of(asked[one.label], kind, sweep.ledger)
+            name = settings_name(spec.departures(), panel.judge)
+            if name not in names and sweep.ledger is None:
+                label = control_name(kind, "" if len(private) == 1 else one.label)
+                if label in found:
+                    raise ConfigurationError(f"{panel.name}: {label!r} is a control's name; rename that setting")
+                names[name] = label
+                found[label] = _Arm(planned=replace(one, label=label, kind=kind), spec=spec, own={})
+            if name in names:
+                own[kind] = names[name]
+        found[one.label] = replace(found[one.label], own=own)
+    return list(found.values())
+
+
 def _cells(
-    sweep: Sweep, panel: Panel, setting: Planned, folder: Path, codes: dict[str, CodeKey], *, fresh: bool
+    sweep: Sweep, panel: Panel, arm: _Arm, folder: Path, codes: dict[str, CodeKey], *, fresh: bool
 ) -> list[Cell]:
     """A setting's work at every seed; a run on the population's ledger is charged once, whatever code makes it."""
-    spec = spec_of(setting.content, setting.kind, sweep.ledger)
+    setting, spec = arm.planned, arm.spec
     table, charges = spec.to_dict(), spec.ledger is not None
     name = digest([table["problem"], table["algorithm"], panel.judge, setting.content["problem"]])
     if name not in codes:
@@ -324,10 +365,11 @@ def _cells(
     return found
 
 
-def _compared(sweep: Sweep, panel: Panel, results: Sequence[Sequence[Kept | None]]) -> Comparison:
+def _compared(sweep: Sweep, panel: Panel, arms: Sequence[_Arm], results: Sequence[Sequence[Kept | None]]) -> Comparison:
     enough = min(2, len(panel.seeds))  # fewer runs say nothing of noise
     name, settings = curve_of(sweep.config.measure), []
-    for planned, kept in zip(panel.settings, results, strict=True):
+    for arm, kept in zip(arms, results, strict=True):
+        planned = arm.planned
         there = {seed: k for seed, k in zip(panel.seeds, kept, strict=True) if k is not None}
         if len(there) < enough:
             continue
@@ -344,7 +386,9 @@ def _compared(sweep: Sweep, panel: Panel, results: Sequence[Sequence[Kept | None
             overrides=planned.overrides,
             older=tuple(dict.fromkeys(k.made_by for k in there.values() if not k.is_current)),
         )
-        settings.append(setting)
+        if planned.kind == "private" and not setting.releases:
+            setting = replace(setting, kind="local")  # it shares nothing by itself
+        settings.append(replace(setting, alone=arm.own.get("local", ""), noise_only=arm.own.get("zeroed", "")))
     if not settings:
         raise ConfigurationError(f"{panel.name}: no setting has {enough} finished cells; run the sweep first")
     found = Comparison(

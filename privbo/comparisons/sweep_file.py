@@ -44,7 +44,14 @@ from privbo.protocol.settings import NAME, JsonObject, Sequence, read_settings, 
 from privbo.runs.spec import read_toml, with_overrides
 
 Control = Literal["local", "non-private", "zeroed"]
+OWN_CONTROLS: tuple[Control, Control] = ("local", "zeroed")
+"""The controls of a setting's own algorithm, both of which it has to beat."""
 _NAMES: dict[Control, str] = {"local": "local only", "non-private": "non-private", "zeroed": "noise-only control"}
+
+
+def control_name(kind: Control, of: str) -> str:
+    """Name a control in tables, and the setting that it is one of, where there are several."""
+    return f"{_NAMES[kind]}, {of}" if of else _NAMES[kind]
 
 
 @settings(table="arms")
@@ -105,8 +112,9 @@ class SweepConfig:
             factory deals other clients with every seed.
         data: Whose data the clients hold; private unless the file says otherwise. Only over private data
             is noise secret: elsewhere it is seeded and protects nobody.
-        controls: By default ``["local", "non-private"]`` beside a grid, none beside arms alone, and
-            ``["local"]`` on private data.
+        controls: Beside every setting's own ``"local"`` and ``"zeroed"`` arms, which are added unless the data is
+            private; by default ``["local", "non-private"]`` with a grid, none with arms alone, and ``["local"]`` on
+            private data.
         measure: What a setting is judged by; regret needs a problem that states ``best_values``.
         judge: ``module:function`` that makes losses of evaluations, called with a run's
             ``ClientHistory`` and the problem's arguments, ``(n_clients, n_evaluations)``; by default
@@ -224,9 +232,9 @@ def _check(config: SweepConfig) -> None:
     if len(config.panels) > 1 or config.measure not in ("mean over rounds", "final"):
         raise ConfigurationError("a sweep over private data has one problem, judged by its scores; drop panels")
     kinds = {arm.kind for arm in config.arms} | set(config.controls or ())
-    if kinds - {"private", "local"}:
+    if "non-private" in kinds:
         raise ConfigurationError(
-            f"controls={sorted(kinds)!r}: on private data only 'local' is allowed, which releases nothing"
+            f"controls={sorted(kinds)!r}: on private data only 'local' and 'zeroed' are allowed, which release nothing"
         )
 
 
@@ -297,7 +305,7 @@ def _control(kind: Control, base: JsonObject, chosen: list[JsonObject]) -> list[
     found: dict[str, Planned] = {}
     for overrides in chosen:
         kept = {k: v for k, v in overrides.items() if kind == "zeroed" or not k.startswith("privacy.")}
-        label = f"{_NAMES[kind]}, {_label(kept)}" if kept else _NAMES[kind]
+        label = control_name(kind, _label(kept))
         planned = Planned(label=label, kind=kind, overrides=kept, content=with_overrides(base, kept))
         found.setdefault(label, planned)
     return list(found.values())

@@ -1,18 +1,19 @@
-"""The verdict on sharing: a gain over clients who share nothing, and whether chance alone could show it.
+"""The verdict on sharing: a gain over clients alone and over noise alone, and whether chance could show it.
 
-Every verdict compares on pairs (seeds, or the clients of one run), because whoever runs on an easy deal of the data
-does so in both arms. Whoever shares pays, so the burden of proof is on sharing: it "helped" only where a one-sided
-t-test at 5 % says so, adjusted for the number of settings that were tried. Over seeds, whose numbers are means over
-clients, that is Student's; over clients, whose differences may be lopsided, the test for such differences has to say
-so, too (Hall 1992, On the removal of skewness by transformation), which would cost few seeds their power.
+A verdict needs three arms on the same pairs (seeds, or the clients of one run): what shares, its own algorithm's
+clients alone, who make as many evaluations, and the same noise around a sum of zeros. Whoever shares pays, so the
+burden of proof is on sharing: it "helped" only where a one-sided t-test at 5 % finds a gain over both, adjusted for the
+number of settings that were tried. Over seeds, whose numbers are means over clients, that is Student's; over clients,
+whose differences may be lopsided, the test for such differences has to say so, too (Hall 1992, On the removal of
+skewness by transformation), which would cost few seeds their power.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -70,6 +71,10 @@ class Setting(RunCost):
         curves: Mean over clients of what the comparison measures (best score so far, regret or
             loss) after initialisation and every round, ``(n_seeds, n_rounds + 1)``; None where
             it may not be shown. PRIVATE if the clients' data are.
+        evaluations: Evaluations per client, failed ones too, ``(n_seeds,)``; None where they were not kept or may
+            not be shown. PRIVATE as the curves.
+        alone: Label of its own algorithm's clients alone; empty where they are missing, as the next.
+        noise_only: Label of the same setting with its clients' sum zeroed.
         older: Versions and days of the cells that other code made; empty where all are today's code's.
     """
 
@@ -78,6 +83,9 @@ class Setting(RunCost):
     overrides: JsonObject
     seeds: tuple[int, ...]
     curves: FloatArray | None
+    evaluations: FloatArray | None = None
+    alone: str = ""
+    noise_only: str = ""
     older: tuple[str, ...] = ()
 
     @property
@@ -136,68 +144,78 @@ def difference(first: Setting, second: Setting, measure: Measure) -> Difference:
     Raises:
         ConfigurationError: If they share none.
     """
-    ours, theirs = _on_seeds(first, second, measure)
-    if not len(ours):
+    ours, theirs = (_by_seed(setting, setting.utilities(measure)) for setting in (first, second))
+    common = sorted(ours.keys() & theirs.keys())
+    if not common:
         raise ConfigurationError(f"{first.label!r} and {second.label!r} share no seed; pair them on the same seeds")
-    found = verdict_of_pairs(ours, theirs, over="seeds", measure=measure, are_means=True)
-    either = None if found.p_helped is None or found.p_hurt is None else 2 * min(found.p_helped, found.p_hurt)
+    mean, error, above, below = _tested(np.array([ours[seed] - theirs[seed] for seed in common]), are_means=True)
     return Difference(
         first=first.label,
         second=second.label,
-        mean=found.gain,
-        standard_error=found.standard_error,
-        p_value=None if either is None else min(1.0, either),
-        n_seeds=found.pairs,
+        mean=mean,
+        standard_error=error,
+        p_value=None if above is None or below is None else min(1.0, 2 * min(above, below)),
+        n_seeds=len(common),
     )
 
 
-def _on_seeds(first: Setting, second: Setting, measure: Measure) -> tuple[FloatArray, FloatArray]:
-    """Two settings' numbers on the seeds that both have."""
-    ours = dict(zip(first.seeds, first.utilities(measure).tolist(), strict=True))
-    theirs = dict(zip(second.seeds, second.utilities(measure).tolist(), strict=True))
-    common = sorted(ours.keys() & theirs.keys())
-    return np.array([ours[seed] for seed in common]), np.array([theirs[seed] for seed in common])
+def _by_seed(setting: Setting, values: FloatArray) -> dict[int, float]:
+    return dict(zip(setting.seeds, values.tolist(), strict=True))
 
 
 Answer = Literal["helped", "hurt", "made no difference beyond noise", "is not known to help"]
 LEVEL = 0.05
 AT_THE_END, OVER_ROUNDS = "score at the end", "mean score over rounds"
+_ENDS = ("final", "last regret", "last loss")  # measures that rounds, however many, don't enter
 _MEASURED: dict[Measure, str] = {"final": AT_THE_END, "mean over rounds": OVER_ROUNDS}
 SCORES = "diagnostics.json"  # of a run's private folder: best scores of the run and of its controls
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Sharing held against not sharing, on pairs.
+    """Sharing held against the same clients alone and against noise alone, on pairs.
 
     Attributes:
         setting: Label of what shares.
-        alone: Label of what it is held against.
-        gain: Mean over pairs of the gain by sharing, in units of what is measured; positive where sharing was better.
+        alone: Label of its own algorithm's clients alone.
+        noise_only: Label of the same with the clients' sum zeroed.
+        gain: Mean over pairs of the gain over clients alone, in units of what is measured; positive where sharing was
+            better. None without that arm.
         standard_error: Of that mean; None where nothing says how large the noise is.
-        p_helped: Probability of so large a gain where sharing does nothing; None as above.
-        p_hurt: The same of so large a loss.
+        noise_gain: The same over noise alone.
+        noise_error: Of that mean.
+        p_helped: Probability of so large a gain where sharing does nothing: the larger of the two over either arm.
+            None where there is no verdict.
+        p_hurt: The same of so large a loss beside clients alone.
         pairs: Number of pairs.
         over: Name of the pairs, such as ``"seeds"``.
         measure: What is compared, such as ``"score at the end"``.
+        because: Why there is no verdict; empty where there is one.
 
     Example:
         >>> import numpy as np
         >>> sharing, alone = np.array([0.7, 0.8, 0.75, 0.8]), np.array([0.5, 0.61, 0.56, 0.6])
-        >>> found = verdict_of_pairs(sharing, alone, over="clients", measure="score at the end")
+        >>> as_many = {"evaluations per client": (np.full(4, 9), np.full(4, 9))}
+        >>> found = verdict_of(sharing, alone, alone + 0.01, as_many, over="clients", measure="score at the end")
         >>> found.answer, round(found.gain, 3), found.pairs
         ('helped', 0.195, 4)
+        >>> verdict_of(sharing, alone, sharing, as_many, over="clients", measure="score at the end").answer
+        'made no difference beyond noise'
     """
 
     setting: str
     alone: str
-    gain: float
+    noise_only: str
+    gain: float | None
     standard_error: float | None
+    noise_gain: float | None
+    noise_error: float | None
     p_helped: float | None
     p_hurt: float | None
     pairs: int
     over: str
     measure: str
+    because: str = ""
 
     @property
     def answer(self) -> Answer:
@@ -215,66 +233,101 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """The verdict with its numbers, in one line."""
-        if self.standard_error is None or self.p_helped is None or self.p_hurt is None:
-            return (
-                f"sharing {self.answer}: {self.measure} {self.gain:+.3g} beside {self.alone}; one pair alone can't say "
-                f"how large the noise is, so compare several {self.over}"
-            )
-        found = f"{self.measure} {self.gain:+.3g}, standard error {self.standard_error:.2g}, beside {self.alone}"
-        chance = f"{self.pairs} {self.over}, one-sided p = {min(self.p_helped, self.p_hurt):.2g}"
-        return f"sharing {self.answer}: {found} ({chance})"
+        """The verdict with its numbers, or why there is none, in one line."""
+        if self.because:
+            return f"sharing {self.answer}: {self.because}"
+        alone = f"{self.gain:+.3g}, standard error {self.standard_error:.2g}, beside {self.alone}"
+        noise = f"{self.noise_gain:+.3g}, standard error {self.noise_error:.2g}, beside {self.noise_only}"
+        chance = f"{self.pairs} {self.over}, one-sided p = {self.p_value:.2g}"
+        return f"sharing {self.answer}: {self.measure} {alone}; {noise} ({chance})"
 
 
-def verdict_of_pairs(
+Effort: TypeAlias = Mapping[str, tuple[FloatArray | None, FloatArray | None]]
+"""What sharing and clients alone spend on every pair, ``(n_pairs,)`` each, by its name; None where it was not kept."""
+
+
+def verdict_of(
     sharing: FloatArray,
-    alone: FloatArray,
+    alone: FloatArray | None,
+    noise_only: FloatArray | None,
+    effort: Effort,
     *,
     over: str,
     measure: str,
-    names: tuple[str, str] = ("this run", "the same clients alone"),
+    names: tuple[str, str, str] = ("this run", "the same clients alone", "noise alone"),
     larger_is_better: bool = True,
     are_means: bool = False,
 ) -> Verdict:
-    """Hold sharing against not sharing, pair by pair; pairs without two finite numbers are left out.
+    """Hold sharing against not sharing and against noise alone, pair by pair; pairs with a missing number are left out.
 
     Args:
         sharing: Numbers with sharing, ``(n_pairs,)``.
-        alone: Numbers without, ``(n_pairs,)``.
+        alone: Numbers of its own algorithm's clients alone; None where that arm is missing.
+        noise_only: Numbers with the clients' sum zeroed; None where that arm is missing.
+        effort: What has to be equal with sharing and alone, such as evaluations per client.
         over: Name of the pairs.
         measure: What is compared, in words.
-        names: Labels of the two.
+        names: Labels of the three.
         larger_is_better: Whether a larger number is the better one.
         are_means: Whether numbers are means over many clients, whose differences are not lopsided.
-
-    Raises:
-        ConfigurationError: If no pair is left.
     """
-    gains = (sharing - alone) * (1.0 if larger_is_better else -1.0)
-    gains = gains[np.isfinite(gains)]
-    if not len(gains):
-        raise ConfigurationError(f"{names[0]!r} and {names[1]!r} have no finite pair of {over} to compare")
-    mean, error = float(gains.mean()), standard_error(gains)
+    sign = 1.0 if larger_is_better else -1.0
+    given = [None if other is None else sign * (sharing - other) for other in (alone, noise_only)]
+    there = np.all([np.isfinite(gains) for gains in (sharing, *given) if gains is not None], axis=0)
+    pairs = int(there.sum())
+    nothing = None, None, None, None
+    ours, noise = (
+        nothing if gains is None or not pairs else _tested(gains[there], are_means=are_means) for gains in given
+    )
+    because = _no_verdict(alone, noise_only, effort, over, pairs)
+    helped = [p for p in (ours[2], noise[2]) if p is not None]
     return Verdict(
         setting=names[0],
         alone=names[1],
-        gain=mean,
-        standard_error=error,
-        p_helped=_p_above(gains, error, are_means=are_means),
-        p_hurt=_p_above(-gains, error, are_means=are_means),
-        pairs=len(gains),
+        noise_only=names[2],
+        gain=ours[0],
+        standard_error=ours[1],
+        noise_gain=noise[0],
+        noise_error=noise[1],
+        p_helped=None if because else max(helped),
+        p_hurt=None if because else ours[3],
+        pairs=pairs,
         over=over,
         measure=measure,
+        because=because,
     )
 
 
-def _p_above(gains: FloatArray, error: float | None, *, are_means: bool) -> float | None:
+def _tested(gains: FloatArray, *, are_means: bool) -> tuple[float, float | None, float | None, float | None]:
+    """Mean gain, its standard error, and probabilities of so large a gain and of so large a loss by chance."""
+    above, below = (_p_above(side, are_means=are_means) for side in (gains, -gains))
+    return float(gains.mean()), standard_error(gains), above, below
+
+
+def _no_verdict(alone: FloatArray | None, noise_only: FloatArray | None, effort: Effort, over: str, pairs: int) -> str:
+    """Why three arms allow no verdict, and what to do; empty where they do."""
+    missing = [] if alone is not None else ["the same clients alone"]
+    missing += [] if noise_only is not None else ["the same noise around a sum of zeros"]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        return f'{" and ".join(missing)} {verb} missing; add controls = ["local", "zeroed"]'
+    for name, (ours, theirs) in effort.items():
+        if ours is None or theirs is None:
+            return f"the number of {name} was not kept; run it again with this version of privbo"
+        if not np.array_equal(ours, theirs):
+            return f"{ours.mean():.6g} {name} versus {theirs.mean():.6g} alone"
+    if pairs < 2:
+        return f"{pairs} of the {over} can't say how large the noise is; compare several {over}"
+    return ""
+
+
+def _p_above(gains: FloatArray, *, are_means: bool) -> float | None:
     """Probability of so large a mean by chance, by Student's t, and the larger one of it and of Hall's over clients.
 
     Where all pairs agree to the last digit (scores of few values) a t-test would be certain; the signs of so
     few pairs are not.
     """
-    count, mean = len(gains), float(gains.mean())
+    count, mean, error = len(gains), float(gains.mean()), standard_error(gains)
     if error is None:
         return None
     if error == 0:
@@ -307,31 +360,49 @@ def best_alone(settings: Sequence[Setting], measure: Measure) -> Setting | None:
 
 
 def verdicts(settings: Sequence[Setting], measure: Measure) -> tuple[Verdict, ...]:
-    """Hold every private setting against the best that shares nothing for as many rounds, on the seeds both have.
+    """Hold every private setting against its own clients alone and its own noise alone, on the seeds that all have.
 
-    Where none has as many rounds it is the best of all that share nothing. Where sharing does nothing anywhere, at most
-    5 % of comparisons call any of their settings helpful: p is adjusted for their number (Holm 1979). Empty without a
-    setting that shares nothing, or without utilities.
+    Where sharing does nothing anywhere, at most 5 % of comparisons call any of their settings helpful: p is adjusted
+    for their number (Holm 1979). Empty without utilities.
     """
-    found = []
-    shown = [(s, s.curves.shape[1]) for s in settings if s.curves is not None]
-    for setting, length in shown:
-        if setting.kind != "private":
-            continue
-        # More rounds would be another question.
-        alone = best_alone([s for s, n in shown if n == length], measure) or best_alone(settings, measure)
-        if alone is not None and set(setting.seeds) & set(alone.seeds):
-            verdict = verdict_of_pairs(
-                *_on_seeds(setting, alone, measure),
-                over="seeds",
-                measure=_MEASURED.get(measure, measure),
-                names=(setting.label, alone.label),
-                larger_is_better=curve_of(measure) == "score",
-                are_means=True,
-            )
-            found.append(verdict)
+    named = {setting.label: setting for setting in settings}
+    found = [
+        _over_seeds(setting, named.get(setting.alone), named.get(setting.noise_only), measure)
+        for setting in settings
+        if setting.kind == "private" and setting.curves is not None
+    ]
     helped, hurt = _holm([v.p_helped for v in found]), _holm([v.p_hurt for v in found])
     return tuple(replace(v, p_helped=p, p_hurt=q) for v, p, q in zip(found, helped, hurt, strict=True))
+
+
+def _over_seeds(setting: Setting, alone: Setting | None, noise_only: Setting | None, measure: Measure) -> Verdict:
+    arms = [setting, *(arm for arm in (alone, noise_only) if arm is not None)]
+    common = sorted(set.intersection(*(set(arm.seeds) for arm in arms)))
+
+    def on_common(arm: Setting, values: FloatArray) -> FloatArray:
+        return np.array([_by_seed(arm, values)[seed] for seed in common])
+
+    def scores(arm: Setting) -> FloatArray:
+        return on_common(arm, arm.utilities(measure))
+
+    def spent(arm: Setting | None) -> Mapping[str, FloatArray | None]:
+        if arm is None or arm.curves is None:
+            return {}
+        rounds = np.full(len(common), arm.curves.shape[1] - 1.0)
+        made = None if arm.evaluations is None else on_common(arm, arm.evaluations)
+        return {"evaluations per client": made} | ({} if measure.endswith(_ENDS) else {"rounds": rounds})
+
+    return verdict_of(
+        scores(setting),
+        None if alone is None else scores(alone),
+        None if noise_only is None else scores(noise_only),
+        {name: (made, spent(alone).get(name)) for name, made in spent(setting).items()},
+        over="seeds",
+        measure=_MEASURED.get(measure, measure),
+        names=(setting.label, setting.alone, setting.noise_only),
+        larger_is_better=curve_of(measure) == "score",
+        are_means=True,
+    )
 
 
 def _holm(found: Sequence[float | None]) -> list[float | None]:

@@ -255,12 +255,24 @@ class ClientHistory:
             NaN where the objective failed or no evaluation was made.
         rounds: The round of each evaluation, ``(n_evaluations,)``; -1 for initial points.
         recommended: The point each client would use now, ``(n, n_dims)``.
+        calls: Evaluations behind each value, failed ones too, ``(n, n_evaluations)``; one for every finite point
+            unless it is given.
     """
 
     units: FloatArray
     values: FloatArray
     rounds: IntArray
     recommended: FloatArray
+    calls: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        if self.calls is None:
+            object.__setattr__(self, "calls", np.isfinite(self.units).all(axis=2).astype(np.int64))
+
+    @property
+    def evaluations(self) -> IntArray:
+        """Number of evaluations that every client made, failed ones too, ``(n,)``."""
+        return np.asarray(np.sum(np.asarray(self.calls), axis=1), dtype=np.int64)
 
 
 class Evaluate(Protocol):

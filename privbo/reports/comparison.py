@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from accountant.wording import multipliers_text, upper_text
-from privbo.comparisons.comparison import Comparison, Row
-from privbo.comparisons.verdict import Kind, Measure, Setting, Verdict, best_alone, curve_of, standard_error
+from privbo.comparisons.comparison import OF_CLIENTS, Comparison, Row
+from privbo.comparisons.verdict import Kind, Measure, Setting, best_alone, curve_of, standard_error
 from privbo.protocol.files import write_atomically
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.table import Table
@@ -51,7 +51,8 @@ def table(comparison: Comparison) -> Table:
     judged = list(dict.fromkeys((comparison.measure, "final"))) if comparison.shows_utility else []
     rows = comparison.rows()
     at = _strict_heading(rows)
-    head = ("setting", "epsilon", "delta", *at, "noise multipliers", "releases", *judged, "seeds")
+    counted = ["evaluations"] * comparison.shows_utility
+    head = ("setting", "epsilon", "delta", *at, "noise multipliers", "releases", *judged, *counted, "seeds")
     return Table(
         headings=head,
         rows=[
@@ -63,6 +64,7 @@ def table(comparison: Comparison) -> Table:
                 multipliers_text(row.noise_multipliers) if row.noise_multipliers else "-",
                 row.releases,
                 *_judged(row)[: len(judged)],
+                *(evaluations_text(row) for _ in counted),
                 row.seeds,
             )
             for row in rows
@@ -73,7 +75,7 @@ def table(comparison: Comparison) -> Table:
 
 def numbers(comparison: Comparison) -> Table:
     """Tabulate settings for programs, all digits; utilities that may not be shown have no column."""
-    hidden = set() if comparison.shows_utility else {"utility", "standard_error", "final"}
+    hidden = () if comparison.shows_utility else OF_CLIENTS
     rows = [
         {"setting": row.setting, "kind": row.kind}
         | {name: value for name, value in asdict(row).items() if name not in hidden}
@@ -108,6 +110,11 @@ def _judged(row: Row) -> list[str]:
     return [f"{row.utility:.{digits}f} ± {row.standard_error:.{digits}f}", f"{row.final:.{digits}f}"]
 
 
+def evaluations_text(row: Row) -> str:
+    """Write the mean number of evaluations that a client made."""
+    return "-" if row.evaluations is None else f"{row.evaluations:.6g}"
+
+
 def strict_text(row: Row) -> str:
     """Write epsilon at the safe delta."""
     return _epsilon(row.strict_epsilon, row.releases)
@@ -124,16 +131,6 @@ def contrast_lines(comparison: Comparison) -> Sequence[str]:
         error = "" if found.standard_error is None else f" ± {found.standard_error:.4f} (p = {found.p_value:.2g})"
         lines.append(f"{found.first} minus {found.second}: {found.mean:+.4f}{error}, {found.n_seeds} seeds")
     return lines
-
-
-def verdict_lines(found: Sequence[Verdict]) -> Sequence[str]:
-    """PRIVATE: state whether sharing helped, a line for each control and measure, or what is missing to know."""
-    unknown = "whether sharing helped is not known: add controls = ['local'], the same clients alone"
-    measures = {verdict.measure for verdict in found}
-    gains = {(verdict.measure, verdict.gain, verdict.standard_error) for verdict in found}
-    agree = len({verdict.alone for verdict in found}) > 1 and len(gains) == len(measures)
-    same = ["the controls agree to all digits: noise alone changed nothing that any client did"] * agree
-    return [*(verdict.text for verdict in found), *same] or [unknown]
 
 
 def older_lines(comparison: Comparison) -> Sequence[str]:
@@ -200,7 +197,11 @@ def _frontier(comparison: Comparison) -> Figure:
 
 def _level(kind: Kind, settings: Sequence[Setting], measure: Measure) -> Series:
     """A control's line: level, or over the epsilons at which its noise was drawn."""
-    means = {s.epsilon: float(s.utilities(measure).mean()) for s in settings}
+    means: dict[float | None, float] = {}  # of several at one epsilon the best one
+    best = max if curve_of(measure) == "score" else min
+    for setting in settings:
+        mean = float(setting.utilities(measure).mean())
+        means[setting.epsilon] = best(mean, means.get(setting.epsilon, mean))
     x = [1.0] if len(means) == 1 else sorted(e for e in means if e)
     y = list(means.values()) if len(means) == 1 else [means[e] for e in x]
     label = settings[0].label if len(settings) == 1 else _NAMES[kind]

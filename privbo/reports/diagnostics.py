@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, SCORES, Verdict, verdict_of_pairs
+from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, SCORES, Effort, Verdict, verdict_of
 from privbo.protocol.files import load_arrays, read_json
 from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.runs.manifest import RunDirectory
@@ -49,7 +49,7 @@ class Diagnostics:
         best_score_per_client: Number and best score of every client; NaN without a finite one.
         regret: Distance from the best attainable scores, where it was asked for.
         first_errors: First error of every client that ever failed, in its own words.
-        verdicts: Whether sharing helped: the clients' best scores versus each control's, over rounds and at the end.
+        verdicts: Whether sharing helped: over rounds and at the end; why it is not known where a control is missing.
         note: What all of this is.
     """
 
@@ -84,19 +84,18 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
         )
     verdicts = []
     for key, measure in (("mean_per_client", OVER_ROUNDS), ("best_per_client", AT_THE_END)):
-        # Over the clients that have a score in both.
+        # Over the clients that have a score in all arms.
         scores = {name: np.array(values, dtype=np.float64) for name, values in kept.get(key, {}).items()}
-        verdicts += [
-            verdict_of_pairs(
-                scores["private"],
-                other,
-                over="clients of one run",
-                measure=measure,
-                names=(LABELS["private"], LABELS[name]),
-            )
-            for name, other in scores.items()
-            if name != "private" and np.isfinite(scores["private"] - other).any()
-        ]
+        verdict = verdict_of(
+            scores.get("private", np.empty(0)),
+            scores.get("local"),
+            scores.get("zeroed"),
+            _spent(kept, measure),
+            over="clients of one run",
+            measure=measure,
+            names=(LABELS["private"], LABELS["local"], LABELS["zeroed"]),
+        )
+        verdicts.append(verdict)
     return Diagnostics(
         mean_best_score=labelled,
         best_score_per_client=tuple(enumerate(best.tolist())),
@@ -104,6 +103,17 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
         first_errors=home.failures(),
         verdicts=tuple(verdicts),
     )
+
+
+def _spent(kept: Mapping[str, Mapping[str, float | Sequence[float]]], measure: str) -> Effort:
+    """What the run and its clients alone spent; None of runs that older versions kept."""
+    keys = {"evaluations": "evaluations per client"} | ({} if measure == AT_THE_END else {"rounds": "rounds"})
+
+    def of(key: str, arm: str) -> FloatArray | None:
+        found = kept.get(key, {}).get(arm)
+        return None if found is None else np.atleast_1d(np.asarray(found, dtype=np.float64))
+
+    return {name: (of(key, "private"), of(key, "local")) for key, name in keys.items()}
 
 
 def mean_per_client(history: ClientHistory) -> FloatArray:

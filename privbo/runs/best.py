@@ -116,6 +116,7 @@ def read_history(path: Path) -> ClientHistory:
         values=arrays["values"].astype(np.float64),
         rounds=arrays["rounds"].astype(np.int64),
         recommended=arrays["recommended"].astype(np.float64),
+        calls=arrays["calls"].astype(np.int64) if "calls" in arrays else None,
     )
 
 

@@ -182,6 +182,7 @@ def joined(histories: Sequence[ClientHistory | None]) -> ClientHistory:
     n_clients = sum(1 if history is None else len(history.values) for history in histories)
     units = np.full((n_clients, len(places), n_dims), np.nan)
     values, recommended = np.full(units.shape[:2], np.nan), np.full((n_clients, n_dims), np.nan)
+    calls = np.zeros(values.shape, dtype=np.int64)
     first = 0
     for history in histories:
         rows = slice(first, first + (1 if history is None else len(history.values)))
@@ -189,9 +190,9 @@ def joined(histories: Sequence[ClientHistory | None]) -> ClientHistory:
         if history is not None:
             mine = [column[place] for place in _places(history)]
             units[rows, mine], values[rows, mine] = history.units, history.values
-            recommended[rows] = history.recommended
+            calls[rows, mine], recommended[rows] = np.asarray(history.calls), history.recommended
     rounds = np.array([round_ for round_, _ in places], dtype=np.int64)
-    return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
+    return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended, calls=calls)
 
 
 def _places(history: ClientHistory) -> list[tuple[int, int]]:

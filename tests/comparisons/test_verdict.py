@@ -11,10 +11,14 @@ import pytest
 from scipy.stats import binom, ttest_1samp
 
 import privbo as pb
+from experiments.examples.zoom import Zoom
 from privbo.cli.run import carry_out
 from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.runs import compare
-from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, verdict_of_pairs
+from privbo.comparisons.sweep import run_sweep
+from privbo.comparisons.sweep_file import read_sweep
+from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, Verdict, verdict_of
+from privbo.reports.comparison import table
 from privbo.reports.diagnostics import diagnostics
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.spec import Spec
@@ -48,7 +52,8 @@ def played(generator: np.random.Generator, n_settings: int, gain: float, n_seeds
         deals + gain / np.sqrt(n_seeds) * (index == 0) + seeds_of(generator, n_seeds) for index in range(n_settings)
     ]
     settings = [setting(f"epsilon {index}", arm.tolist()) for index, arm in enumerate(arms)]
-    return comparison(*settings, setting("local only", deals.tolist(), 0.0, "local"))
+    controls = setting("local only", deals.tolist(), 0.0, "local"), setting("noise", deals.tolist(), kind="zeroed")
+    return comparison(*settings, *controls)
 
 
 @pytest.mark.parametrize("n_settings", [1, 4])
@@ -91,7 +96,7 @@ def test_clients_of_one_run_are_pairs(n_clients: int) -> None:
         for gain in gains:
             alone = generator.normal(scale=3.0, size=n_clients)
             sharing = alone + gain / np.sqrt(n_clients) + noises(generator, n_clients)
-            found.append(verdict_of_pairs(sharing, alone, over="clients", measure="score").answer)
+            found.append(judged(sharing, alone).answer)
         return found
 
     false, some = answers(np.zeros(NOTHING)).count("helped"), generator.uniform(2.0, 5.0, size=HELPFUL)
@@ -102,59 +107,118 @@ def test_clients_of_one_run_are_pairs(n_clients: int) -> None:
     assert answers(-some).count("hurt") >= 0.8 * HELPFUL
 
 
+def judged(sharing: np.ndarray, alone: np.ndarray, noise_only: np.ndarray | None = None, **how: bool) -> Verdict:
+    """The verdict where both arms are there and made as many evaluations; noise alone does what clients alone do."""
+    as_many = {"evaluations per client": (np.full(len(sharing), 22.0), np.full(len(sharing), 22.0))}
+    noise_only = alone if noise_only is None else noise_only
+    return verdict_of(sharing, alone, noise_only, as_many, over="seeds", measure="score", **how)
+
+
+@pytest.mark.parametrize("is_noise_harmful", [True, False])
+def test_of_400_null_comparisons_at_most_35_claim_a_gain_and_three_errors_are_found(is_noise_harmful: bool) -> None:
+    """Noise alone that is much worse leaves one test to pass; noise alone of its own draws leaves two."""
+    generator = np.random.default_rng(35)
+
+    def found(gain: float, comparisons: int, n_seeds: int = 12) -> int:
+        deals = generator.normal(scale=5.0, size=(comparisons, n_seeds))
+        sharing, alone, noise = deals + generator.normal(scale=np.sqrt(0.5), size=(3, *deals.shape))
+        sharing += gain / np.sqrt(n_seeds)  # of two arms the difference has a standard deviation of 1
+        noise -= 10.0 * is_noise_harmful
+        rows = zip(sharing, alone, noise, strict=True)
+        return sum(judged(*row, are_means=True).answer == "helped" for row in rows)
+
+    false, helped = found(0.0, 400), found(3.0, 400)
+    print(f"{false} of 400 null comparisons claim a gain, {helped} of 400 gains of three errors are found")
+    assert false <= 35
+    assert helped >= 300
+
+
+def test_a_gain_that_noise_alone_has_too_is_no_difference() -> None:
+    """Seen: a private search .6884, its zeroed arm .6884 to all digits, alone .6167: "sharing helped, p = .0024"."""
+    sharing, alone = np.array([0.69, 0.68, 0.695]), np.array([0.61, 0.62, 0.62])
+    found = judged(sharing, alone, sharing, are_means=True)
+    assert (found.answer, found.p_helped) == ("made no difference beyond noise", 1.0)
+    assert found.gain == pytest.approx(0.0716667)
+    assert "score +0.0717, standard error 0.006, beside the same clients alone; +0, standard error 0" in found.text
+    planted = judged(sharing, alone, alone, are_means=True)
+    assert planted.answer == "helped"
+
+
+def test_without_both_arms_or_as_many_evaluations_there_is_no_verdict() -> None:
+    sharing, alone, few = np.array([0.7, 0.71, 0.72]), np.array([0.5, 0.52, 0.53]), np.full(3, 10.0)
+    how = {"over": "seeds", "measure": "score", "are_means": True}
+    for arms, words in (((None, None), "are missing"), ((alone, None), "around a sum of zeros is missing")):
+        found = verdict_of(sharing, *arms, {"evaluations per client": (few, few)}, **how)
+        assert (found.answer, found.p_helped, found.p_hurt) == ("is not known to help", None, None)
+        assert f'{words}; add controls = ["local", "zeroed"]' in found.text
+    for made, words in (((8 * few, few), "80 evaluations per client versus 10 alone"), ((few, None), "was not kept")):
+        found = verdict_of(sharing, alone, alone, {"evaluations per client": made}, **how)
+        assert (found.answer, found.p_helped) == ("is not known to help", None)
+        assert words in found.text
+
+
 def test_p_is_scipys_and_ties_are_not_certain() -> None:
     gains = np.array([0.1, 0.3, -0.05, 0.2])
-    found = verdict_of_pairs(gains, np.zeros(4), over="seeds", measure="score")
+    found = judged(gains, np.zeros(4))
     students = ttest_1samp(gains, 0.0, alternative="greater").pvalue  # these differences are lopsided to the left
     assert students < found.p_helped < 1.6 * students
     assert found.p_hurt == pytest.approx(1 - students)
-    means = verdict_of_pairs(gains, np.zeros(4), over="seeds", measure="score", are_means=True)
+    means = judged(gains, np.zeros(4), are_means=True)
     assert (means.p_helped, means.p_hurt) == pytest.approx((students, 1 - students))
-    even = verdict_of_pairs(np.array([-0.1, 0.0, 0.1, 0.2]), np.zeros(4), over="seeds", measure="score")
+    worse = judged(gains, np.full(4, -0.1), np.zeros(4), are_means=True)  # the larger p of the two
+    assert worse.p_helped == pytest.approx(students)
+    even = judged(np.array([-0.1, 0.0, 0.1, 0.2]), np.zeros(4))
     assert even.p_helped == pytest.approx(ttest_1samp([-0.1, 0.0, 0.1, 0.2], 0.0, alternative="greater").pvalue)
-    equal = verdict_of_pairs(np.full(3, 0.5), np.zeros(3), over="seeds", measure="score")
+    equal = judged(np.full(3, 0.5), np.zeros(3))
     assert (equal.p_helped, equal.answer) == (0.125, "made no difference beyond noise")
-    single = verdict_of_pairs(np.array([0.5]), np.zeros(1), over="seeds", measure="score")
-    assert (single.p_helped, single.answer) == (None, "is not known to help")
-    assert "score +0.5 beside" in single.text
-    assert "compare several seeds" in single.text
-    with pytest.raises(pb.ConfigurationError, match="no finite pair"):
-        verdict_of_pairs(np.array([np.nan]), np.zeros(1), over="clients", measure="score")
+    for few in (np.array([0.5]), np.array([np.nan])):
+        found = judged(few, np.zeros(1))
+        assert (found.p_helped, found.answer) == (None, "is not known to help")
+        assert "compare several seeds" in found.text
 
 
 def test_a_larger_gain_is_never_less_certain() -> None:
     """A quadratic correction for lopsidedness (Johnson's) turns round: from some gain on p rises again."""
     lopsided = 1.0 - np.random.default_rng(3).exponential(size=20)
-    found = [
-        verdict_of_pairs(lopsided + gain, np.zeros(20), over="clients", measure="score").p_helped
-        for gain in np.linspace(0, 3, 40)
-    ]
+    found = [judged(lopsided + gain, np.zeros(20)).p_helped for gain in np.linspace(0, 3, 40)]
     assert found == sorted(found, reverse=True)
     assert found[-1] < 1e-4
 
 
 def test_of_losses_the_smaller_is_the_better_one() -> None:
-    losses = [setting("shares", [0.1, 0.2, 0.15]), setting("local only", [0.5, 0.61, 0.55], 0.0, "local")]
+    losses = [
+        setting("shares", [0.1, 0.2, 0.15]), setting("local only", [0.5, 0.61, 0.55], 0.0, "local"),
+        setting("noise", [0.51, 0.6, 0.55], kind="zeroed"),
+    ]  # fmt: skip
     found = dataclasses.replace(comparison(*losses), measure="last regret").verdicts()
     assert (found[0].answer, found[0].gain) == ("helped", pytest.approx(0.4033, abs=1e-3))
 
 
-def test_a_setting_is_held_against_those_alone_for_as_many_rounds() -> None:
+def test_a_setting_is_held_against_its_own_algorithm_alone_for_as_many_rounds() -> None:
     """Seen by a user: .8 after three rounds stood beside .99 alone after ten, and "sharing hurt"."""
-    short = setting("shares, 3 rounds", [0.8, 0.81, 0.82]), setting("alone, 3 rounds", [0.7, 0.72, 0.71], 0.0, "local")
+    short = [
+        setting("shares", [0.8, 0.81, 0.82]), setting("alone, 3 rounds", [0.7, 0.72, 0.71], 0.0, "local"),
+        setting("noise", [0.7, 0.71, 0.72], kind="zeroed"),
+    ]  # fmt: skip
     long = setting("alone, 10 rounds", [0.99, 0.98, 0.99], 0.0, "local")
     long = dataclasses.replace(long, curves=np.repeat(long.curves[:, :1], 11, axis=1))
     (found,) = comparison(*short, long).verdicts()
     assert (found.alone, found.answer) == ("alone, 3 rounds", "helped")
-    (other,) = comparison(short[0], long).verdicts()  # nobody has as many
-    assert (other.alone, other.answer) == ("alone, 10 rounds", "hurt")
+    other = dataclasses.replace(comparison(short[0], long, short[2]), measure="mean over rounds")
+    (found,) = other.verdicts()
+    assert (found.alone, found.answer) == ("alone, 10 rounds", "is not known to help")
+    assert found.because == "2 rounds versus 10 alone"
+    best = recommend(comparison(*short, long), 2.0)  # alone with the best engine is free
+    assert best.label == "alone, 10 rounds"
+    assert "helped" in best.because
+    assert "it trails alone, 10 rounds by 0.1767" in best.because
 
 
 def test_what_is_worse_than_not_sharing_is_never_recommended() -> None:
     """The case that was seen: .608 "beyond noise" was named where not sharing gave .735."""
     worse = comparison(
         setting("epsilon=4", [0.60, 0.61, 0.614]), setting("epsilon=1", [0.4, 0.41, 0.43]),
-        setting("local only", [0.73, 0.735, 0.74], 0.0, "local"),
+        setting("local only", [0.73, 0.735, 0.74], 0.0, "local"), setting("noise", [0.3, 0.31, 0.3], kind="zeroed"),
     )  # fmt: skip
     found = recommend(worse, 4.0)
     assert (found.label, found.epsilon) == ("local only", 0.0)
@@ -164,6 +228,65 @@ def test_what_is_worse_than_not_sharing_is_never_recommended() -> None:
         recommend(comparison(setting("a", [0.5, 0.6])), 2.0)
     several = comparison(*worse.settings, setting("another engine", [0.8, 0.81, 0.83], 0.0, "local"))
     assert recommend(several, 4.0).label == "another engine"
+    free = comparison(worse.settings[2])
+    assert recommend(free, 4.0).because == "it costs nothing, and no setting shares anything"
+
+
+class Eager(Zoom):
+    """Scores eight candidates a round where its clients alone make one evaluation."""
+
+    def local(self) -> pb.DPFTSDE:
+        return pb.DPFTSDE(n_features=8).local()
+
+
+SWEEP = """
+name = "praised"
+seeds = 2
+data = "public"
+measure = "final"
+[base]
+name = "small"
+rounds = 3
+problem = { factory = "tests.crash_problem:problem" }
+privacy = { epsilon = 2.0 }
+[[arms]]
+label = "search"
+algorithm = { type = "experiments.baselines.private_search:PrivateSearch" }
+[[arms]]
+label = "zoom"
+algorithm = { type = "experiments.examples.zoom:Zoom" }
+[[arms]]
+label = "eager"
+algorithm = { type = "tests.comparisons.test_verdict:Eager" }
+[[arms]]
+label = "another engine"
+kind = "local"
+algorithm = { type = "dp-fts-de", n_features = 8 }
+[[arms]]
+label = "alone by itself"
+algorithm = { type = "pe", horizon = 6 }
+"""
+
+
+def test_a_sweep_adds_own_arms_each_once_and_praises_nothing_that_they_refute(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    (found,) = run_sweep(read_sweep(tmp_path / "sweep.toml"), tmp_path / "out", jobs=1).comparisons
+    kinds = {s.label: s.kind for s in found.settings}
+    assert kinds.pop("alone by itself") == "local"  # it shares nothing, so it needs no arms
+    assert list(kinds) == [
+        "search", "zoom", "eager", "another engine", "local only, search", "noise-only control, search",
+        "local only, zoom", "noise-only control, zoom", "noise-only control, eager",
+    ]  # fmt: skip
+    search, zoom, eager = found.verdicts()
+    assert (search.answer, search.noise_gain, search.noise_error) == ("made no difference beyond noise", 0.0, 0.0)
+    assert (zoom.alone, zoom.answer != "helped") == ("local only, zoom", True)
+    assert (eager.alone, eager.answer) == ("another engine", "is not known to help")
+    assert eager.because == "24 evaluations per client versus 13 alone"
+    assert [row.evaluations for row in found.rows()[:4]] == [12.0, 24.0, 24.0, 13.0]
+    assert "evaluations" in table(found).headings
+    assert found.to_dict()["settings"][0]["evaluations"] == 12.0
+    assert all(s.evaluations is None for s in dataclasses.replace(found, data="private").exportable().settings)
+    assert recommend(found, 3.0).epsilon == 0.0
 
 
 TABLE = {
@@ -179,18 +302,26 @@ def test_a_run_says_whether_sharing_helped_where_it_is_asked_for(tmp_path: Path)
     assert "verdict" not in json.dumps(quiet.to_dict())
     asked = carry_out(spec, tmp_path / "asked", resume=False, progress=False, show_private=True)
     verdicts = asked.diagnostics.verdicts
-    assert [v.alone for v in verdicts] == 2 * ["local only, nothing shared", "noise-only control"]
-    assert [v.measure for v in verdicts] == 2 * [OVER_ROUNDS] + 2 * [AT_THE_END]
+    assert {(v.alone, v.noise_only) for v in verdicts} == {("local only, nothing shared", "noise-only control")}
+    assert [v.measure for v in verdicts] == [OVER_ROUNDS, AT_THE_END]
     assert {v.pairs for v in verdicts} == {6}
     assert asked.to_dict()["private_diagnostics"]["verdicts"][0]["answer"] == verdicts[0].answer
     assert diagnostics(RunDirectory(tmp_path / "asked")).verdicts == verdicts
     ours = pb.load(tmp_path / "asked").clients.values.max(axis=1)
     kept = json.loads((tmp_path / "asked" / "private" / "diagnostics.json").read_text())
-    assert verdicts[2].gain == pytest.approx(float((ours - np.array(kept["best_per_client"]["local"])).mean()))
+    assert verdicts[1].gain == pytest.approx(float((ours - np.array(kept["best_per_client"]["local"])).mean()))
     shared, alone = (np.array(kept["mean_best_so_far"][arm][1:]) for arm in ("private", "local"))
     assert verdicts[0].gain == pytest.approx(float((shared - alone).mean()))  # nobody failed
     side_by_side = compare([tmp_path / "asked"], data="simulated")
-    assert [s.kind for s in side_by_side.settings] == ["private", "local"]
+    assert [s.kind for s in side_by_side.settings] == ["private", "local", "zeroed"]
+    assert [row.evaluations for row in side_by_side.rows()] == [13.0] * 3
     assert recommend(side_by_side, 3.0).label == "local only"  # one seed says nothing about noise
-    assert side_by_side.to_dict()["verdicts"][0]["answer"] == "is not known to help"
+    assert side_by_side.to_dict()["verdicts"][0]["because"].endswith("compare several seeds")
     assert compare([tmp_path / "asked"]).exportable().to_dict()["verdicts"] == []
+    (tmp_path / "asked" / "private" / "diagnostics.json").unlink()
+    (alone,) = compare([tmp_path / "asked"], data="simulated").verdicts()
+    assert 'are missing; add controls = ["local", "zeroed"]' in alone.text
+    assert (
+        'are missing; add controls = ["local", "zeroed"]'
+        in diagnostics(RunDirectory(tmp_path / "asked")).verdicts[0].text
+    )

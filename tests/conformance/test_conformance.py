@@ -14,11 +14,11 @@ import pytest
 
 import privbo as pb
 from experiments.examples.zoom import Zoom
-from privbo.protocol.messages import Ask, Broadcast, Cohort, FloatArray, Release, Server
+from privbo.protocol.messages import Ask, Broadcast, Cohort, FloatArray, IntArray, Release, Server
 from privbo.testing import CHECKS, ConformanceError, Subject, check_algorithm
 from privbo.testing.boundary import holds_a_row_of
 from privbo.testing.subject import spoiled
-from tests.conformance.cases import ALIKE, CASES, ROUNDS, VARIANTS, VOTES, Case
+from tests.conformance.cases import ALIKE, CASES, N_CLIENTS, ROUNDS, VARIANTS, VOTES, Case, bumps, problem
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -44,6 +44,23 @@ def test_nothing_in_a_servers_signatures_could_carry_a_clients_vector(case: Case
             found = str(typing.get_type_hints(getattr(type(server), name))).lower()
             assert "cohort" not in found, name
             assert "history" not in found, name
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("arm", ["shared", "alone"])
+def test_a_history_tells_how_often_the_objective_was_called(case: Case, arm: str) -> None:
+    """A verdict on sharing asks for as many evaluations alone; a mean of 40 pulls is one value and 40 evaluations."""
+    called = np.zeros(N_CLIENTS, dtype=int)
+
+    def objective(clients: IntArray, units: FloatArray) -> FloatArray:
+        np.add.at(called, clients, 1)
+        return bumps(clients, units)
+
+    algorithm = case.algorithm.local() if arm == "alone" else case.algorithm
+    final = None if arm == "alone" else case.final
+    counted = dataclasses.replace(problem(), batch_objective=objective)
+    record = pb.run(counted, algorithm, privacy=case.privacy(), rounds=ROUNDS, seed=3, final=final)
+    assert record.clients.evaluations.tolist() == called.tolist()
 
 
 @dataclass

@@ -302,6 +302,7 @@ class PhaseCohort(TreeCohort):
             units=np.broadcast_to(points, (n, k, d)),
             values=self._means.copy(),
             rounds=self._rounds.copy(),
+            calls=np.tile(self._pulls, (n, 1)),
             recommended=recommend(
                 np.repeat(np.arange(n), k),
                 np.tile(np.arange(k), n),

@@ -247,10 +247,11 @@ class TreeCohort:
         values = np.full((n, len(rounds)), np.nan)
         units = np.full((n, len(rounds), self._space.n_dims), 0.5)
         points = self._partition.points(self._space, table.depths, table.nodes)
-        values[table.owners, columns] = table.means
+        calls = np.zeros(values.shape, dtype=np.int64)
+        values[table.owners, columns], calls[table.owners, columns] = table.means, table.pulls
         units[table.owners, columns] = points
         root, turns = np.zeros(n, dtype=np.int64), np.arange(len(points))
         otherwise = self._partition.points(self._space, root, root)
         radius = self._confidence.radius
         recommended = recommend(table.owners, turns, table.worked, table.means, radius, points, otherwise)
-        return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended)
+        return ClientHistory(units=units, values=values, rounds=rounds, recommended=recommended, calls=calls)

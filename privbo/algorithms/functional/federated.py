@@ -432,6 +432,12 @@ class FederatedCohort:
             self._learn(vectors)
 
     def history(self) -> ClientHistory:
-        """One evaluation per round and client, at the point whose loss was asked."""
+        """One value per round and client, at the point whose loss was asked; its gradient takes two more calls an axis.
+
+        The announcement, which takes none, is the round whose vectors are zero.
+        """
         names = ("units", "values", "rounds", "recommended")
-        return ClientHistory(**{name: self._state[name] for name in names})
+        calls = np.where(self._state["vectors"].any(axis=(1, 2)), 1 + 2 * len(self._arms.free), 1)
+        return ClientHistory(
+            **{name: self._state[name] for name in names}, calls=np.tile(calls, (len(self._clients), 1))
+        )
