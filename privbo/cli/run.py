@@ -316,6 +316,7 @@ def carry_out(
                 journal.unlink(missing_ok=True)
             arms[control] = read_history(stored)
         curves = {name: mean_best_so_far(arm) for name, arm in arms.items()}
+        rounds = {name: len(curve) - 1 for name, curve in curves.items()}
         longest = max(map(len, curves.values()))
         # Who shares nothing may need fewer rounds, and stays where it ended.
         curves = {name: np.concatenate([c, np.full(longest - len(c), c[-1])]) for name, c in curves.items()}
@@ -323,7 +324,7 @@ def carry_out(
             "mean_best_so_far": {name: curve.tolist() for name, curve in curves.items()},
             "mean_per_client": {name: list(map(finite, mean_per_client(arm))) for name, arm in arms.items()},
             "evaluations": {name: arm.evaluations.tolist() for name, arm in arms.items()},
-            "rounds": {name: len(np.unique(arm.rounds)) for name, arm in arms.items()},
+            "rounds": rounds,
             "best_per_client": {name: list(map(finite, best_per_client(a.values))) for name, a in arms.items()},
         }
         write_json(record.home.private / SCORES, kept)

@@ -130,9 +130,10 @@ def _control(setting: Setting, group: Sequence[Record], kind: Control, label: st
     if setting.kind != "private" or len(paths) < len(group) or not all(path.exists() for path in paths):
         return None
     kept = [read_json(path) for path in paths]
+    curves = [scores["mean_best_so_far"].get(kind, ()) for scores in kept]
     # A control that ended sooner was kept with its last value repeated.
-    lengths = [scores.get("rounds", {}).get(kind) for scores in kept]
-    curves = [scores["mean_best_so_far"].get(kind, ())[:length] for scores, length in zip(kept, lengths, strict=True)]
+    ends = [scores.get("rounds", {}).get(kind, len(curve)) for scores, curve in zip(kept, curves, strict=True)]
+    curves = [curve[: end + 1] for curve, end in zip(curves, ends, strict=True)]
     if not all(curves) or len({len(curve) for curve in curves}) > 1:
         return None
     made = [scores.get("evaluations", {}).get(kind) for scores in kept]

@@ -150,7 +150,12 @@ def test_controls_that_end_sooner_than_the_run_stay_where_they_ended(algorithm: 
     space = {"x": pb.Real(0.0, 1.0)}
     quick = pb.Problem(space=space, batch_objective=lambda clients, units: units[:, 0], n_clients=6, name="quick")
     job = dataclasses.replace(job, problem=quick)
-    shown = carry_out(job, home, resume=False, progress=False, show_private=True).milestones
+    written = carry_out(job, home, resume=False, progress=False, show_private=True)
+    shown = written.milestones
+    over_rounds, at_the_end = written.diagnostics.verdicts
+    words = " evaluations per client versus 60 alone" if algorithm == "parallel" else " rounds versus 7 alone"
+    assert over_rounds.because.endswith(words)
+    assert at_the_end.because == (over_rounds.because if algorithm == "parallel" else "")
     assert len(shown) == 3
     assert len({tuple(row) for row in shown.values()}) == 1, "one table, the same columns for all"
     assert all(np.isfinite(list(row.values())).all() for row in shown.values())

@@ -225,7 +225,8 @@ def test_what_settings_warn_of_is_said_by_the_sweep_and_not_by_its_cells(tmp_pat
 
 def test_a_sweep_over_private_data_is_a_composition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
-    path.write_text(PRIVATE.format(path="people.sqlite", bound="epsilon = 20.0\ndelta = 1e-5\n"))
+    content = PRIVATE.format(path="people.sqlite", bound="epsilon = 20.0\ndelta = 1e-5\n")
+    path.write_text('controls = ["local", "zeroed"]\n' + content)
     monkeypatch.chdir(tmp_path)
     sweep, out = read_sweep(path), tmp_path / "out"
     monkeypatch.chdir(ROOT)  # a ledger's file is the one that was named, wherever workers stand
@@ -236,6 +237,9 @@ def test_a_sweep_over_private_data_is_a_composition(tmp_path: Path, monkeypatch:
         assert {entry.noise_source for entry in ledger.entries()} == {"secure"}
         assert ledger.verify().ok
         charged, plans = len(ledger.entries()), ledger.committed()
+    noise_only = ["noise-only control, epsilon=1.0", "noise-only control, epsilon=2.0"]  # charged to nobody
+    assert [(v.noise_only, v.because) for v in found.comparisons[0].verdicts()] == [(name, "") for name in noise_only]
+    assert "evaluations" not in json.dumps(found.comparisons[0].exportable().to_dict())
     total = found.comparisons[0].total
     assert total.epsilon == min(epsilon_table(plans, 1e-5, adjacency=Adjacency.ZERO_OUT).values()) > 2.0
     assert "declared before the first release of any" in total.rule
