@@ -23,6 +23,7 @@ from privbo.plans.shared_ledger import DeclaredReleases as DeclaredReleases, Sha
 from privbo.protocol.errors import (
     ConfigurationError as ConfigurationError,
     PolicyError as PolicyError,
+    RehearsalError as RehearsalError,
     RunError as RunError,
 )
 from privbo.protocol.problem import Problem as Problem
@@ -35,6 +36,7 @@ from privbo.runs.spec import Times as Times
 from privbo.runs.history import Round as Round
 from privbo.runs.loop import plan as plan, run as run
 from privbo.runs.record import Record as Record, load as load
+from privbo.runs.rehearsal import Rehearsal as Rehearsal, check as check
 from privbo.runs.session import Session as Session, start as start
 from privbo.runs.session import Site as Site
 from privbo.runs.spec import Spec as Spec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +27,12 @@ from privbo.plans.cost import trust_text
 from privbo.protocol.errors import ConfigurationError, PolicyError
 from privbo.protocol.messages import IntArray
 from privbo.protocol.plain import plain
-from privbo.protocol.processes import limited_threads, watched_interrupts
+from privbo.protocol.processes import limited_threads
 from privbo.protocol.settings import JsonObject
-from privbo.protocol.space import Value
 from privbo.reports.report import price_table
 from privbo.runs.clients import require_answers
 from privbo.runs.in_process import printed_to
+from privbo.runs.rehearsal import Rehearsal, check, middle
 from privbo.runs.sources import ForeignAlgorithm
 from privbo.runs.spec import Spec, parse_toml, read_bytes, read_spec
 
@@ -106,7 +106,28 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Result, Par
     return Result(content=content, parts=parts, passed=allowed), party, files
 
 
-def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site: Path | None = None) -> Result:
+def rehearse_site(party: Party, files: AppFiles) -> str | None:
+    """Evaluate each of a site's own clients once before it serves a private run; what they print is dropped.
+
+    Args:
+        party: The site; a guardian has no clients.
+        files: The app's files, which its people want to approve.
+
+    Returns:
+        How many clients have no value, for the site's own people; None if each has one, or nothing is rehearsed.
+
+    Raises:
+        RehearsalError: If no client has a value.
+    """
+    run = run_of(files, party)
+    if not run.plan.has_secret_noise or party.role != "site" or run.own_spec.problem.is_asked:
+        return None
+    found = _rehearsal(run.own_spec, run.clients(), show_private=False)
+    found.require_value()
+    return f"rehearsal: {found.text}; privbo check --site says who and why" if found.failures else None
+
+
+def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, site: Path | None = None) -> Result:
     """Price a configuration and evaluate every client's objective once, in the middle of the space.
 
     A run that a policy refuses is not evaluated. Nothing is charged, written or sent. Who failed, and why, is private.
@@ -118,7 +139,8 @@ def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site
         site: A federation's site's own settings: its own clients alone, with its own objective, by its own policy.
 
     Returns:
-        The price, the point and, where it was asked for, who failed; passed unless somebody did or a policy refuses.
+        The price, the point and, where it was asked for, who failed; passed unless a policy refuses, all failed, or
+        somebody did and it was asked for.
 
     Raises:
         ConfigurationError: If a setting is impossible, or the code has another signature.
@@ -141,26 +163,32 @@ def rehearse(config: Path, overrides: Sequence[str], *, show_private: bool, site
             verdict += f"; these files are not approved yet: privbo flower approve {site} {config.parent}"
     elif priced.decision is not None:
         verdict, allowed = priced.decision.verdict("this policy"), priced.decision.allowed
-    params, failures = _evaluated(spec, clients if allowed else clients[:0], show_private=show_private)
+    params = spec.problem.search_space.decode(middle(spec.problem.search_space))
+    found = _rehearsal(spec, clients, show_private=show_private) if allowed else Rehearsal(n_clients=0, seconds=0.0)
     content: JsonObject = priced.to_dict() | {"params": plain(params)}
     parts: list[Shown] = [price_table(priced.epsilon_at)]
     if verdict is not None:
         content["policy"] = verdict
         parts.append(verdict)
     if show_private:
-        content["private_diagnostics"] = {"note": NOTE, "failures": plain(failures)}
+        content["private_diagnostics"] = {"note": NOTE, "failures": plain(found.failures)}
     if not allowed:
         parts.append(f"{spec.name}: nothing was evaluated, charged, written or sent")
         return Result(content=content, parts=parts, passed=False)
     where, n_all = ", ".join(f"{name} = {value}" for name, value in params.items()), spec.problem.n_clients
     who = f"each of {len(clients)} clients" + ("" if len(clients) == n_all else f" here (of {n_all})")
     parts.append(f"{spec.name}: {who} evaluated {where}; nothing was charged, written or sent")
-    if not show_private:
-        parts.append("failures are private: --show-private prints which clients failed, and why")
-        return Result(content=content, parts=parts)
-    parts.append(f"{NOTE}: {len(failures)} of {len(clients)} clients failed")
-    parts += [f"client {client}: {reason}" for client, reason in failures.items()]
-    return Result(content=content, parts=parts, passed=not failures)
+    parts += _shown(found, show_private=show_private)
+    return Result(content=content, parts=parts, passed=not found.failures if show_private else found.has_values)
+
+
+def _shown(found: Rehearsal, *, show_private: bool) -> list[str]:
+    if show_private:
+        lines = [f"client {client}: {reason}" for client, reason in found.failures.items()]
+        failed = f"{len(found.failures)} of {found.n_clients} clients failed"
+        return [f"{NOTE}: {failed}; {found.seconds:.3g} s per evaluation", *lines]
+    lines = ["failures are private: --show-private prints which clients failed, and why"]
+    return lines if found.has_values else ["no client has a value: a run would be charged in vain", *lines]
 
 
 def _of_site(config: Path, overrides: Sequence[str], site: Path) -> tuple[SiteSettings, Spec, IntArray]:
@@ -176,14 +204,8 @@ def _of_site(config: Path, overrides: Sequence[str], site: Path) -> tuple[SiteSe
     return own, site_spec(app, read_bytes(config), own), np.array(clients[own.name], dtype=np.int64)
 
 
-def _evaluated(spec: Spec, clients: IntArray, *, show_private: bool) -> tuple[dict[str, Value], Mapping[int, str]]:
-    """The middle of the space, and PRIVATE: the error of every client that failed there."""
-    space = spec.problem.search_space
-    middle = space.snap(np.full((1, space.n_dims), 0.5))
-    private = printed_to(None if show_private else Path(os.devnull))
-    with limited_threads(spec.threads), private, watched_interrupts() as stopped:
-        limit = None if spec.times is None else spec.times.of_one(len(clients))
-        evaluate = spec.problem.evaluator(stopped=stopped, client_seconds=limit)
-        if len(clients):
-            evaluate(clients, np.repeat(middle, len(clients), axis=0))
-    return space.decode(middle[0]), evaluate.errors
+def _rehearsal(spec: Spec, clients: IntArray, *, show_private: bool) -> Rehearsal:
+    limits = [spec.evaluation_seconds, None if spec.times is None else spec.times.of_one(len(clients))]
+    seconds = min((limit for limit in limits if limit is not None), default=None)
+    with limited_threads(spec.threads), printed_to(None if show_private else Path(os.devnull)):
+        return check(spec.problem, clients=clients, evaluation_seconds=seconds)

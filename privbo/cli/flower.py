@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from privbo.cli.options import AsJson, Trust, say, say_lines, show_result
+from privbo.cli.options import AsJson, Rehearses, Trust, say, say_lines, show_result
 
 app = typer.Typer(help="Clients on other machines, over Flower.", no_args_is_help=True)
 _FLOWERS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -63,10 +63,15 @@ def approve(
     app_folder: Annotated[Path, typer.Argument(metavar="APP", help="The app's folder, or its run.toml.")],
     yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
     trust: Trust = False,
+    rehearsal: Rehearses = True,
     as_json: AsJson = False,
 ) -> None:
-    """Show the plan of an app's files, its price and whom it hides, and pin the files in FILE if they are approved."""
-    from privbo.cli.check import examined
+    """Show the plan of an app's files, its price and whom it hides, and pin the files in FILE if they are approved.
+
+    A site that is about to approve a private run evaluates each of its own clients once. Where none has a value the
+    exit code is 3, nothing is approved, and no question of that run is answered.
+    """
+    from privbo.cli.check import examined, rehearse_site
     from privbo.flower.party import approve_files
 
     found, party, files = examined(file, app_folder, trust=trust)
@@ -75,6 +80,8 @@ def approve(
         raise typer.Exit(3)
     if not yes and not typer.confirm(f"Serve this run as {party.role} {party.name}?", err=True):
         raise typer.Exit(1)
+    if rehearsal and (shown := rehearse_site(party, files)) is not None:
+        say(f"{file}: {shown}", err=True)
     if approve_files(file, party, files):
         say(f"{file}: approved; this {party.role} serves runs of exactly these two files", err=True)
     else:

@@ -22,6 +22,7 @@ from privbo.cli.options import (
     NamedLedger,
     OutDir,
     Overrides,
+    Rehearses,
     RunDir,
     ShowPrivate,
     Trust,
@@ -32,7 +33,7 @@ from privbo.cli.options import (
     say_lines,
     show_result,
 )
-from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.errors import ConfigurationError, RehearsalError
 
 app = typer.Typer(
     name="privbo",
@@ -45,7 +46,7 @@ app.add_typer(flower.app, name="flower")
 
 
 def main() -> None:
-    """Entry point: one clear line and exit code 2 for bad input, 3 for evidence that disagrees, 130 for Ctrl-C."""
+    """Entry point: one clear line and exit code 2 for bad input, 3 for what was checked and fails, 130 for Ctrl-C."""
     from accountant.errors import DisagreementError, PrivacyError
 
     said: set[str] = set()
@@ -60,7 +61,7 @@ def main() -> None:
         app()
     except PrivacyError as error:
         say(f"privbo: {error}", err=True)
-        sys.exit(3 if isinstance(error, DisagreementError) else 2)
+        sys.exit(3 if isinstance(error, DisagreementError | RehearsalError) else 2)
     except OSError as error:  # a full disk, a folder that can't be written
         say(f"privbo: {error}; fix that and try again: a run goes on with --resume DIR", err=True)
         sys.exit(2)
@@ -98,8 +99,13 @@ def run(
     dry_run: DryRun = False,
     trust: Trust = False,
     show_private: ShowPrivate = False,
+    rehearsal: Rehearses = True,
 ) -> object:
-    """Run a configuration, or go on with an interrupted run."""
+    """Run a configuration, or go on with an interrupted run.
+
+    A private run begins once every client has tried its objective; where none has a value the exit code is 3, and
+    nothing was made or charged.
+    """
     from privbo.cli.run import carry_out, price_run, read_run
 
     load = trust or not dry_run
@@ -109,9 +115,10 @@ def run(
     if dry_run:
         return price_run(spec)
     try:
-        return carry_out(spec, home, resume=resume is not None, show_private=show_private)
+        return carry_out(spec, home, resume=resume is not None, rehearse=rehearsal, show_private=show_private)
     except KeyboardInterrupt:
-        say(f"privbo: interrupted; go on with: privbo run --resume {home}", err=True)
+        rest = f"go on with: privbo run --resume {home}" if home.exists() else "no run was made"
+        say(f"privbo: interrupted; {rest}", err=True)
         raise typer.Exit(130) from None
 
 
@@ -126,12 +133,12 @@ def check(
 ) -> object:
     """Try a configuration out: its code, its price, one evaluation per client. Charges, writes and sends nothing.
 
-    It prints what the policy decides, with --site the site's own. With --show-private it prints who failed and why;
-    exit code 3 if a client did, or if the run is refused.
+    It prints what the policy decides, with --site the site's own. Exit code 3 if no client has a value, or if the run
+    is refused. With --show-private it prints who failed and why; exit code 3 if a client did.
     """
-    from privbo.cli.check import rehearse
+    from privbo.cli.check import tried_out
 
-    return rehearse(config, overrides or [], show_private=show_private, site=site)
+    return tried_out(config, overrides or [], show_private=show_private, site=site)
 
 
 @command(app)

@@ -28,6 +28,9 @@ Trust = Annotated[
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes that work on clients; changes no number.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Pay the price that is shown without being asked.")]
 ShowPrivate = Annotated[bool, typer.Option("--show-private", help="Show what no epsilon covers.")]
+Rehearses = Annotated[
+    bool, typer.Option("--rehearsal/--no-rehearsal", help="Try every client's objective before a private run begins.")
+]
 NamedLedger = Annotated[
     str | None,
     typer.Option("--ledger", help="File or address of the population's ledger, for a run that you did not make here."),

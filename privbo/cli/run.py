@@ -41,6 +41,7 @@ from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import decided, plan_run, planned_requests
 from privbo.runs.record import load, mean_best_so_far
+from privbo.runs.rehearsal import Rehearsal
 from privbo.runs.spec import Control, Spec, read_spec
 
 Milestones: TypeAlias = Mapping[str, Mapping[str, float]]  # mean best score by moment, by arm
@@ -296,9 +297,9 @@ def price_run(spec: Spec) -> PricedPlan:
 
 
 def carry_out(
-    spec: Spec, home: Path, *, resume: bool, progress: bool = True, show_private: bool = False
+    spec: Spec, home: Path, *, resume: bool, rehearse: bool = True, progress: bool = True, show_private: bool = False
 ) -> WrittenReport:
-    """Run a run and its controls, write the report, and return what the terminal shows."""
+    """Rehearse and run a run and its controls, write the report, and return what the terminal shows."""
     if spec.problem.is_asked:
         if spec.controls:
             raise ConfigurationError(f"controls={list(spec.controls)!r} would ask for every trial again; drop them")
@@ -306,7 +307,7 @@ def carry_out(
     output = RunDirectory(home).output_path
     with limited_threads(spec.threads), _interruptible() as stop:
         play = partial(run_spec, progress=progress, on_round=stop, on_evaluation=stop, output=output)
-        record = play(spec, home, resume=resume)
+        record = play(spec, home, resume=resume, on_rehearsal=_tell if rehearse else None)
         arms = {"private": record.clients}
         for control in spec.controls:  # each is played once: it goes on where it was interrupted
             stored, journal = record.home.control_path(control, "npz"), record.home.control_path(control, "rows")
@@ -337,6 +338,12 @@ def carry_out(
             return written
         milestones = {LABELS[name]: _milestones(curve) for name, curve in curves.items()}
         return dataclasses.replace(written, milestones=milestones, diagnostics=diagnostics(record.home))
+
+
+def _tell(found: Rehearsal) -> None:
+    """Say before the run exists which kinds of errors a rehearsal met; nothing of that is said once it has begun."""
+    if found.failures:
+        say(f"privbo: rehearsal: {found.text}; the run goes on", err=True)
 
 
 @contextmanager

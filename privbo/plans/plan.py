@@ -201,6 +201,11 @@ class Plan:
         return self.privacy.noise_source
 
     @property
+    def has_secret_noise(self) -> bool:
+        """Whether the noise is secret, as a guarantee needs; that of a simulation is seeded."""
+        return self.noise_source in {"secure", "exact"}
+
+    @property
     def sending_share(self) -> float:
         """Share of the clients that send in a round on average; which and how many do is secret."""
         return self.privacy.sending_share(self.n_clients, self.releases)

@@ -48,6 +48,17 @@ class RefusedError(PrivacyError):
         super().__init__(what + (f"; {remedy}" if remedy else ""))
 
 
+class RehearsalError(PrivacyError):
+    """A run that did not begin, because none of its clients has a value; nothing was made, charged or written.
+
+    .. versionadded:: 0.3.0
+
+    Example:
+        >>> issubclass(RehearsalError, PrivacyError)
+        True
+    """
+
+
 class RunError(PrivacyError):
     """A run directory can't be used as asked.
 

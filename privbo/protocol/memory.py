@@ -74,6 +74,10 @@ class Memory:
         found = np.logical_and.reduce(same)
         return np.where(found, there["value"], np.nan), np.flatnonzero(~found)
 
+    def is_first(self, rows: IntArray) -> npt.NDArray[np.bool_]:
+        """Tell which of the rows that were recalled are their client's first of the round."""
+        return np.asarray(self._rows["place"][rows] == 0)
+
     def keep(self, made: int | IntArray, values: FloatArray | float) -> None:
         """Keep the values of what was recalled at a place or at several, each once."""
         self._values[made] = values

@@ -161,6 +161,10 @@ class Problem:
         return Evaluator(problem=self, on_evaluation=on_evaluation, **options)
 
 
+class Rehearsed(BaseException):  # no fault, and no cohort may take it for one
+    """Stops a cohort in a rehearsal, once its clients' first evaluations are made."""
+
+
 @dataclass(kw_only=True)
 class Evaluator:
     """Calls the objective and turns failures into NaN, noting each client's first failure once.
@@ -179,6 +183,8 @@ class Evaluator:
             then runs in a process of its own, which is killed when the time is up.
         evaluation_seconds: Seconds that one evaluation may take, in the same way.
         isolated: Whether every evaluation has a process of its own, whatever its time.
+        rehearses: Whether only evaluations are made that are their clients' first in ``memory``; each call ends by
+            ``Rehearsed``.
         memory: Evaluations that were made already.
         errors: PRIVATE: every client's first failure.
     """
@@ -190,6 +196,7 @@ class Evaluator:
     client_seconds: float | None = None
     evaluation_seconds: float | None = None
     isolated: bool = False
+    rehearses: bool = False
     memory: Memory | None = field(default=None, repr=False)
     errors: dict[int, str] = field(default_factory=dict)
     _left: dict[int, float] = field(default_factory=dict, repr=False)
@@ -220,6 +227,8 @@ class Evaluator:
             if self.memory is not None:
                 self.memory.keep(place, values[place])
             self.moved()
+        if self.rehearses:
+            raise Rehearsed
         return values
 
     @property
@@ -246,6 +255,8 @@ class Evaluator:
                 self.memory.keep(left, values[left])
             if counts is None:
                 self.moved()
+        if self.rehearses:
+            raise Rehearsed
         return values
 
     def _known(self, clients: IntArray, units: FloatArray, counts: IntArray | None) -> tuple[FloatArray, IntArray]:
@@ -254,6 +265,8 @@ class Evaluator:
             values, left = np.full(len(clients), np.nan), np.arange(len(clients))
         else:
             values, left = self.memory.recall(clients, units, counts)
+            if self.rehearses:
+                left = left[self.memory.is_first(left)]
         allowed = self.problem.search_space.allows(units)
         for client in clients[~allowed].tolist():
             self.note(client, NOT_ALLOWED)

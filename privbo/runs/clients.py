@@ -30,7 +30,7 @@ from privbo.protocol.messages import (
     answers_together,
     takes_points,
 )
-from privbo.protocol.problem import Evaluator
+from privbo.protocol.problem import Evaluator, Rehearsed
 from privbo.protocol.processes import named
 from privbo.runs.spec import Spec
 from privbo.runs.states import Snapshot
@@ -118,6 +118,8 @@ class Each:
         """Whatever a client's own code raises is its failure; the run goes on."""
         try:
             yield
+        except Rehearsed:
+            self.forget(client)
         except BaseException as error:
             if (end := self.evaluate.ends(error)) is not None:
                 raise end from None

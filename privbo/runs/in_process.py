@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 import numpy as np
 
@@ -21,13 +21,13 @@ from privbo.door.door import Ticket
 from privbo.door.sums import Partial, together
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_json
-from privbo.protocol.messages import Ask, ClientHistory, FloatArray
+from privbo.protocol.memory import Rows
+from privbo.protocol.messages import Ask, Broadcast, ClientHistory, FloatArray
 from privbo.protocol.problem import Evaluator
 from privbo.protocol.processes import named, start_server
 from privbo.runs.clients import joined
 from privbo.runs.history import OnPrivateRound, PrivateRound
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import Run
 from privbo.runs.spec import Spec
 from privbo.runs.states import EvaluationJournal, Group, Snapshot, Stamp, States, applied
 from privbo.runs.worker import LocalWorker, Result, WorkerSetup, WorkerTask
@@ -68,7 +68,7 @@ class InProcess:
     keeps: bool
     journal: EvaluationJournal
     resident: int = RESIDENT
-    output: Path | None = None
+    output: Path | TextIO | None = None
     on_private_round: OnPrivateRound | None = None
     hides_senders: bool = True
     _held: set[Group] = field(default_factory=set, repr=False)
@@ -117,6 +117,19 @@ class InProcess:
         # Nothing leaves this process, so nobody sees who sent.
         return answers if senders is None else np.where(senders[:, None], answers, np.nan)
 
+    def rehearse(self, broadcast: Broadcast) -> Rows:
+        """Let every client make its first evaluation of a round, keep those in the journal, and give them."""
+        round_ = broadcast.round
+
+        def first(group: Group, worker: LocalWorker | RemoteWorker, isolated: bool = False) -> Result:
+            known = self.journal.known(round_, *group)
+            task = WorkerTask(group=group, broadcast=broadcast, known=known, isolated=isolated, rehearses=True)
+            return worker.work(task)[0]
+
+        with printed_to(self.output):
+            self._each(first)
+        return self.journal.known(round_, 0, self.groups[-1][1])
+
     def history(self) -> ClientHistory:
         """Every evaluation of every client."""
 
@@ -158,16 +171,20 @@ class InProcess:
 
 
 @contextmanager
-def printed_to(path: Path | None) -> Iterator[None]:
-    """Append what Python code prints or warns of to a private file; None leaves it on the terminal.
+def printed_to(place: Path | TextIO | None) -> Iterator[None]:
+    """Append what Python code prints or warns of to a private file, open or not; None leaves it on the terminal.
 
     An objective may print what it sees, and a solver warns where data is awkward: on the terminal of a
     command both are published. What compiled code writes to the process's own descriptors is not caught.
     """
-    if path is None:
+    if place is None:
         yield
         return
-    with path.open("a") as file, redirect_stdout(file), redirect_stderr(file):
+    with (
+        place.open("a") if isinstance(place, Path) else nullcontext(place) as file,
+        redirect_stdout(file),
+        redirect_stderr(file),
+    ):
         yield
 
 
@@ -206,10 +223,10 @@ def backend_of(executor: object, spec: Spec) -> str:
 
 
 def in_process(
-    opened: Run,
+    setup: WorkerSetup,
     home: RunDirectory | None,
     evaluate: Evaluator,
-    output: Path | None,
+    output: Path | TextIO | None,
     on_private_round: OnPrivateRound | None = None,
     *,
     executor: object = "serial",
@@ -219,7 +236,7 @@ def in_process(
     """Give the clients of a run, with what they knew before a crash.
 
     Args:
-        opened: The run.
+        setup: The run.
         home: Its directory; None for one in memory.
         evaluate: Calls the objectives, and notes failures.
         output: PRIVATE: where what clients' code prints goes; None leaves it on the terminal.
@@ -228,8 +245,7 @@ def in_process(
         backend: Its name, see ``backend_of``.
         journal: PRIVATE: file of all evaluations of a run in memory, so that none is made again.
     """
-    spec, setting = opened.record.spec, opened.setting
-    setup = WorkerSetup(spec=spec, setting=setting, seed=opened.clients_seed)
+    spec, setting = setup.spec, setup.setting
     path = journal if home is None else home.journal_path
     kept = EvaluationJournal(path, setting.space.n_dims, ever=journal is not None)
     workers: LocalWorker | WorkerPool

@@ -10,6 +10,7 @@ charge (nothing of it had left), and clients that answered answer the same again
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import re
 import time
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol, Unpack
 
@@ -27,7 +29,7 @@ from privbo.plans.plan import Plan
 from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import fresh_directory, save_arrays
-from privbo.protocol.messages import Algorithm, Ask, FloatArray, Standing
+from privbo.protocol.messages import Algorithm, Ask, ClientHistory, FloatArray, Standing
 from privbo.protocol.problem import Problem
 from privbo.protocol.processes import watched_interrupts
 from privbo.runs.best import keep_common
@@ -36,8 +38,9 @@ from privbo.runs.evidence import plan_of, recovered_places
 from privbo.runs.history import History, OnPrivateRound, OnRound
 from privbo.runs.in_process import backend_of, in_process
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import Run, open_run, plan_run
+from privbo.runs.opening import Run, open_run, plan_run, require_beginning, root_of, setup_of
 from privbo.runs.record import Record
+from privbo.runs.rehearsal import Rehearsal, rehearse
 from privbo.runs.spec import MARGIN, RunSettings, Spec, Times
 
 
@@ -178,6 +181,7 @@ def run(
     resume: bool = False,
     name: str | None = None,
     executor: object = "serial",
+    rehearse: bool = True,
     progress: bool = False,
     on_round: OnRound | None = None,
     on_private_round: OnPrivateRound | None = None,
@@ -194,6 +198,9 @@ def run(
         name: Shown in reports; the problem's by default.
         executor: Who works on the clients: ``"serial"``, ``"threads"``, ``"processes"``, ``"dask:HOST:PORT"``, or a
             ``dask.distributed.Client``. It changes no number; see docs/scale.md.
+        rehearse: Let every client of a private run make its first evaluation before the run exists. Where none has a
+            value, nothing is made or charged. What else it shows goes to the logger ``privbo.private``. The run takes
+            the evaluations over, so none is made twice.
         progress: Show a progress bar on standard error.
         on_round: Called after every round with public quantities; what it raises ends the run.
         on_private_round: PRIVATE: called when clients have answered a round, with their evaluations, which no epsilon
@@ -227,6 +234,7 @@ def run(
         ConfigurationError: If a setting is impossible; nothing was touched.
         PolicyError: If the policy refuses the run; nothing was touched.
         BudgetExceeded: If the plan costs more than the ledger has left.
+        RehearsalError: If no client has a value; nothing was made or charged.
         RunError: If the directory can't be used as asked.
 
     Example:
@@ -249,8 +257,14 @@ def run(
         progress=progress,
         on_round=on_round,
         on_private_round=on_private_round,
+        on_rehearsal=_log_rehearsal if rehearse else None,
         executor=executor,
     )
+
+
+def _log_rehearsal(found: Rehearsal) -> None:
+    if found.failures:
+        logging.getLogger("privbo.private").warning("rehearsal: %s", found.text)
 
 
 def _asked(problem: Problem, algorithm: Algorithm, name: str | None, settings: RunSettings) -> Spec:
@@ -277,6 +291,7 @@ def run_spec(
     on_round: OnRound | None = None,
     on_evaluation: Callable[[], None] | None = None,
     on_private_round: OnPrivateRound | None = None,
+    on_rehearsal: Callable[[Rehearsal], None] | None = None,
     output: Path | None = None,
     executor: object = None,
     journal: Path | None = None,
@@ -291,6 +306,7 @@ def run_spec(
         on_round: Called after every round with public quantities.
         on_evaluation: Called after every evaluation; what it raises ends the run, which can be resumed.
         on_private_round: PRIVATE: as for ``run``.
+        on_rehearsal: PRIVATE: called with what a rehearsal shows, before a private run is made; None rehearses nothing.
         output: PRIVATE: where what clients' code prints goes; None leaves it on the terminal.
         executor: Who works on the clients, where it is no text; ``spec.executor`` otherwise.
         journal: PRIVATE: file of the evaluations of a run in memory, of which none is then made twice.
@@ -299,6 +315,7 @@ def run_spec(
         ConfigurationError: If a setting is impossible; nothing was touched.
         PolicyError: If the policy refuses the run; nothing was touched.
         BudgetExceeded: If the plan costs more than the ledger has left.
+        RehearsalError: If no client has a value; nothing was made or charged.
         RunError: If the directory can't be used as asked.
     """
     executor = spec.executor if executor is None else executor
@@ -306,34 +323,45 @@ def run_spec(
     home, limit = None if directory is None else RunDirectory(directory), spec.client_seconds
     if not resume:
         require_answers(spec)
-    opened = open_run(spec, plan_run(spec), home, resume=resume)
+    evaluator = partial(
+        spec.problem.evaluator, on_evaluation, client_seconds=limit, evaluation_seconds=spec.evaluation_seconds
+    )
+    priced, root, rehearsed = plan_run(spec), None, None
+    if on_rehearsal is not None and priced.has_secret_noise and not (resume or spec.problem.is_asked):
+        require_beginning(spec, priced, home)
+        root = root_of(spec)
+        with watched_interrupts() as stopped:
+            rehearsed = rehearse(setup_of(spec, root), evaluator(stopped=stopped), executor, backend, output)
+        on_rehearsal(rehearsed)
+    opened = open_run(spec, priced, home, resume=resume, root=root)
     if progress:
         from privbo.runs.progress import progress_bar
     with (
         progress_bar(spec.name, spec.rounds, on_round) if progress else nullcontext(on_round) as heard,
         watched_interrupts() as stopped,
     ):
-        evaluate = spec.problem.evaluator(
-            on_evaluation,
-            on_failure=None if home is None else home.keep_failure,
-            stopped=stopped,
-            client_seconds=limit,
-            evaluation_seconds=spec.evaluation_seconds,
-        )
+        evaluate = evaluator(on_failure=None if home is None else home.keep_failure, stopped=stopped)
         evaluate.errors |= {} if home is None else home.failures()
         clients = in_process(
-            opened, home, evaluate, output, on_private_round, executor=executor, backend=backend, journal=journal
+            opened.setup, home, evaluate, output, on_private_round, executor=executor, backend=backend, journal=journal
         )
+        if rehearsed is not None:
+            rehearsed.hand_over(clients.journal, evaluate, output)
         try:
             record = play(opened, clients, heard)
             history = clients.history()
         finally:
             clients.end()
     if home is not None:
-        save_arrays(home.evaluations_path, vars(history))
-        if spec.problem.is_asked:
-            from privbo.runs.trials import TRIALS, Journal
-
-            Journal(path=home.private / TRIALS).finish()
-        home.settle(record.manifest.created)
+        _settle(record, home, history)
     return dataclasses.replace(record, _clients=history, _failures=evaluate.errors)
+
+
+def _settle(record: Record, home: RunDirectory, history: ClientHistory) -> None:
+    """Keep what a run that has ended leaves on the private side, and date its files."""
+    save_arrays(home.evaluations_path, vars(history))
+    if record.spec.problem.is_asked:
+        from privbo.runs.trials import TRIALS, Journal
+
+        Journal(path=home.private / TRIALS).finish()
+    home.settle(record.manifest.created)

@@ -168,14 +168,22 @@ class RunDirectory:
         """PRIVATE: the root of the run's seeds."""
         return int(cast("int", read_json(self.seed_path)["seed"]))
 
+    def require_new(self) -> None:
+        """Refuse a directory in which a run stands already.
+
+        Raises:
+            RunError: Naming it.
+        """
+        if self.config_path.exists():
+            raise RunError(f"{self.path} already holds a run; resume it or name another directory")
+
     def create(self, manifest: Manifest, *, seed: int) -> None:
         """Make the directory; the manifest is written last and makes it a run.
 
         Raises:
             RunError: If a run stands there already.
         """
-        if self.config_path.exists():
-            raise RunError(f"{self.path} already holds a run; resume it or name another directory")
+        self.require_new()
         private_folder(self.path)
         write_json(self.seed_path, {"seed": seed})
         write_json(self.config_path, manifest.to_dict())

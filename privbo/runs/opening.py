@@ -30,6 +30,7 @@ from privbo.runs.manifest import KeptAllocation, Manifest, RunDirectory, derive_
 from privbo.runs.record import Record
 from privbo.runs.sources import algorithm_table
 from privbo.runs.spec import Spec
+from privbo.runs.worker import WorkerSetup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,11 @@ class Run:
     setting: Setting
     door: Door
     server: Server
+
+    @property
+    def setup(self) -> WorkerSetup:
+        """The run, as far as its clients' side needs to know it."""
+        return WorkerSetup(spec=self.record.spec, setting=self.setting, seed=self.clients_seed)
 
 
 def plan_run(spec: Spec) -> Plan:
@@ -115,12 +121,36 @@ def judged(spec: Spec, event: Event | None, paid: Iterable[Event]) -> Decision |
     return spec.policy.decide(spec.privacy, event, algorithm=name, rounds=spec.rounds, paid=paid)
 
 
+def require_beginning(spec: Spec, plan: Plan, home: RunDirectory | None) -> None:
+    """Refuse a run that ``open_run`` would refuse; makes nothing and charges nothing.
+
+    Raises:
+        ConfigurationError: If a real run has no directory for its ledger.
+        PolicyError: If the run's policy refuses it.
+        RunError: If a run stands in the directory already, or the ledger is one of other people or of other bounds.
+        BudgetExceeded: If the plan costs more than the ledger has left.
+    """
+    _require_allowed(spec, plan, home)
+    if home is not None:
+        home.require_new()
+    if spec.ledger is not None:
+        _require_room(considered_shared(spec.ledger, plan), plan.event)
+
+
+def _require_allowed(spec: Spec, plan: Plan, home: RunDirectory | None, *, begun: str | None = None) -> None:
+    if home is None and plan.has_secret_noise:
+        raise ConfigurationError("a private run needs a directory for its durable ledger; name one")
+    if (decision := decided(spec, plan, run=begun)) is not None:
+        decision.require("this policy")
+
+
 def open_run(
     spec: Spec,
     plan: Plan,
     home: RunDirectory | None,
     *,
     resume: bool = False,
+    root: int | None = None,
     gather: Callable[[Manifest], Gather] | None = None,
 ) -> Run:
     """Make a run, or open the one that is resumed.
@@ -130,6 +160,7 @@ def open_run(
         plan: Its plan.
         home: Its directory; None keeps a simulation in memory.
         resume: Go on with the run in ``home``.
+        root: PRIVATE: root of a new run's seeds; None draws it.
         gather: Reaches the guardians of a run that has some; None plays them in this process.
 
     Raises:
@@ -138,12 +169,12 @@ def open_run(
         RunError: If the directory can't be used as asked.
         BudgetExceeded: If the plan costs more than the ledger has left.
     """
-    if home is None and plan.noise_source in {"secure", "exact"}:
-        raise ConfigurationError("a private run needs a directory for its durable ledger; name one")
-    begun = home.manifest().run_id if resume and home is not None else None
-    if (decision := decided(spec, plan, run=begun)) is not None:
-        decision.require("this policy")
-    manifest, root = _resumed(home, spec, plan) if resume else _made(home, spec, plan)
+    _require_allowed(spec, plan, home, begun=home.manifest().run_id if resume and home is not None else None)
+    if resume:
+        manifest, root = _resumed(home, spec, plan)
+    else:
+        root = root_of(spec) if root is None else root
+        manifest = _made(home, spec, plan, root)
     ledger = _bound_ledger(home, manifest)
     asked = plan.privacy.adaptive_clipping
     reached = None
@@ -187,8 +218,18 @@ def _resumed(home: RunDirectory | None, spec: Spec, plan: Plan) -> tuple[Manifes
     return dataclasses.replace(stored, spec=spec, plan=plan), home.seed
 
 
-def _made(home: RunDirectory | None, spec: Spec, plan: Plan) -> tuple[Manifest, int]:
-    root = secrets.randbits(63) if spec.seed is None else spec.seed
+def root_of(spec: Spec) -> int:
+    """PRIVATE: give the root of a new run's seeds, which is drawn where the run names none."""
+    return secrets.randbits(63) if spec.seed is None else spec.seed
+
+
+def setup_of(spec: Spec, root: int) -> WorkerSetup:
+    """PRIVATE: give what clients' side needs to know of the run that begins with a root of seeds."""
+    setting = spec.setting(derive_seed(root, "public"))
+    return WorkerSetup(spec=spec, setting=setting, seed=derive_seed(root, "clients"))
+
+
+def _made(home: RunDirectory | None, spec: Spec, plan: Plan, root: int) -> Manifest:
     manifest = Manifest(
         spec=spec,
         plan=plan,
@@ -200,7 +241,7 @@ def _made(home: RunDirectory | None, spec: Spec, plan: Plan) -> tuple[Manifest, 
     )
     if home is not None:
         home.create(manifest, seed=root)
-    return manifest, root
+    return manifest
 
 
 def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
@@ -238,7 +279,7 @@ def make_shared(shared: SharedLedger, plan: Plan, owner: str) -> Ledger:
     place, policy = place_of(shared.path), policy_of(plan, shared)
     if not isinstance(place, PostgresAddress):
         raise ConfigurationError(f"ledger.path={shared.path!r} is a file, which the first run makes; nothing was made")
-    _require_room(policy, plan.event)
+    _require_room(Ledger.create(None, policy), plan.event)
     from accountant.ledger.postgres import make  # and with it psycopg
 
     make(place, owner, canonical(policy.to_dict()).decode(), secrets.token_hex(16))
@@ -259,17 +300,17 @@ def _opened(path: Place | None, policy: LedgerPolicy, first: Event, shared: Shar
     """Open a ledger, or make it; one in memory without a path."""
     if path is None or not stands(path):
         if path is not None:
-            _require_room(policy, first)
+            _require_room(Ledger.create(None, policy), first)
         return Ledger.create(path, policy)
     ledger = Ledger.open(path)
     require_policy(ledger, policy, shared)
     return ledger
 
 
-def _require_room(policy: LedgerPolicy, event: Event) -> None:
-    """Try a plan on an empty ledger: a refused one must not decide the rule of those that come after it."""
-    with Ledger.create(None, policy) as trial:
-        projection = trial.check(event)
+def _require_room(ledger: Ledger, event: Event) -> None:
+    """Try a plan, on an empty ledger where it would be the first: a refused one must not decide the others' rule."""
+    with ledger:
+        projection = ledger.check(event)
     if not projection.allowed:
         raise BudgetExceeded(f"{projection.reason}; nothing was charged and no data was touched")
 

@@ -7,6 +7,7 @@ answers, or their sums, and the changes of its state. Everything that has to sur
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -15,7 +16,7 @@ import numpy as np
 from privbo.door.sums import Partial, Summing
 from privbo.protocol.memory import Memory, Rows
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, Setting
-from privbo.protocol.problem import Evaluator
+from privbo.protocol.problem import Evaluator, Rehearsed
 from privbo.runs.altered import unreliable, zeroed
 from privbo.runs.clients import Each, Waiting, answers_of, clients_of
 from privbo.runs.spec import Spec
@@ -51,6 +52,7 @@ class WorkerTask:
         keeps: Whether changes of the state are wanted.
         stays: Whether the worker goes on holding them.
         isolated: Whether every evaluation has a process of its own, because a worker was lost here.
+        rehearses: Whether clients only make their first evaluation of the round; nothing but that is kept.
     """
 
     group: Group
@@ -62,6 +64,7 @@ class WorkerTask:
     keeps: bool = True
     stays: bool = True
     isolated: bool = False
+    rehearses: bool = False
 
 
 Result: TypeAlias = FloatArray | Partial | ClientHistory
@@ -93,10 +96,14 @@ class LocalWorker:
             return clients.history(), {}
         evaluate = self._evaluate
         evaluate.renew()
-        evaluate.isolated = task.isolated
+        evaluate.isolated, evaluate.rehearses = task.isolated, task.rehearses
         evaluate.memory = Memory(clients.clients, self._setup.setting.space.n_dims, self._keep)
         if task.known is not None:
             evaluate.memory.begin(task.broadcast.round, task.known)
+        if task.rehearses:
+            with suppress(Rehearsed):
+                answers_of(clients, task.broadcast, 0)
+            return np.empty((0, 0)), {}
         answers = answers_of(clients, task.broadcast, task.dim)
         now = _copied(clients.snapshot()) if task.keeps else None
         if task.stays:

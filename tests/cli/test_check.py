@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,61 @@ def test_wrong_signatures_are_refused_in_python_too(wrong: dict) -> None:
         pb.Problem(space={"x": pb.Real(0, 1)}, n_clients=3, **wrong)
 
 
+LEDGER = """
+[ledger]
+population = "ward"
+path = "people.sqlite"
+"""
+
+
+def test_a_typo_of_all_clients_ends_the_command_before_a_run_exists(config: Path) -> None:
+    """It once charged the whole plan, and ended as a success."""
+    (config.parent / "wards.py").write_text("def score(client, params): return params['Dose']\n")
+    config.write_text(CONFIG + LEDGER)
+    done, checked = privbo("run", "run.toml", "--out", "out"), privbo("check", "run.toml")
+    assert (done.returncode, checked.returncode) == (3, 3)
+    assert done.stderr.startswith("privbo: rehearsal: none of 4 clients has a value (KeyError 4); no run was made")
+    assert len(done.stderr.splitlines()) == 1
+    assert not done.stdout
+    assert "no client has a value" in checked.stdout
+    assert "KeyError" not in checked.stdout + checked.stderr
+    assert {path.name for path in config.parent.iterdir()} - {"__pycache__"} == {"run.toml", "wards.py"}
+    assert privbo("run", "run.toml", "--out", "out", "--no-rehearsal").returncode == 0
+    assert (config.parent / "people.sqlite").exists()
+
+
+LAST = """
+ASKED = []
+def score(client, params):
+    ASKED.append(client)
+    if client < 19 or ({late} and ASKED.count(19) > 1):
+        raise KeyError("Dose")
+    return params["dose"]
+"""
+
+
+def test_nothing_public_tells_whether_the_last_client_fails_once_a_run_has_begun(config: Path) -> None:
+    """Nineteen of twenty fail from the start, and a rehearsal says so before the run exists; the twentieth later."""
+    config.write_text(CONFIG.replace("n_clients = 4", "n_clients = 20"))
+    seen = []
+    for late in (False, True):
+        (config.parent / "wards.py").write_text(LAST.format(late=late))
+        __import__("sys").modules.pop("wards", None)
+        shutil.rmtree(config.parent / "__pycache__", ignore_errors=True)
+        done, home = privbo("run", "run.toml", "--out", "out"), config.parent / "out"
+        said = re.sub(r"[0-9a-f]{12,}", "ID", done.stdout + done.stderr)
+        events = [entry.event for entry in pb.load(home).ledger.entries()]
+        history = [sorted(json.loads(line)) for line in (home / "history.jsonl").read_text().splitlines()]
+        names = sorted(str(path.relative_to(home)) for path in home.rglob("*") if "private" not in path.parts)
+        failed = len(pb.load(home).failures)
+        shutil.rmtree(home)
+        seen.append((done.returncode, said, events, history, names))
+        assert failed == 19 + late
+    assert seen[0] == seen[1]
+    assert seen[0][0] == 0
+    assert "rehearsal: 19 of 20 clients have no value (KeyError 19); the run goes on" in seen[0][1]
+
+
 def test_a_rehearsal_charges_and_publishes_nothing(config: Path) -> None:
     (config.parent / "wards.py").write_text(
         "def score(client, params):\n"
@@ -127,6 +184,24 @@ def test_a_site_rehearses_its_own_clients_and_objective_and_charges_publishes_an
     assert found["private_diagnostics"]["failures"] == {"4": "KeyError: 'dos'"}
     for wrong in (("--set", "rounds=3"), ("--site", str(federation.site_file("south").with_name("no.toml")))):
         assert privbo(*arguments, *wrong).returncode == 2
+
+
+def test_a_site_of_which_no_client_has_a_value_approves_no_private_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = make(tmp_path, privacy={"noise_multiplier": 1.0})
+    own, app = federation.site_file("south"), str(federation.home)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "south_site.py").write_text(SITE_OBJECTIVE.replace("client == 4", "client > 2"))
+    text = own.read_text().partition("[[approved]]")[0]
+    own.write_text(text.replace("tests.conformance.small:problem", "south_site:problem"))
+    before = everything(tmp_path)
+    done = privbo("flower", "approve", str(own), app, "--yes")
+    assert done.returncode == 3, done.stderr
+    assert "none of 2 clients has a value (KeyError 2)" in done.stderr
+    assert everything(tmp_path) == before
+    assert privbo("flower", "approve", str(own), app, "--yes", "--no-rehearsal").returncode == 0
+    assert "[[approved]]" in own.read_text()
 
 
 def test_a_site_that_is_not_registered_is_told_so(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_with_noise_off_sums_are_those_of_a_trusted_server_to_the_last_grid_unit
 
     spec = spec_of(case)
     opened = open_run(spec, plan_run(spec), None, gather=gather_of)
-    record = play(opened, in_process(opened, None, spec.problem.evaluator(), None))
+    record = play(opened, in_process(opened.setup, None, spec.problem.evaluator(), None))
     assert len(compared) == len(record.releases)
     assert all(found == trusted for found, trusted in compared)
 

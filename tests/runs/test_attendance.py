@@ -149,7 +149,7 @@ def test_only_the_sample_sends_and_only_where_nobody_sees_it():
         play(made, Open())
     assert not made.record.ledger.entries()  # refused before anything was charged
     messages.clear()
-    play(made, Counting(in_process(made, None, problem().evaluator(), None)))
+    play(made, Counting(in_process(made.setup, None, problem().evaluator(), None)))
     assert len(messages) == 3
     assert all(arrived == sampled < 7 for arrived, sampled in messages)
 

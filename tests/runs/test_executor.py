@@ -223,7 +223,7 @@ def test_resuming_a_finished_run_with_its_controls_evaluates_nothing(tmp_path):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_run_killed_inside_a_round_repeats_those_evaluations_alone_that_were_under_way(jobs, tmp_path):
     configured(tmp_path, seconds=0.05)
-    calls, kills, arguments = Noting(tmp_path / "calls"), 0, ["run", "run.toml", "--out", "run"]
+    calls, kills, arguments = Noting(tmp_path / "calls"), 0, ["run", "run.toml", "--out", "run", "--no-rehearsal"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}"}
     done = None
     while done is None:
@@ -278,7 +278,7 @@ def test_states_that_are_paged_out_come_back_as_they_were(tmp_path):
     spec = dataclasses.replace(whole.spec, problem=problem(Noting(tmp_path / "calls")))
     home = RunDirectory(tmp_path / "run")
     opened = open_run(spec, plan_run(spec), home)
-    made = in_process(opened, home, spec.problem.evaluator(), None)
+    made = in_process(opened.setup, home, spec.problem.evaluator(), None)
     paged = dataclasses.replace(made, groups=groups_of(7, 3), resident=0)
     record = run_over(opened, paged)
     require_same(dataclasses.replace(record, _clients=paged.history()), whole)

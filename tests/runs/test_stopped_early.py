@@ -47,7 +47,7 @@ def opened(shared: pb.SharedLedger, home: Path) -> Run:
 def stopped(run: Run) -> None:
     evaluate = problem().evaluator()
     with pytest.raises(StoppedError), run.record.ledger:
-        play(run, in_process(run, run.record.home, evaluate, None), stopping(MADE - 1))
+        play(run, in_process(run.setup, run.record.home, evaluate, None), stopping(MADE - 1))
 
 
 def one_after_another(shared: pb.SharedLedger, root: Path) -> None:

@@ -120,7 +120,7 @@ class Found:
 def play_once(spec: Spec, seed: int) -> Record:
     """One run in memory with the noise of a seed."""
     opened = open_run(dataclasses.replace(spec, seed=seed), plan_run(spec), None)
-    transport = in_process(opened, None, spec.problem.evaluator(), None)
+    transport = in_process(opened.setup, None, spec.problem.evaluator(), None)
     record = dataclasses.replace(play(opened, transport), _clients=transport.history())
     transport.end()
     return record

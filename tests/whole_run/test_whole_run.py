@@ -207,7 +207,10 @@ def test_a_typo_that_is_not_refused_burns_the_budget_and_is_betrayed(tmp_path: P
     refused_run = play(tmp_path / "world", {"run.toml": table}, "plain", SHORT)
     assert not [name for name in refused_run.seen if ": out" in name]
     with mock.patch.object(problems, "require_call", return_value=None):
-        burnt = play(tmp_path / "world", {"run.toml": table}, "plain", SHORT)
+        rehearsed = play(tmp_path / "world", {"run.toml": table}, "plain", SHORT)
+        at_once = ((*SHORT[0], "--no-rehearsal"), *SHORT[1:])
+        burnt = play(tmp_path / "world", {"run.toml": table}, "plain", at_once)
+    assert not [name for name in rehearsed.seen if ": out" in name]
     assert len(burnt.releases) > 0
 
 

@@ -211,7 +211,9 @@ def play(
             done = privbo(*step)
             gc.collect()  # as the end of a process: ledgers that a command left open are closed
             private = PRIVATE_WORDS & set(step)
-            said = (done.returncode, "" if private else done.stdout, done.stderr)
+            # What a rehearsal shows comes before the run exists, for whoever starts it: the one stated exception.
+            lines = [line for line in done.stderr.splitlines() if not line.startswith("privbo: rehearsal: ")]
+            said = (done.returncode, "" if private else done.stdout, "\n".join(lines))
             name = f"{number} {' '.join(step)}"
             seen[name] = said
             timed = step[:2] == ("run", "run.toml")

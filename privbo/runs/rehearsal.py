@@ -1,0 +1,199 @@
+"""One evaluation of every client before a run exists: does the objective work at all? PRIVATE.
+
+What it shows is for whoever has the clients, and beginning the run afterwards is their decision. No file, no charge and
+no message stands before it. By itself it stops a run only where no client has a value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from accountant.verify.text import shown
+from privbo.protocol.errors import RehearsalError
+from privbo.protocol.memory import Rows
+from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.problem import Evaluator, Problem
+from privbo.protocol.processes import watched_interrupts
+from privbo.protocol.space import Space
+from privbo.runs.in_process import in_process, printed_to
+from privbo.runs.states import EvaluationJournal
+from privbo.runs.worker import WorkerSetup
+
+_TRIED = 4096
+_KIND = re.compile(r"[A-Za-z_]\w*(?=:|$)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """PRIVATE: what one evaluation of every client shows; no epsilon covers it.
+
+    Attributes:
+        n_clients: Clients that evaluated.
+        failures: Why a client has no value, by its number.
+        seconds: Of one evaluation, on average.
+        made: The evaluations that a run takes over.
+        said: What clients' code printed meanwhile, which a run keeps, too.
+
+    .. versionadded:: 0.3.0
+
+    Example:
+        >>> Rehearsal(n_clients=20, failures={2: "KeyError: 'Dose'"}, seconds=0.5)
+        <Rehearsal: 1 of 20 clients have no value (KeyError 1); 0.5 s per evaluation>
+    """
+
+    n_clients: int
+    failures: Mapping[int, str] = field(default_factory=dict)
+    seconds: float
+    made: Rows | None = None
+    said: str = ""
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """Count the clients without a value by the type of their error, the most frequent first."""
+        found = (_KIND.match(reason) for reason in self.failures.values())
+        return dict(Counter("no error" if kind is None else kind[0] for kind in found).most_common())
+
+    @property
+    def has_values(self) -> bool:
+        """Whether some client has a value."""
+        return len(self.failures) < self.n_clients
+
+    @property
+    def text(self) -> str:
+        """State how many clients have no value, and the types of their errors; no client's number."""
+        if not self.failures:
+            return f"each of {self.n_clients} clients has a value"
+        found = f"{len(self.failures)} of {self.n_clients} clients have no value"
+        if not self.has_values:
+            found = f"none of {self.n_clients} clients has a value"
+        return shown(f"{found} ({', '.join(f'{kind} {count}' for kind, count in self.kinds.items())})")
+
+    def __repr__(self) -> str:
+        return f"<Rehearsal: {self.text}; {self.seconds:.3g} s per evaluation>"
+
+    def require_value(self) -> None:
+        """Refuse a run that would be charged for nothing.
+
+        Raises:
+            RehearsalError: If no client has a value.
+        """
+        if not self.has_values:
+            raise RehearsalError(
+                f"rehearsal: {self.text}; no run was made, and nothing was charged or written. pb.check(problem), or "
+                "privbo check CONFIG --show-private, says who and why; rehearse=False, or --no-rehearsal, begins all "
+                "the same"
+            )
+
+    def hand_over(self, journal: EvaluationJournal, evaluate: Evaluator, output: Path | None) -> None:
+        """Give a run that has just been made the evaluations that its clients have made already, and their failures."""
+        if output is not None:
+            with output.open("a") as file:
+                file.write(self.said)
+        if self.made is None:
+            return
+        journal.add(self.made)
+        evaluate.errors |= self.failures
+        for client, reason in self.failures.items():
+            if evaluate.on_failure is not None:
+                evaluate.on_failure(client, reason)
+
+
+def check(problem: Problem, *, clients: IntArray | None = None, evaluation_seconds: float | None = None) -> Rehearsal:
+    """Evaluate every client once, in the middle of the space: PRIVATE, and nothing is charged, written or sent.
+
+    Where the middle does not keep the space's constraints, another point is taken.
+
+    Args:
+        problem: The clients' search space and objectives.
+        clients: Numbers of those that evaluate; by default all.
+        evaluation_seconds: Seconds that one evaluation may take; it then has a process of its own, which is killed
+            when they are over, and counts as failed.
+
+    Returns:
+        Who has no value and why, and how long an evaluation takes.
+
+    Raises:
+        ConfigurationError: If the problem's trials are asked and told, so that nothing can be called.
+
+    .. versionadded:: 0.3.0
+
+    Example:
+        >>> import privbo as pb
+        >>> def score(client, params):
+        ...     return params["Dose"] if client == 2 else params["dose"]
+        >>> problem = pb.Problem(space={"dose": pb.Real(0, 1)}, objective=score, n_clients=20)
+        >>> pb.check(problem).text
+        '1 of 20 clients have no value (KeyError 1)'
+        >>> pb.check(problem).failures
+        {2: "KeyError: 'Dose'"}
+    """
+    asked = np.arange(problem.n_clients) if clients is None else clients
+    with watched_interrupts() as stopped:
+        evaluate = problem.evaluator(stopped=stopped, evaluation_seconds=evaluation_seconds)
+        return _in_the_middle(evaluate, asked)
+
+
+def middle(space: Space) -> FloatArray:
+    """Give the middle of a space ``(n_dims,)``, or another point where that does not keep the constraints."""
+    tried = np.random.default_rng(0).random((_TRIED if space.constraints else 1, space.n_dims))
+    tried[0] = 0.5
+    points = space.snap(tried)
+    return np.asarray(points[np.argmax(space.allows(points))])
+
+
+def rehearse(setup: WorkerSetup, evaluate: Evaluator, executor: object, backend: str, output: Path | None) -> Rehearsal:
+    """Let every client of a run that does not exist yet evaluate what it would evaluate first.
+
+    Where clients evaluate nothing in the first round, they do so in the middle of the space.
+
+    Args:
+        setup: The run that is to be.
+        evaluate: Calls the objectives.
+        executor: Who works on the clients.
+        backend: Its name, see ``backend_of``.
+        output: Where the run keeps what clients' code prints; None leaves it on the terminal.
+
+    Returns:
+        What it shows, with the evaluations that the run takes over.
+
+    Raises:
+        RehearsalError: If no client has a value.
+    """
+    said, ask = None if output is None else io.StringIO(), setup.spec.played.server(setup.setting).ask()
+    clients = in_process(setup, None, evaluate, said, executor=executor, backend=backend)
+    started = time.perf_counter()
+    try:
+        rows = clients.rehearse(ask.broadcast) if ask is not None else clients.journal.known(0, 0, 0)
+    finally:
+        clients.end()
+    values = dict(zip(rows["client"].tolist(), rows["value"].tolist(), strict=True))
+    found = dataclasses.replace(_found(evaluate, values, time.perf_counter() - started), made=rows)
+    if not found.n_clients:
+        with printed_to(said):
+            found = _in_the_middle(evaluate, np.arange(setup.setting.n_clients))
+    found.require_value()
+    return dataclasses.replace(found, said="" if said is None else said.getvalue())
+
+
+def _in_the_middle(evaluate: Evaluator, clients: IntArray) -> Rehearsal:
+    started = time.perf_counter()
+    evaluate.rehearses, evaluate.memory = False, None
+    values = evaluate(clients, np.tile(middle(evaluate.problem.search_space), (len(clients), 1)))
+    found = dict(zip(clients.tolist(), values.tolist(), strict=True))
+    return _found(evaluate, found, time.perf_counter() - started)
+
+
+def _found(evaluate: Evaluator, values: Mapping[int, float], seconds: float) -> Rehearsal:
+    valued = {client for client, value in values.items() if np.isfinite(value)}
+    failures = {client: reason for client, reason in sorted(evaluate.errors.items()) if client not in valued}
+    n_clients = len(valued) + len(failures)
+    return Rehearsal(n_clients=n_clients, failures=failures, seconds=seconds / max(n_clients, 1))
