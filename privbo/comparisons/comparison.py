@@ -232,7 +232,7 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
     beyond noise, besides its own clients alone and noise alone: a budget that is spent is gone, whatever it brought.
 
     Raises:
-        ConfigurationError: If none is affordable, if no setting shares nothing, or the data is private.
+        ConfigurationError: If no setting shares nothing, the data is private, or populations differ in size.
     """
     require_choice(comparison.data)
     sign, measure = 1.0 if comparison.larger_is_better else -1.0, comparison.measure
@@ -247,6 +247,11 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
     if not comparison.private:
         return replace(free, because=f"{free.because}, and no setting shares anything")
     fitting = _affordable(comparison, budget)
+    if not fitting:
+        least = min((s.strict_epsilon for s in comparison.private if s.strict_epsilon is not None), default=math.inf)
+        at = f"epsilon={budget:g} at delta {upper_text(comparison.private[0].strict_delta)}"
+        words = f"no setting that shares costs at most {at}; the cheapest costs {upper_text(least, 6)}"
+        return replace(free, because=f"{free.because}, and {words}")
     found = {v.setting: v for v in verdicts([*fitting, *controls], measure)}
     helped = [s for s in fitting if found[s.label].answer == "helped"]
     best = max(helped or fitting, key=lambda s: sign * float(s.utilities(measure).mean()))
@@ -291,7 +296,7 @@ def _affordable(comparison: Comparison, budget: float) -> Sequence[Setting]:
     """Private settings whose run costs at most ``budget`` at the one safe delta, min(1e-5, 1/(10 N)).
 
     Raises:
-        ConfigurationError: If there is none, or the settings speak of populations of different sizes.
+        ConfigurationError: If the settings speak of populations of different sizes.
     """
     deltas = sorted({s.strict_delta for s in comparison.private})
     if len(deltas) > 1:
@@ -299,16 +304,8 @@ def _affordable(comparison: Comparison, budget: float) -> Sequence[Setting]:
             f"the settings have no safe delta in common ({', '.join(upper_text(d) for d in deltas)}: their "
             "numbers of clients differ); compare settings of one population"
         )
-    priced = [s for s in comparison.private if s.strict_epsilon is not None]
-    fitting = [s for s in priced if s.strict_epsilon is not None and s.strict_epsilon <= budget * (1 + 1e-9)]
-    if not fitting:
-        least = min((s.strict_epsilon for s in priced if s.strict_epsilon is not None), default=math.inf)
-        at = f" at delta {upper_text(deltas[0])}" if deltas else ""
-        raise ConfigurationError(
-            f"no setting that shares costs at most epsilon={budget:g}{at}; the cheapest costs {upper_text(least, 6)} "
-            "(sharing nothing costs nothing)"
-        )
-    return fitting
+    priced = [(s, s.strict_epsilon) for s in comparison.private]
+    return [s for s, epsilon in priced if epsilon is not None and epsilon <= budget * (1 + 1e-9)]
 
 
 def _lead_words(lead: Difference, sign: float) -> str:
