@@ -1,4 +1,13 @@
-from accountant import calibrate as calibrate, gaussian_dp as gaussian_dp, moments as moments, renyi as renyi
+from accountant import (
+    calibrate as calibrate,
+    dp_event as dp_event,
+    envelope as envelope,
+    filters as filters,
+    gaussian_dp as gaussian_dp,
+    moments as moments,
+    renyi as renyi,
+)
+from accountant.dp_event import from_dp_event as from_dp_event, to_dp_event as to_dp_event
 from accountant.errors import (
     AccountingError as AccountingError,
     BudgetExceeded as BudgetExceeded,

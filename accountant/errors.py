@@ -19,7 +19,7 @@ class EventError(PrivacyError):
         >>> from accountant import Gaussian
         >>> Gaussian(noise_multiplier=0.0)
         Traceback (most recent call last):
-        accountant.errors.EventError: Gaussian.noise_multiplier must lie in (0, inf], got 0.0
+        accountant.errors.EventError: Gaussian.noise_multiplier must lie in (1e-50, 1e+50], got 0.0
     """
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
@@ -93,6 +94,21 @@ def repeat(event: Event, count: int) -> Composed:
     return compose([(event, count)]) if count else Composed()
 
 
+def whole_number(name: str, value: object, least: int, of: str) -> int:
+    """A count of something, as Python's or NumPy's integer.
+
+    Raises:
+        AccountingError: It is no integer, or below ``least``.
+    """
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]  # refuses the rest
+    except TypeError:
+        number = -1
+    if number < least:
+        raise AccountingError(f"{name}={value!r} must be a whole number of {of}, at least {least}")
+    return number
+
+
 def check_adjacency(event: Event, adjacency: Adjacency) -> None:
     """Refuse an event that says nothing sound under ``adjacency``.
 
@@ -137,8 +153,7 @@ def of_group(event: Event, size: int, *, adjacency: Adjacency) -> Event:
         >>> pair.sensitivities, pair.chances
         ((0.0, 1.0, 2.0), (0.25, 0.5, 0.25))
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise AccountingError(f"group={size!r} must be a whole number of units, at least 1")
+    size = whole_number("group", size, 1, "units")
     check_adjacency(event, adjacency)
     if size == 1:
         return event

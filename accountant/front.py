@@ -1,29 +1,47 @@
-"""The front door: prices of the commonest plan in one flat call, and a small accountant that adds events up.
+"""The front door: prices in one flat call, of an event or of equal rounds, and an accountant that adds events up.
 
 Everything here is a certified upper end (``accountant.tight.numerical``), under add-or-remove-one
-unless another adjacency is named: the adjacency that Opacus and dp-accounting take for granted.
+unless another adjacency is named: the adjacency that Opacus and dp-accounting take for granted. Where an event is
+asked for, dp-accounting's ``DpEvent`` is read, too.
 
 Example:
     >>> import accountant
     >>> z = accountant.noise_multiplier(epsilon=2.0, sample_rate=0.25, rounds=40, delta=1e-5)
     >>> round(z, 2), accountant.epsilon(noise_multiplier=z, sample_rate=0.25, rounds=40, delta=1e-5) <= 2.0
     (3.41, True)
-    >>> round(accountant.Accountant().compose(accountant.Gaussian(noise_multiplier=4.0), 4).epsilon(1e-5), 3)
+    >>> round(accountant.epsilon(accountant.Gaussian(noise_multiplier=2.0), 1e-5), 3)
     1.993
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from functools import partial
 from numbers import Real
-from typing import Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from accountant import calibrate
 from accountant.errors import AccountingError
-from accountant.events import Adjacency, Composed, Event, check_adjacency, compose, of_group
+from accountant.events import (
+    Adjacency,
+    Basic,
+    Composed,
+    Event,
+    check_adjacency,
+    compose,
+    of_group,
+    parts,
+    whole_number,
+)
+from accountant.mechanisms.basic import as_positive_int
 from accountant.tight import numerical
 from accountant.tight.numerical import Interval
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+AnyEvent: TypeAlias = "Event | DpEvent"
 
 _MEANINGS = {
     "noise_multiplier": "the noise's standard deviation over the L2 sensitivity",
@@ -33,37 +51,39 @@ _MEANINGS = {
 
 
 def epsilon(
+    event: AnyEvent | None = None,
+    delta: float | None = None,
     *,
-    noise_multiplier: float,
-    rounds: int,
-    delta: float,
+    noise_multiplier: float | None = None,
+    rounds: int | None = None,
     sample_rate: float = 1.0,
     adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE_ONE,
     group: int = 1,
 ) -> float:
-    """Epsilon of equal rounds of a Poisson-sampled Gaussian sum, as in DP-SGD: the certified upper end.
+    """Epsilon of an event, or of equal rounds of a Poisson-sampled Gaussian sum as in DP-SGD: the certified upper end.
 
     .. versionadded:: 0.3.0
 
     Args:
+        event: Everything released, ours or dp-accounting's; None for equal rounds, which the next words describe.
+        delta: In (0, 1).
         noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
         rounds: Number of releases; zero rounds cost nothing.
-        delta: In (0, 1).
         sample_rate: q in (0, 1], the probability with which a unit takes part in a round.
         adjacency: Which data sets are neighbours, such as ``"zero-out"``.
         group: Number of units whose presence together is hidden (``accountant.of_group``).
 
     Raises:
-        AccountingError: A value is out of range.
-        EventError: ``adjacency`` is unknown, or nothing is proven of a group under it.
+        AccountingError: A value is out of range, or there is an event and rounds, or neither.
+        EventError: ``event`` or ``adjacency`` is unknown, or nothing is proven of a group under it.
 
     Example:
         >>> round(epsilon(noise_multiplier=2.0, sample_rate=0.25, rounds=40, delta=1e-5), 2)
         3.96
     """
-    _require_rounds(rounds, 0)
-    event = _equal_rounds(noise_multiplier, sample_rate, rounds, group, Adjacency(adjacency))
-    return numerical.epsilon(event, delta, adjacency=Adjacency(adjacency))
+    kind = Adjacency(adjacency)
+    whole = planned(event, noise_multiplier, rounds, sample_rate, adjacency=kind, group=group)
+    return numerical.epsilon(whole, math.nan if delta is None else delta, adjacency=kind)
 
 
 def noise_multiplier(
@@ -97,9 +117,8 @@ def noise_multiplier(
         1.98
     """
     _require("epsilon", epsilon)
-    _require_rounds(rounds, 1)
-    kind = Adjacency(adjacency)
-    plan = partial(_equal_rounds, sample_rate=sample_rate, rounds=rounds, group=group, adjacency=kind)
+    count, kind = whole_number("rounds", rounds, 1, "releases"), Adjacency(adjacency)
+    plan = partial(_equal_rounds, rounds=count, sample_rate=sample_rate, group=group, adjacency=kind)
     return calibrate.noise_multiplier(plan, epsilon=epsilon, delta=delta, adjacency=kind)
 
 
@@ -120,16 +139,23 @@ class Accountant:
 
     def __init__(self, adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE_ONE) -> None:
         self.adjacency = Adjacency(adjacency)
-        self.event = Composed()
+        self._counts: Counter[Basic] = Counter()
 
-    def compose(self, event: Event, count: int = 1) -> Self:
-        """Add ``event``, made ``count`` times; returns this accountant.
+    @property
+    def event(self) -> Composed:
+        """Everything added so far."""
+        return compose(self._counts.items())
+
+    def compose(self, event: AnyEvent, count: int = 1) -> Self:
+        """Add ``event``, ours or dp-accounting's, made ``count`` times; returns this accountant.
 
         Raises:
             EventError: ``event`` is unknown or unsound under the adjacency, or ``count`` below 1.
         """
-        check_adjacency(event, self.adjacency)
-        self.event = compose([self.event, (event, count)])
+        times, known = as_positive_int("compose", "count", count), _known(event, self.adjacency)
+        check_adjacency(known, self.adjacency)
+        for part, n in parts(known):
+            self._counts[part] += times * n
         return self
 
     def epsilon(self, delta: float) -> float:
@@ -145,12 +171,36 @@ class Accountant:
         return numerical.epsilon_interval(self.event, delta, adjacency=self.adjacency)
 
 
-def _require_rounds(rounds: int, fewest: int) -> None:
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < fewest:
-        raise AccountingError(f"rounds={rounds!r} must be a whole number of releases, at least {fewest}")
+def planned(
+    event: AnyEvent | None,
+    noise_multiplier: float | None,
+    rounds: int | None,
+    sample_rate: float,
+    *,
+    adjacency: Adjacency,
+    group: int,
+) -> Event:
+    """The event that a flat call describes: the one it names, or equal rounds."""
+    if event is not None and noise_multiplier is None and rounds is None:
+        return of_group(_known(event, adjacency), group, adjacency=adjacency)
+    if event is not None or noise_multiplier is None or rounds is None:
+        raise AccountingError("name either an event, or noise_multiplier and rounds (and sample_rate) of equal rounds")
+    count = whole_number("rounds", rounds, 0, "releases")
+    return _equal_rounds(noise_multiplier, rounds=count, sample_rate=sample_rate, group=group, adjacency=adjacency)
 
 
-def _equal_rounds(noise_multiplier: float, sample_rate: float, rounds: int, group: int, adjacency: Adjacency) -> Event:
+def _known(event: AnyEvent, adjacency: Adjacency) -> Event:
+    """The event, read where it is dp-accounting's."""
+    if not type(event).__module__.startswith("dp_accounting"):
+        return event  # what is no event is refused where it is priced
+    from accountant.dp_event import from_dp_event
+
+    return from_dp_event(event, adjacency=adjacency)
+
+
+def _equal_rounds(
+    noise_multiplier: float, *, sample_rate: float, rounds: int, group: int, adjacency: Adjacency
+) -> Event:
     _require("sample_rate", sample_rate, 1.0)
     _require("noise_multiplier", noise_multiplier)
     return of_group(calibrate.poisson(sample_rate, noise_multiplier, rounds), group, adjacency=adjacency)

@@ -114,6 +114,8 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
         return 0.0
     # Chernoff: delta <= exp(-(eps - mu^2/2)^2 / (2 mu^2)) beyond the mean
     high = 0.5 * mu * mu + mu * math.sqrt(2.0 * -target) + 1e-300
+    if log_delta_from_mu(mu, high) >= target:  # by rounding, where epsilon is so large
+        return high
     root = brentq(lambda eps: log_delta_from_mu(mu, eps) - target, 0.0, high, xtol=1e-300, rtol=1e-14)
     return float(root)
 

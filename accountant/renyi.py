@@ -113,6 +113,8 @@ def _best(bound: Callable[[FloatArray], FloatArray]) -> float:
     Where those do not enclose it, at a kink, ever finer brackets are searched.
     """
     excesses, values = _walk(bound)
+    if not np.any(np.isfinite(values)):
+        return math.inf
     for width in _WIDTHS:
         middle = _vertex(np.log2(excesses), values)
         excesses, values = _with(bound, 2.0 ** (middle + width * np.array([-1.0, 0.0, 1.0])), excesses, values)

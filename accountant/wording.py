@@ -45,6 +45,8 @@ def interval_text(interval: Interval, event: Event) -> str:
     if interval.method == "renyi" and interval.lower == 0.0:
         return f"epsilon is at most {upper} by Rényi's bound alone; no lower end is known"
     how = _FOUND[interval.method]
+    if not interval.is_tight:
+        how += f"; the ends lie {1.0 - interval.lower / interval.upper:.2g} of the upper one apart"
     if any(isinstance(part, FixedSizeSampledGaussian) and part.sample_rate < 1.0 for part, _ in parts(event)):
         return (
             f"epsilon of the pair that dominates sampling without replacement {between} ({how}); "

@@ -54,6 +54,7 @@ _LEAST_PHI = 1e-4  # below it phi loses digits
 LEAST_NOISE = 0.05  # below it no curve and no pair is computed: a single ratio is too large to be exponentiated
 _POINTS = 1400  # of a grid, at most one and a half times as many
 _MANY_ROUNDS = 4096  # beyond so many rounds twice as many points
+_MOST_ROUNDS = 2**24  # of more the pair of so many is taken: a mean of more ratios is smaller in convex order
 _REACH = 13.0  # standard deviations of a single log ratio
 _CELL_ERROR = 1e-12  # relative, of a cell's normal mass
 _UNHEARD = 1e-40  # mass that may be moved to a law's ends
@@ -133,7 +134,7 @@ class RandomAllocationGaussian(Basic):
         """Of one participation, where its noise lets a single ratio be exponentiated."""
         if self.participations > 1 or self.n_rounds == 1 or self.noise_multiplier < LEAST_NOISE:
             return ()
-        return allotted(self.n_rounds, self.noise_multiplier)
+        return allotted(min(self.n_rounds, _MOST_ROUNDS), self.noise_multiplier)
 
     def renyi_curve(self, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
         return allocation_divergence(self.n_rounds, self.participations, self.noise_multiplier, orders)

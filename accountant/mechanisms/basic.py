@@ -65,29 +65,31 @@ class Unit(StrEnum):
 
 _RANGES = {
     "sample_rate": (0.0, 1.0),
-    "xi": (-math.ulp(0.0), math.inf),
-    "eta": (-1.0, math.inf),
+    "xi": (-math.ulp(0.0), 1e50),
+    "eta": (-1.0, 1e50),
     "gamma": (0.0, math.nextafter(1.0, 0.0)),
 }
-"""Where a field that is a number lies: above the first, up to the second; infinity is refused."""
+"""Where a field that is a number lies: above the first, up to the second."""
+_RANGE = (1e-50, 1e50)  # of every other field: its square times any count is still a number
+_MOST = 2**53  # the largest count: every one below is exact as a float
 _COUNTS = ("n_clients", "sample_size", "batch_size", "n_rounds", "participations")
 _AT_MOST = {"sample_size": "n_clients", "participations": "n_rounds"}
 
 
 def as_positive_int(owner: str, name: str, value: object) -> int:
-    """An exact integer of at least 1."""
+    """An exact integer from 1 to 2^53."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]  # index itself refuses what is no integer
     except TypeError as error:
         raise EventError(f"{owner}.{name} must be an integer, got {value!r}") from error
-    if isinstance(value, bool) or number < 1:
-        raise EventError(f"{owner}.{name} must be at least 1, got {value!r}")
+    if isinstance(value, bool) or not 1 <= number <= _MOST:
+        raise EventError(f"{owner}.{name} must be at least 1 and at most 2^53, got {value!r}")
     return number
 
 
 def _as_number(owner: str, name: str, value: object) -> float:
     """A number inside its field's range."""
-    low, high = _RANGES.get(name, (0.0, math.inf))
+    low, high = _RANGES.get(name, _RANGE)
     try:
         number = float(value)  # type: ignore[arg-type]  # float itself refuses what is no number
     except (TypeError, ValueError) as error:

@@ -37,6 +37,7 @@ _FAR: Final = 30.0  # of an exponent, beyond which nothing is subtracted from it
 _CHUNK: Final = 4096  # outputs at a time: every one has a term for each length
 _STEPS: Final = 100
 _LEAST = 1e-300  # a chance that underflows is at least this
+_MOST = 512  # lengths of one event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +125,8 @@ class MixtureOfGaussians(Basic):
 
 def joined(z: float, one: Mapping[float, float], size: int) -> MixtureOfGaussians:
     """The event of a sum of ``size`` independent lengths, each drawn with the chances of ``one``."""
+    if size * (len(one) - 1) > _MOST:
+        raise EventError(f"group={size} of a sampled release has too many lengths; at most {_MOST} are priced")
     total = {0.0: 1.0}
     for _ in range(size):
         grown: dict[float, float] = {}
@@ -208,7 +211,7 @@ def _root(event: MixtureOfGaussians, loss: FloatArray) -> FloatArray:
         if np.all(np.abs(gap[left]) <= _rounding(event)):
             return np.where(left, x, -math.inf)
         x = x - gap * total / (weights @ slopes)
-    raise AccountingError(f"no output was found for every loss of {event!r}; use the Rényi accountant")
+    raise AccountingError(f"no output was found for every loss of {event.text}; use the Rényi accountant")
 
 
 def _rounding(event: MixtureOfGaussians) -> float:

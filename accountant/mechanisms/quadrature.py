@@ -30,6 +30,7 @@ _SERIES_BOUND = 0.2  # |a u| below it: binomial series, 24 terms leave less than
 _SERIES_PLACES = np.arange(24.0, 2.0, -1.0)
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 MARGIN = 10.0  # standard deviations beyond the outermost peaks: exp(-50) of their mass
+_LEAST_LOG = -1e4  # a sum whose terms all underflowed is taken to be this large
 _MAX_POINTS = 50_000  # beyond it an order is answered without sampling, which only costs more
 
 
@@ -74,8 +75,8 @@ def from_log_excess(log_excess: FloatArray, orders: FloatArray) -> FloatArray:
 
 def log_sum(log_terms: FloatArray) -> FloatArray:
     """Log of the sum over the last axis of exp(log_terms)."""
-    peak = np.max(log_terms, axis=-1, keepdims=True)
-    total = np.log(np.sum(np.exp(log_terms - peak), axis=-1))
+    peak = np.maximum(np.max(log_terms, axis=-1, keepdims=True), _LEAST_LOG)
+    total = np.log(np.maximum(np.sum(np.exp(log_terms - peak), axis=-1), 1.0))  # the largest term's, or more
     return np.asarray(total + peak[..., 0], dtype=np.float64)
 
 

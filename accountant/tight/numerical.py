@@ -27,8 +27,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
+
+import numpy as np
 
 from accountant import gaussian_dp, moments, renyi
 from accountant.checks import trivial_delta, trivial_epsilon
@@ -57,6 +59,8 @@ from accountant.verify import events as read
 from accountant.verify.lower.ends import lower_delta, lower_epsilon
 
 _SMALL, _LARGE = 1e-3, 100.0  # outside of these the Rényi bound may be as close, and is asked too
+_FAILED = (OutOfRangeError, ArithmeticError)  # then the answer is Rényi's
+_raising = partial(np.errstate, over="raise", invalid="raise")
 
 Method = Literal["closed-form", "numerical", "renyi"]
 
@@ -81,6 +85,11 @@ class Interval:
     upper: float
     method: Method
 
+    @property
+    def is_tight(self) -> bool:
+        """Whether the ends of an epsilon are as close as is promised: .5 % of the upper one, or 5e-5."""
+        return self.lower == self.upper or PROMISED_EPSILON.holds(self.lower, self.upper)
+
     def to_dict(self) -> dict[str, float | str]:
         """Plain values, for JSON."""
         return asdict(self)
@@ -103,10 +112,11 @@ def quick_epsilon(
         return known
     upper = 0.0
     try:
-        for pairs in _directions(event, adjacency)[: None if near is None else 1]:
-            if ceiling(pairs, reach_for(pairs, delta)) > upper:
-                upper = max(upper, quick_upper_epsilon(pairs, delta, near, loosened))
-    except OutOfRangeError:
+        with _raising():
+            for pairs in _directions(event, adjacency)[: None if near is None else 1]:
+                if ceiling(pairs, reach_for(pairs, delta)) > upper:
+                    upper = max(upper, quick_upper_epsilon(pairs, delta, near, loosened))
+    except _FAILED:
         upper = math.inf
     return upper if math.isfinite(upper) else epsilon(event, delta, adjacency=adjacency)
 
@@ -116,9 +126,10 @@ def rough_epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
     if (known := _closed_form(event, delta, adjacency)) is not None:
         return known
     try:
-        pairs, *_ = _directions(event, adjacency)
-        return rough_upper_epsilon(pairs, delta)
-    except OutOfRangeError:
+        with _raising():
+            pairs, *_ = _directions(event, adjacency)
+            return rough_upper_epsilon(pairs, delta)
+    except _FAILED:
         return renyi.epsilon(event, delta, adjacency=adjacency)
 
 
@@ -168,8 +179,9 @@ def _epsilon_interval(event: Event, delta: float, adjacency: Adjacency) -> Inter
         below = max(0.0, exact * (1.0 - 1e-11) - 1e-13 * (1.0 - math.log(delta)))
         return Interval(lower=below, upper=exact, method="closed-form")
     try:
-        lower, upper = _epsilon_ends(_directions(event, adjacency), delta)
-    except OutOfRangeError:
+        with _raising():
+            lower, upper = _epsilon_ends(_directions(event, adjacency), delta)
+    except _FAILED:
         lower, upper = 0.0, math.inf
     if PROMISED_EPSILON.holds(lower, upper) and _SMALL < upper < _LARGE:
         return Interval(lower=lower, upper=upper, method="numerical")
@@ -212,10 +224,11 @@ def _delta_interval(event: Event, epsilon: float, adjacency: Adjacency) -> Inter
     bound = renyi.delta(event, epsilon, adjacency=adjacency)
     lower = upper = 0.0
     try:
-        for direction in _directions(event, adjacency):
-            low, high = delta_ends(direction, epsilon, bound, enough=lower)
-            lower, upper = max(lower, low), max(upper, high)
-    except OutOfRangeError:
+        with _raising():
+            for direction in _directions(event, adjacency):
+                low, high = delta_ends(direction, epsilon, bound, enough=lower)
+                lower, upper = max(lower, low), max(upper, high)
+    except _FAILED:
         return Interval(lower=0.0, upper=bound, method="renyi")
     method: Method = "numerical" if upper < bound or upper <= lower else "renyi"
     return Interval(lower=min(lower, upper), upper=upper, method=method)

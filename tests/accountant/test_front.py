@@ -1,14 +1,27 @@
 """The front door: one flat call for equal rounds, and an accountant that adds events up."""
 
 import math
+import subprocess
+import sys
 
+import numpy as np
 import pytest
+from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 
 import accountant
-from accountant import Adjacency, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, calibrate, numerical
+from accountant import (
+    Adjacency,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    PoissonSampledGaussian,
+    calibrate,
+    gaussian_dp,
+    numerical,
+)
 from accountant.dp_event import to_dp_event
 from accountant.errors import AccountingError, EventError, PrivacyError
+from accountant.wording import interval_text
 from tests.accountant.oracles import neighboring_relation
 
 SETTINGS = {"sample_rate": 0.1, "rounds": 30, "delta": 1e-6}
@@ -107,3 +120,73 @@ def test_an_accountant_adds_up_whatever_it_is_told_and_inverts_itself():
             spent.compose(ROUND, count)
     assert spent.event == whole
     assert calibrate.poisson(0.1, 1.3, 30) == accountant.repeat(ROUND, 30)
+
+
+def test_an_event_is_priced_in_the_same_call_whichever_library_described_it():
+    theirs = dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(1.3)), 30)
+    found = accountant.epsilon(noise_multiplier=1.3, **SETTINGS)
+    ours = accountant.repeat(ROUND, np.int64(30))
+    assert {found} == {accountant.epsilon(event, 1e-6) for event in (ours, theirs)}
+    assert found == accountant.epsilon(noise_multiplier=np.float64(1.3), **SETTINGS | {"rounds": np.int64(30)})
+    assert found == accountant.Accountant().compose(theirs).epsilon(1e-6)
+    pair = accountant.epsilon(ROUND, 1e-6, group=np.int32(2))
+    assert pair == accountant.epsilon(noise_multiplier=1.3, **SETTINGS | {"rounds": 1}, group=2)
+
+
+@pytest.mark.parametrize("given", [{"delta": 1e-5}, {"event": ROUND, "rounds": 3}, {"noise_multiplier": 1.0}])
+def test_neither_an_event_nor_rounds_or_both_are_refused(given):
+    with pytest.raises(AccountingError, match="name either an event, or noise_multiplier and rounds"):
+        accountant.epsilon(**{"delta": 1e-5} | given)
+
+
+def test_modules_and_bridges_are_there_without_a_second_import():
+    code = "import accountant as a; a.filters, a.envelope.envelope; print(a.to_dp_event is a.dp_event.to_dp_event)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("True")
+
+
+def test_the_order_of_many_distinct_events_does_not_matter_and_each_counts():
+    spent = accountant.Accountant()
+    for z in range(10, 510):
+        spent.compose(Gaussian(noise_multiplier=z)).compose(Gaussian(noise_multiplier=z), 2)
+    assert len(spent.event.parts) == 500
+    exact = gaussian_dp.epsilon_of(3.0 * math.fsum(z**-2 for z in range(10, 510)), 1e-5)
+    assert spent.epsilon(1e-5) == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize("bad", [1e-50, 1e-200, 2e50, math.inf, math.nan])
+def test_a_noise_that_no_double_can_square_is_refused_where_it_is_described(bad):
+    with pytest.raises(EventError, match=r"noise_multiplier must lie in \(1e-50, 1e\+50\]"):
+        PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=bad)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("z", [1.01e-50, 1e-2, 1e50])
+@pytest.mark.parametrize("q", [1e-300, 0.5, 1.0])
+def test_every_noise_and_rate_has_a_price_in_a_second(adjacency, z, q):
+    laplace = accountant.PoissonSampledLaplace(sample_rate=q, scale_multiplier=z)
+    for event in (PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), laplace):
+        for count in (1, 2**53):
+            found = accountant.epsilon_interval(accountant.repeat(event, count), 1e-5, adjacency=adjacency)
+            assert 0.0 <= found.lower <= found.upper
+
+
+def test_large_counts_groups_and_allocations_are_refused_or_priced():
+    with pytest.raises(EventError, match=r"at most 2\^53, got 10000000000000000000"):
+        accountant.repeat(ROUND, 10**19)
+    with pytest.raises(EventError, match="group=10000 of a sampled release has too many lengths"):
+        accountant.epsilon(ROUND, 1e-5, group=10_000)
+    assert accountant.epsilon(Gaussian(noise_multiplier=1e5), 1e-5, group=10_000) < 1.0
+    many = accountant.RandomAllocationGaussian(n_rounds=10**12, participations=1, noise_multiplier=1.0)
+    assert accountant.epsilon(many, 1e-5) < 1e-3
+
+
+def test_an_interval_that_is_wider_than_promised_says_so():
+    cut = accountant.TruncatedPoissonSampledGaussian(n_clients=40, sample_rate=0.25, batch_size=8, noise_multiplier=2.0)
+    event = accountant.repeat(cut, 40)
+    found = accountant.epsilon_interval(event, 1e-5, adjacency="zero-out")
+    assert not found.is_tight
+    assert "of the upper one apart)" in interval_text(found, event)
+    narrow = accountant.epsilon_interval(accountant.repeat(ROUND, 30), 1e-5, adjacency="zero-out")
+    assert narrow.is_tight
+    assert "apart" not in interval_text(narrow, ROUND)
