@@ -282,5 +282,5 @@ def charge_rows() -> Iterator[Row]:
                 account = after if after.epsilon <= bound.epsilon else account
 
         seconds, limit = smallest(charge, 5) / 1000, called(3)  # the check, the addition, the reading
-        name = f"charge after release {made}"
+        name = f"arithmetic of a charge after release {made}"
         yield Row(name, seconds, "the bar of 200 microseconds", 200e-6, kind="bar", least=limit)

@@ -1,7 +1,7 @@
 """Durable charges against bare SQLite commits; long ledgers against their bars; secure noise against numpy's.
 
-A long ledger's events all differ. It is opened and priced with empty caches; a charge on top of it is not durable here
-(it is kept in memory), so that what is timed is arithmetic.
+A long ledger's events all differ, or it holds many runs. It is opened and priced with empty caches; a charge on top of
+it is not durable here (it is kept in memory), so that what is timed is arithmetic.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import numpy as np
 from accountant import renyi
 from accountant.events import Adjacency, PoissonSampledGaussian, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger.book import Declaration
 from accountant.ledger.store import Store
 from benchmarks._rows import TRANSCENDENTAL, Limit, Row, flush_seconds, least, timed
 from privbo.door.noise import SecureNoise
 
-CHARGES, DRAWS, REPEATS, DIFFERENT = 300, 100_000, 30, 10_000
+CHARGES, DRAWS, REPEATS, DIFFERENT, RUNS = 300, 100_000, 30, 10_000, 10_000
 POLICY = LedgerPolicy(
     unit=Unit.CLIENT,
     adjacency=Adjacency.ZERO_OUT,
@@ -56,30 +57,53 @@ def _charges(folder: Path) -> float:
 
 
 def _long(folder: Path) -> Iterator[Row]:
-    path = folder / "long.sqlite"
+    with Ledger.create(None, POLICY) as kept:
+        after = [_one_charge(kept, number) for number in range(DIFFERENT + CHARGES)][DIFFERENT:]
+        opened = _opened(kept, folder / "different.sqlite")
+    name = f"ledger of {DIFFERENT:,} different events"
+    yield Row(f"{name}: open and price", opened, "the bar of 2 s", 2.0, kind="bar")
+    yield Row(f"{name}: one more charge", median(after), "the bar of 2 ms", 2e-3, kind="bar")
+    with Ledger.create(None, POLICY) as kept:
+        charges = [_run(kept, number) for number in range(RUNS)]
+        opened = _opened(kept, folder / "runs.sqlite")
+    name = f"ledger of {RUNS:,} runs"
+    first, last = median(charges[:CHARGES]), median(charges[-CHARGES:])
+    yield Row(f"{name}: open and price", opened, "the bar of 2 s", 2.0, kind="bar")
+    yield Row(f"{name}: reserve one more and charge it", last, "the same on an empty ledger", first)
 
-    def charge(number: int) -> None:
-        event = PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=20.0 + 1e-3 * number)
-        kept.charge(f"r/{number}", event, run="r", noise_source="secure")
 
-    def priced() -> None:
-        renyi.clear_caches()
+def _one_charge(kept: Ledger, number: int) -> float:
+    event = PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=20.0 + 1e-3 * number)
+    return timed(lambda: kept.charge(f"r/{number}", event, run="r", noise_source="secure"))[0]
+
+
+def _run(kept: Ledger, number: int) -> float:
+    """Seconds of reserving a run of three releases and of charging them."""
+    event, run = PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=40.0), f"run-{number}"
+    declared = Declaration(run=run, events=((event, 3),), settings="s", plan="p", delta=1e-5, noise_source="secure")
+
+    def work() -> None:
+        kept.reserve(declared)
+        for position in range(3):
+            kept.charge(f"{run}/{position}", event, run=run, noise_source="secure", plan_position=position)
+
+    return timed(work)[0]
+
+
+def _opened(kept: Ledger, path: Path) -> float:
+    """Seconds of opening a ledger's file with nothing cached, and of pricing one more release."""
+    store = Store.create(path, kept.stored_policy)
+    with store.transaction():
+        for row in kept.book().rows:
+            store.append("charges", row.release_id, row.body)
+    store.close()
+    renyi.clear_caches()
+
+    def work() -> None:
         with Ledger.open(path) as ledger:
             ledger.check(PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=9.0))
 
-    with Ledger.create(None, POLICY) as kept:
-        for number in range(DIFFERENT):
-            charge(number)
-        position = iter(range(DIFFERENT, DIFFERENT + CHARGES))
-        after = _median(lambda: charge(next(position)), CHARGES)
-        store = Store.create(path, kept.stored_policy)
-        with store.transaction():
-            for row in kept.book().rows:
-                store.append("charges", row.release_id, row.body)
-        store.close()
-    name = f"ledger of {DIFFERENT:,} different events"
-    yield Row(f"{name}: open and price", timed(priced)[0], "the bar of 2 s", 2.0, kind="bar")
-    yield Row(f"{name}: one more charge", after, "the bar of 2 ms", 2e-3, kind="bar")
+    return timed(work)[0]
 
 
 def _commits(folder: Path) -> float:

@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Literal, TypeAlias, cast
 
 from accountant.errors import LedgerError, PrivacyError
@@ -35,6 +36,12 @@ from accountant.ledger.chain import RESERVATION, Position, Row
 from accountant.ledger.policy import Entry, LedgerPolicy, sampler_of
 
 Kind: TypeAlias = Literal["plan", "recovery"]
+
+
+@lru_cache(4096)
+def _read(event: str) -> Event:
+    """The event that JSON describes; most rows of a ledger repeat another's."""
+    return from_dict(json.loads(event))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +108,7 @@ class Declaration:
         events = cast("list[tuple[dict[str, object], int]]", given.pop("events"))
         lost = cast("list[Position]", given.pop("lost"))
         return Declaration(
-            events=tuple((from_dict(event), int(count)) for event, count in events),
+            events=tuple((_read(json.dumps(event)), int(count)) for event, count in events),
             lost=tuple((int(sequence), str(digest)) for sequence, digest in lost),
             **cast("dict[str, str]", given),  # type: ignore[arg-type]  # checked by whoever compares it
         )
@@ -138,19 +145,20 @@ def read_row(row: Row, policy: LedgerPolicy) -> Reservation | Entry:
         LedgerError: If it cannot be read or contradicts the policy.
     """
     found: Reservation | Entry
+    expected = policy.meaning
     place: Json = {"sequence": row.sequence, "previous": row.previous, "digest": row.digest}
     try:
         content = json.loads(row.body)
-        meaning = {name: content[name] for name in policy.meaning}
+        meaning = {name: content[name] for name in expected}
         if content.get("row") == RESERVATION:
             plain = {name: value for name, value in content.items() if name not in ("row", "nonce", *meaning)}
             found = Reservation(declared=Declaration.from_dict(plain), **place)
         else:
-            place |= {"event": from_dict(content["event"]), "unit": Unit(content["unit"])}
+            place |= {"event": _read(json.dumps(content["event"])), "unit": Unit(content["unit"])}
             found = Entry(**content | place | {"adjacency": Adjacency(content["adjacency"])})
     except (TypeError, ValueError, KeyError, AttributeError, PrivacyError) as error:
         raise LedgerError(f"row {row.sequence} cannot be read ({error}); restore the ledger") from error
-    if meaning != policy.meaning or content.get("release_id", row.release_id) != row.release_id:
+    if meaning != expected or content.get("release_id", row.release_id) != row.release_id:
         raise LedgerError(f"row {row.sequence} contradicts the ledger's policy; restore the ledger")
     return found
 
@@ -171,7 +179,7 @@ class Book:
         dates: By run, the date of its first charge.
         charges: By release, its charge.
         plans: By run, the plan that it reserved.
-        runs: Names of the runs that reserved or charged.
+        runs: By run, its reservations and charges in the chain's order.
         sources: Sources of noise that were charged or reserved, "none" aside.
     """
 
@@ -186,7 +194,7 @@ class Book:
     dates: dict[str, str] = field(default_factory=dict)
     charges: dict[str, Entry] = field(default_factory=dict)
     plans: dict[str, Reservation] = field(default_factory=dict)
-    runs: set[str] = field(default_factory=set)
+    runs: dict[str, list[Reservation | Entry]] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
     _left: dict[str, Counter[Event]] = field(default_factory=dict)
 
@@ -214,10 +222,8 @@ class Book:
         if run is None:
             return self
         found = Book(policy=self.policy, genesis=self.genesis)
-        every: list[Reservation | Entry] = [*self.reservations, *self.entries]
-        for part in every:
-            if part.run == run:
-                found._take(part)
+        for part in self.runs.get(run, ()):
+            found._take(part)
         return found
 
     @property
@@ -248,7 +254,10 @@ class Book:
     def projected(self, declared: Sequence[Declaration] = (), charges: Mapping[str, Event] | None = None) -> Book:
         """The book as it would stand with more reservations, then a charge outside of plans for every run named."""
         found = Book(**{part.name: copy.copy(getattr(self, part.name)) for part in fields(self)})
-        found._left = {run: left.copy() for run, left in self._left.items()}
+        for run in (charges or {}).keys() & self._left.keys():
+            found._left[run] = self._left[run].copy()
+        for run in (charges or {}).keys() | {one.run for one in declared}:
+            found.runs[run] = list(self.runs.get(run, ()))
         for position, one in enumerate(declared, len(self.rows) + 1):
             found._take(Reservation(declared=one, sequence=position, previous="", digest=""))
         for position, (run, event) in enumerate((charges or {}).items(), len(self.rows) + len(declared) + 1):
@@ -295,5 +304,5 @@ class Book:
                 self.plans[run], self._left[run] = found, declared.slots
             (self.paid if declared.kind == "plan" else self.paid_again).append(self.combined(declared.events))
             self.reservations.append(found)
-        self.runs.add(run)
+        self.runs.setdefault(run, []).append(found)
         self.sources |= {source} - {"none"}

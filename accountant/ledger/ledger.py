@@ -105,6 +105,8 @@ class Ledger:
         except (TypeError, ValueError, AttributeError) as error:
             raise LedgerError(f"{store.place}: its policy cannot be read ({error}); restore it from a copy") from error
         self._book = Book(policy=self.policy, genesis=store.identity.genesis("charges"))
+        for row in store.verified:
+            self._book.admit(row)
         self._refresh()
 
     @classmethod
@@ -163,7 +165,7 @@ class Ledger:
 
     def entries(self, run: str | None = None) -> list[Entry]:
         """Charges in order, of one run or of the whole population."""
-        return [entry for entry in self.book().entries if run is None or entry.run == run]
+        return self.book().of(run).entries.copy()
 
     def event(self, run: str | None = None) -> Composed:
         """Composition of everything charged, of one run or of the whole population; see ``LedgerPolicy.disjoint``.
@@ -247,13 +249,13 @@ class Ledger:
 
         def prepared() -> Reservation | tuple[str, bytes]:
             book = self.book()
-            for found in book.reservations:  # a recovery is known by the charges it makes good
+            earlier = book.of(run).reservations
+            for found in earlier:  # a recovery is known by the charges it makes good
                 if found.declared == declared:
                     return found
-            number = sum(r.run == run for r in book.reservations)
-            if is_plan and (earlier := book.plans.get(run)) is not None:
+            if is_plan and (plan := book.plans.get(run)) is not None:
                 raise LedgerError(
-                    f"run {run!r} was declared with another plan (row {earlier.sequence} of the ledger); resume it as "
+                    f"run {run!r} was declared with another plan (row {plan.sequence} of the ledger); resume it as "
                     "it was, or start a run of its own"
                 )
             if is_plan and run in book.dates:
@@ -262,7 +264,7 @@ class Ledger:
             if is_plan:
                 self._require_affordable(book.combined(declared.events))
             body = declared.to_dict() | {"row": RESERVATION, "nonce": secrets.token_hex(16)} | self.policy.meaning
-            return f"plan of {run}" if is_plan else f"recovery {number} of {run}", canonical(body)
+            return f"plan of {run}" if is_plan else f"recovery {len(earlier)} of {run}", canonical(body)
 
         done = self._appended(prepared)
         return done if isinstance(done, Reservation) else self._book.reservations[-1]
@@ -442,13 +444,13 @@ class Ledger:
         """
         if noise_source not in NOISE_SOURCES:
             raise LedgerError(f"noise_source={noise_source!r} must be one of {NOISE_SOURCES}")
-        present, budget, others = self._book.sources, self.policy.budget, self._book.runs - {run}
+        present, budget = self._book.sources, self.policy.budget
         if noise_source != "none" and present - {noise_source} and "simulation" in present | {noise_source}:
             raise LedgerError(
                 f"a charge with {noise_source} noise does not belong on a ledger with {' and '.join(sorted(present))} "
                 "noise: simulations carry no guarantee; give it a ledger of its own"
             )
-        if budget is not None and budget.rule == "planned" and others:
+        if budget is not None and budget.rule == "planned" and (others := self._book.runs.keys() - {run}):
             raise LedgerError(
                 f"run {run!r} does not belong on the ledger of run {min(others)!r}: its budget holds for one "
                 "planned run; give a ledger shared by runs the budget rule 'gaussian', 'envelope' or 'renyi'"

@@ -30,6 +30,7 @@ from accountant.ledger.address import PostgresAddress, place_of
 from accountant.ledger.chain import BUSY_SECONDS, SCHEMA_VERSION, Identity, Row, row_digest
 from accountant.ledger.durable import CommitLog, appearing_whole
 
+_TYPES = (int, str, bytes, str, str)  # of a row's columns
 APPLICATION_ID = 0x70726976  # "priv", in the file's header
 _SCHEMA = """
 CREATE TABLE identity (only INTEGER PRIMARY KEY CHECK (only = 1), ledger_id TEXT NOT NULL, policy TEXT NOT NULL);
@@ -227,6 +228,7 @@ class Store:
         self.identity = identity
         self.tables = tables
         self.commit_log = commit_log
+        self.verified: list[Row] = []  # charges that ``problem`` read last
 
     @classmethod
     def create(cls, place: Place | str | None, policy: str) -> Store:
@@ -355,9 +357,8 @@ class Store:
         statement = f"SELECT sequence, release_id, body, previous, digest FROM {{ledger}}.{table} {clause}"  # noqa: S608 (literal names)
         found = []
         for row in self.tables.execute(statement, values):
-            typed = all(isinstance(value, kind) for value, kind in zip(row, (int, str, bytes, str, str), strict=True))
             found.append(Row(*row))
-            if not (typed and found[-1].is_sound):
+            if not (tuple(map(type, row)) == _TYPES and found[-1].is_sound):
                 raise LedgerError(f"{table} row {row[0]!r} does not match its digest; restore the ledger from a copy")
         return found
 
@@ -385,6 +386,7 @@ class Store:
                 if self.tables.identity() != self.identity:
                     return "its identity or policy was changed"
                 chains = self._chains()
+                self.verified = chains["charges"]
         except LedgerError as error:
             return str(error)
         charged = {row.release_id for row in chains["charges"]}
