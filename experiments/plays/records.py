@@ -1,0 +1,88 @@
+"""Play sites that hide single records: a released front, then private continuation, beside every site alone.
+
+Noise of a release is drawn here, as a simulation: ``sqrt(points) / (n mu)``, mu that of Gaussian differential privacy
+at (epsilon, 1e-6) for one record of one site. Regret is of exact values, in units of a site's range, 1 % at least.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import cast
+
+import numpy as np
+
+from accountant.gaussian_dp import mu_from_epsilon
+from experiments.outcome import Outcome, Task, make
+from experiments.plays.worth import judged
+from experiments.problems.records import Sites
+from privbo.algorithms.multitask.posterior import Posterior, Prior, Releases, alone, front, propose
+from privbo.protocol.messages import FloatArray
+
+DELTA, EVALUATIONS = 1e-6, 22
+
+
+def play(task: Task) -> Outcome:
+    """Play one arm: options ``points`` (of the front), ``epsilon`` (0 is alone, inf without noise), ``noise_only``."""
+    given = cast("Sites", make(task.problem, task.seed))
+    points, epsilon = cast("int", task.options["points"]), cast("float", task.options["epsilon"])
+    stddev = noise_stddev(points, given.n_records, epsilon) if epsilon else None
+    losses = regrets(given, points, stddev, task.seed, noise_only=bool(task.options.get("noise_only", False)))
+    return judged(losses, correlation(given), None)
+
+
+@cache
+def noise_stddev(points: int, n_records: int, epsilon: float) -> float:
+    """Standard deviation of the noise in each of a site's releases."""
+    if math.isinf(epsilon):
+        return 0.0
+    return math.sqrt(points) / (n_records * mu_from_epsilon(epsilon, DELTA))
+
+
+def correlation(given: Sites) -> float:
+    """Mean correlation of two sites' surfaces."""
+    found = np.corrcoef(given.values)
+    return float((found.sum() - len(found)) / (len(found) * (len(found) - 1)))
+
+
+def regrets(
+    given: Sites,
+    points: int,
+    stddev: float | None,
+    seed: int,
+    *,
+    noise_only: bool = False,
+    evaluations: int = EVALUATIONS,
+) -> FloatArray:
+    """Regret of every site's best point after each evaluation, ``(n_sites, evaluations)``.
+
+    Args:
+        given: The sites.
+        points: Of the front.
+        stddev: Of the noise in a release; None where nothing is released.
+        seed: Of the front and the noise.
+        noise_only: Whether releases are their noise alone.
+        evaluations: Of every site.
+    """
+    n_sites, index = len(given.values), {point.tobytes(): i for i, point in enumerate(given.points)}
+    start = front(given.space, n_sites, points, seed)
+    chosen = np.array([[index[point.tobytes()] for point in row] for row in start])
+    values = np.take_along_axis(given.values, chosen, axis=1)
+    priors: list[Prior] = [alone(given.space)] * n_sites
+    if stddev is not None:
+        noise = stddev * np.random.default_rng([seed, 37]).standard_normal(values.shape)
+        releases = Releases(
+            sites=np.repeat(np.arange(n_sites), points),
+            units=start.reshape(n_sites * points, -1),
+            values=(noise if noise_only else values + noise).ravel(),
+            noise_stddev=np.full(n_sites * points, stddev),
+        )
+        posterior = Posterior(given.space, releases)
+        priors = [posterior.of(site) for site in range(n_sites)]
+    found = np.empty((n_sites, evaluations), dtype=np.int64)
+    found[:, :points] = chosen
+    for site in range(n_sites):
+        for t in range(points, evaluations):
+            at = found[site, :t]
+            found[site, t] = index[propose(priors[site], given.points[at], given.values[site, at]).tobytes()]
+    return np.asarray(np.minimum.accumulate(np.take_along_axis(given.losses, found, axis=1), axis=1))

@@ -1,0 +1,1 @@
+"""Optimisation by few sites whose released evaluations are each other's prior."""
