@@ -41,8 +41,8 @@ def noise_stddev(points: int, n_records: int, epsilon: float) -> float:
 
 def correlation(given: Sites) -> float:
     """Mean correlation of two sites' surfaces."""
-    found = np.corrcoef(given.values)
-    return float((found.sum() - len(found)) / (len(found) * (len(found) - 1)))
+    count = len(given.values)
+    return float((np.corrcoef(given.values).sum() - count) / (count * (count - 1)))
 
 
 def regrets(

@@ -147,8 +147,8 @@ def _logistic(rng: np.random.Generator, shape: tuple[int, ...], data: str, most:
 def _kernel_ridge(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
     """Over alpha, 1e-4 to 1e2, and gamma, 1e-4 to 1."""
     halves, index = _held(rng, "breast_cancer", 40)
-    square = lambda a, b: ((a[:, None] - b) ** 2).sum(axis=-1)  # noqa: E731 (a line says it)
-    near, far, middle = square(halves.x, halves.x), square(halves.validation_x, halves.x), halves.y.mean()
+    near, far = (((x[:, None] - halves.x) ** 2).sum(axis=-1) for x in (halves.x, halves.validation_x))
+    middle = halves.y.mean()
     found = np.empty((*shape, len(far)))
     for j, gamma in enumerate(np.geomspace(1e-4, 1.0, shape[1])):
         values, vectors = np.linalg.eigh(np.exp(-gamma * near))

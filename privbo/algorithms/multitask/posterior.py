@@ -7,7 +7,7 @@ that differs multiplies it by a factor.
 
 ``front`` gives the public design that sites evaluate and release. After it a site goes on by itself: ``propose`` makes
 its next point of its own exact values, with the other sites' releases as prior. How much the prior counts follows from
-the site's own values. What ``propose`` returns depends on values that were never released, so it is not released either.
+the site's own values. What ``propose`` returns depends on values that are never released, so it is never released.
 Everything is a function of its arguments.
 """
 
@@ -163,7 +163,7 @@ def front(space: Space, n_sites: int, n_points: int, seed: int) -> FloatArray:
 
 def _distances(units: FloatArray, others: FloatArray, categories: Sequence[bool]) -> FloatArray:
     apart = units[:, None] - others
-    return np.sqrt(np.where(categories, 0.5 * (apart != 0.0), apart**2).sum(axis=-1))
+    return np.asarray(np.sqrt(np.where(categories, 0.5 * (apart != 0.0), apart**2).sum(axis=-1)))
 
 
 @dataclass(frozen=True)
