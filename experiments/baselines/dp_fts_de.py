@@ -19,11 +19,9 @@ from experiments.baselines.informed import InformedModel, Shared
 from experiments.baselines.regular_features import regular_features
 from privbo.algorithms.thompson.clients import Agents
 from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
-from privbo.algorithms.thompson.evaluations import Evaluations, Failures
 from privbo.algorithms.thompson.exploration import Exploration
 from privbo.algorithms.thompson.features import FourierFeatures
 from privbo.algorithms.thompson.own_model import OwnModel
-from privbo.algorithms.thompson.posterior import Observations
 from privbo.algorithms.thompson.ridge import ridge_mean
 from privbo.algorithms.thompson.servers import ThompsonServer
 from privbo.algorithms.thompson.settings import ThompsonSettings
@@ -46,7 +44,6 @@ class Variant(ThompsonSettings):
         federated_step: ``"shared"`` as in the paper; ``"informed"`` maximises a draw from the client's own model with
             what is shared in its mean; ``"uniform"`` draws a uniform random point and asks for nothing (a control: the
             same initial points and coins without any sharing).
-        values: ``"standardised"``, or ``"raw"``: as they come, under a prior of mean 0 (the authors' code).
         repeats: ``"replace"`` puts a uniform random point in the place of one that the client has evaluated
             before (the authors' code); ``"query"`` evaluates it again.
 
@@ -68,7 +65,6 @@ class Variant(ThompsonSettings):
     own: OwnModel = field(default_factory=OwnModel)
     local_after: Annotated[int, Field(ge=0)] | None = None
     federated_step: Literal["shared", "informed", "uniform"] = "shared"
-    values: Literal["standardised", "raw"] = "standardised"
     repeats: Literal["query", "replace"] = "query"
 
     @staticmethod
@@ -114,18 +110,6 @@ class Variant(ThompsonSettings):
         return OurAgents(self, self.within(setting), clients=clients, evaluate=evaluate, seed=seed)
 
 
-class RawEvaluations(Evaluations):
-    """Values as they come, modelled under a prior of mean 0."""
-
-    def observations(self, rows: IntArray, round_: int, failures: Failures = "ignored") -> Observations:
-        """Values, zero where masked, divided by nothing."""
-        found = super().observations(rows, round_, failures)
-        values = torch.as_tensor(self.values[rows][:, self.rounds <= round_], device=found.values.device)
-        return dataclasses.replace(
-            found, values=torch.where(found.mask, values, 0.0), scale=torch.ones_like(found.scale)
-        )
-
-
 class OurAgents(Agents):
     """Clients that choose by a variant's settings."""
 
@@ -134,8 +118,6 @@ class OurAgents(Agents):
     ) -> None:
         super().__init__(algorithm, setting, clients=clients, evaluate=evaluate, seed=seed)
         self.variant = algorithm
-        if algorithm.values == "raw":
-            self.seen = RawEvaluations(clients, evaluate, setting.space, self.device)
         self.model = self._informed = InformedModel(
             algorithm.own, setting, self.clients, seed, acquisition="thompson", logits=True
         )

@@ -79,38 +79,38 @@ def own_points(
 
 
 def common_point(directory: Path, *, ledger: str | None = None) -> tuple[Result, str]:
-    """Give the common setting that a run's final vote chose, from the run's directory or at a site, also as TOML.
+    """Give the common setting that a run announced, from the run's directory or at a site, also as TOML.
 
     Raises:
         RunError: If there is none.
     """
-    vote = None  # at a site, which received the result alone
+    common = None  # at a site, which received the result alone
     if RunDirectory(directory).config_path.exists():
         record = load(directory, ledger=ledger)
         with record.ledger:
-            vote = record.common
-        if vote is None and record.spec.final is None:
-            raise RunError(f"{directory}: the run was made without a common setting; ask for one: final = 'common'")
-        if vote is None:
+            common = record.common
+        if common is None:
             raise RunError(
-                f"{directory}: the vote was not made yet; go on with the run: privbo run --resume {directory}"
+                f"{directory}: no common setting was announced; finish the run (privbo run --resume {directory}), or "
+                "ask for a vote in the next one: final = 'common'"
             )
-        params: Mapping[str, Value] = vote.params
+        params: Mapping[str, Value] = common.params
     else:
         folder = _site_folder(directory)
         if (announced := common_at_site(folder)) is None:
             raise RunError(
-                f"{folder}: no common setting was announced here; the run asks for one with final = 'common'"
+                f"{folder}: no common setting was announced here; the run ends with one where final = 'common'"
             )
         params = announced
     parts: list[Shown] = [
         "public: the common setting, the same for every client; its cost is part of the run's",
         Table(title="The common setting", headings=("parameter", "value"), rows=list(params.items()), right=(1,)),
     ]
+    vote = None if common is None else common.vote
     if vote is not None:
         place = f"candidate {vote.place + 1} of {vote.candidates}"
-        parts.append(f"{vote.lead_text}; {place}, by the vote of round {vote.round}")
-    chosen = None if vote is None else fields_of(vote, but=("params",))
+        parts.append(f"{vote.text}; {place}, by the vote of round {vote.round}")
+    chosen = None if vote is None else fields_of(vote)
     content = {"note": "public: the same for every client", "params": params, "vote": chosen}
     return Result(content=content, parts=parts), _toml(params)
 

@@ -1,6 +1,8 @@
 """A common setting: public candidates, the clients' ballots over them, and what is chosen.
 
-A run with ``final = "common"`` ends with one more release: the server names candidates that follow from releases and
+A broadcast whose arrays hold ``CHOSEN`` announces the run's common setting, a canonical point ``(n_dims,)``.
+An algorithm whose own releases name it announces it at no cost. A run with
+``final = "common"`` ends with one more release: the server names candidates that follow from releases and
 public points only, every client judges them by what it knows, and one noisy sum of ballots leaves the clients. What
 has the largest entry is the common setting; taking the largest of released numbers is post-processing and free.
 """

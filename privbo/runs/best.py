@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -23,8 +23,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from accountant.ledger import Ledger
-from privbo.door.payload import decode_release
 from privbo.protocol.common import (
     CANDIDATES,
     CHOSEN,
@@ -251,9 +249,10 @@ class CommonServer:
         """The algorithm's rounds, then the vote, then what was chosen."""
         if self._stage == "rounds":
             asked = self.server.ask()
-            if asked is not None:
-                self._last = asked.broadcast
-                return asked
+            if asked is not None:  # the vote chooses, not what the algorithm would announce
+                said = {name: array for name, array in asked.broadcast.arrays.items() if name != CHOSEN}
+                self._last = Broadcast(round=asked.broadcast.round, arrays=said)
+                return replace(asked, broadcast=self._last)
             self._stage = "vote"
         match self._stage:
             case "vote":
@@ -338,24 +337,18 @@ class CommonCohort(AlteredCohort):
 COMMON = "common.json"
 
 
-@settings(table="common")
-class Common:
-    """The setting that a run's final vote chose for everybody; public and paid for.
+@settings(table="vote")
+class Vote:
+    """How a run's final vote went.
 
     Attributes:
-        params: Values by name.
         candidates: Number of candidates that were voted on.
         place: Which of them was chosen, from 0.
         lead: Its total over the second best's, in standard deviations of the noise between two totals; None without
             noise or with one candidate. Below 2 another candidate may well have had more ballots.
         round: The round of the vote.
-
-    Example:
-        >>> Common(params={"C": 1.0}, candidates=16, place=3, lead=4.0, round=21).params["C"]
-        1.0
     """
 
-    params: dict[str, Value]
     candidates: int
     place: int
     lead: float | None
@@ -363,51 +356,51 @@ class Common:
 
     @property
     def text(self) -> str:
-        """The setting in one line."""
-        chosen = ", ".join(f"{k} = {v:.4g}" if isinstance(v, float) else f"{k} = {v}" for k, v in self.params.items())
-        return f"{chosen} ({self.lead_text})"
-
-    @property
-    def lead_text(self) -> str:
         """Say how clear the vote was."""
         if self.lead is None:
             return "chosen without noise" if self.candidates > 1 else "the only candidate"
         return f"{self.lead:.2g} standard deviations of noise ahead of the second"
 
 
-def keep_common(server: Server, space: Space, directory: Path | None) -> Common | None:
-    """Give the common setting that a run's server has chosen, and write it down; None where there is none.
+@settings(table="common")
+class Common:
+    """The setting that a run found for all clients; public and paid for.
 
-    It follows from stored releases, so the same is written again whenever the run is replayed.
+    Attributes:
+        params: Values by name.
+        vote: The vote that chose it; None where it follows from the algorithm's own releases.
+
+    Example:
+        >>> Common(params={"C": 1.0}, vote=Vote(candidates=16, place=3, lead=4.0, round=21)).text
+        'C = 1 (4 standard deviations of noise ahead of the second)'
     """
-    if not isinstance(server, CommonServer) or (release := server.released) is None:
+
+    params: dict[str, Value]
+    vote: Vote | None = None
+
+    @property
+    def text(self) -> str:
+        """The setting in one line."""
+        chosen = ", ".join(f"{k} = {v:.4g}" if isinstance(v, float) else f"{k} = {v}" for k, v in self.params.items())
+        return f"{chosen} ({'what the releases say' if self.vote is None else self.vote.text})"
+
+
+def keep_common(
+    announced: npt.NDArray[np.generic] | None, server: Server, space: Space, directory: Path | None
+) -> Common | None:
+    """Give the common setting that a run announced, and write it down; None where it announced none."""
+    if announced is None:
         return None
-    totals = sorted(release.values[0].tolist())
-    lead = None
-    if len(totals) > 1 and release.noise_stddev > 0.0:
-        lead = (totals[-1] - totals[-2]) / (math.sqrt(2.0) * release.noise_stddev)
-    params = space.decode(server.candidates[server.place])
-    found = Common(params=params, candidates=len(totals), place=server.place, lead=lead, round=release.round)
+    vote = None
+    if isinstance(server, CommonServer) and (release := server.released) is not None:
+        totals, lead = sorted(release.values[0].tolist()), None
+        if len(totals) > 1 and release.noise_stddev > 0.0:
+            lead = (totals[-1] - totals[-2]) / (math.sqrt(2.0) * release.noise_stddev)
+        vote = Vote(candidates=len(totals), place=server.place, lead=lead, round=release.round)
+    common = Common(params=space.decode(announced), vote=vote)
     if directory is not None:
-        write_json(directory / COMMON, dump_settings(found))
-    return found
-
-
-def read_common(directory: Path, run: str, ledger: Ledger) -> Common | None:
-    """Read a run's common setting; None where there is none.
-
-    Raises:
-        RunError: If it is not what the ledger's stored release chose.
-    """
-    path = directory / COMMON
-    if not path.exists():
-        return None
-    found = read_settings(Common, read_json(path), COMMON)
-    stored = ledger.stored_release(f"{run}/{found.round}")
-    values = None if stored is None else decode_release(stored)[0].values[0]
-    if values is None or (len(values), int(values.argmax())) != (found.candidates, found.place):
-        raise RunError(f"{path} is not what the ledger's stored release chose; remove it and resume the run")
-    return found
+        write_json(directory / COMMON, dump_settings(common))
+    return common
 
 
 def common_at_site(folder: Path) -> dict[str, Value] | None:

@@ -26,7 +26,7 @@ from accountant.ledger.book import Reservation
 from privbo.door.door import Ticket
 from privbo.door.sums import Partial, Sealed
 from privbo.plans.plan import Plan
-from privbo.protocol.common import is_of_rounds
+from privbo.protocol.common import CHOSEN, is_of_rounds
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import fresh_directory, save_arrays
 from privbo.protocol.messages import Algorithm, Ask, ClientHistory, FloatArray, Standing
@@ -128,8 +128,9 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
     bound = plan_of(record.manifest, book)
     lost = recovered_places(book, record.run_id)
     history = History(home=home, on_round=on_round, lost=lost)
-    position, clock = 0, clock or Clock(times=record.spec.times, now=time.time)
+    announced, position, clock = None, 0, clock or Clock(times=record.spec.times, now=time.time)
     while (ask := server.ask()) is not None:
+        announced = ask.broadcast.arrays.get(CHOSEN, announced)
         if ask.request is None:
             clock.begin()
             transport.collect(_standing(ask, bound, len(book.rows), book.head))
@@ -149,7 +150,7 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
             release, clipping = ticket.release, None
         server.tell(release)
         history.add(ask.broadcast.round, release, clipping if is_of_rounds(ask) else None, ended=ended)
-    return dataclasses.replace(record, common=keep_common(server, opened.setting.space, record.directory))
+    return dataclasses.replace(record, common=keep_common(announced, server, opened.setting.space, record.directory))
 
 
 def _standing(ask: Ask, plan: Reservation, sequence: int, head: str) -> Ask:

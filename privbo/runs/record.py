@@ -16,11 +16,14 @@ from accountant.wording import upper_text
 from privbo.door.payload import decode_release
 from privbo.plans.cost import run_table
 from privbo.plans.plan import Plan
+from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import read_json
 from privbo.protocol.messages import Ask, ClientHistory, FloatArray, Release
 from privbo.protocol.plain import in_two_lines
+from privbo.protocol.settings import read_settings
 from privbo.protocol.table import Table
-from privbo.runs.best import Best, Common, best_points, read_common, read_history
+from privbo.runs.best import COMMON, Best, Common, best_points, read_history
 from privbo.runs.evidence import LedgerCheck, examine, require_agreement
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
 from privbo.runs.sources import ForeignAlgorithm
@@ -35,7 +38,7 @@ class Record:
         manifest: The run as asked for, its plan, and its identity.
         ledger: The ledger that was charged.
         directory: Where the run is kept; None for a simulation in memory.
-        common: The common setting of a run that has ended with one; public.
+        common: The common setting that a finished run announced: what its vote chose, or what its releases say; public.
 
     Example:
         >>> import privbo as pb
@@ -126,7 +129,8 @@ class Record:
     @property
     def vote(self) -> str | None:
         """The vote at the end, by its name in the ledger; None before it was made."""
-        return None if self.common is None else f"{self.run_id}/{self.common.round}"
+        vote = None if self.common is None else self.common.vote
+        return None if vote is None else f"{self.run_id}/{vote.round}"
 
     @property
     def is_recovered(self) -> bool:
@@ -258,14 +262,37 @@ def load(directory: str | Path, *, ledger: str | Path | None = None) -> Record:
     manifest = home.manifest()
     opened = Ledger.open(readable_ledger(home, manifest, ledger))
     require_agreement(manifest, opened, home)
-    return Record(
+    record = Record(
         manifest=manifest,
         ledger=opened,
         directory=home.path,
-        common=read_common(home.path, manifest.run_id, opened),
         _clients=read_history(home.evaluations_path) if home.evaluations_path.exists() else None,
         _failures=home.failures(),
     )
+    return dataclasses.replace(record, common=_stored_common(record))
+
+
+def _stored_common(record: Record) -> Common | None:
+    """The common setting of a finished run, by the ledger's stored releases; None where nothing here can replay it.
+
+    Raises:
+        RunError: If the vote that stands in the run's directory is not the one that the ledger holds.
+    """
+    path = record.home.path / COMMON
+    if not path.exists():
+        return None
+    stored = read_settings(Common, read_json(path), COMMON)
+    if stored.vote is None:
+        return None if isinstance(record.spec.algorithm, ForeignAlgorithm) else _replayed_common(record)
+    totals = {release.round: release.values[0] for release in record.releases}.get(stored.vote.round)
+    if totals is None or (len(totals), int(totals.argmax())) != (stored.vote.candidates, stored.vote.place):
+        raise RunError(f"{path} is not what the ledger's stored release chose; remove it and resume the run")
+    return stored
+
+
+def _replayed_common(record: Record) -> Common | None:
+    announced = [ask.broadcast.arrays[CHOSEN] for ask, _ in replay(record) if CHOSEN in ask.broadcast.arrays]
+    return Common(params=record.spec.problem.search_space.decode(announced[-1])) if announced else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import privbo as pb
 from accountant.events import Gaussian
 from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.servers import ThompsonServer
-from privbo.protocol.common import CANDIDATES, N_CANDIDATES, ballots, different, spread
+from privbo.protocol.common import CANDIDATES, CHOSEN, N_CANDIDATES, ballots, different, spread
 from privbo.protocol.messages import Algorithm, Cohort, Evaluate, FloatArray, IntArray, PlainEvaluate, Release, Setting
 from privbo.runs.best import COMMON
 from privbo.runs.loop import run_spec
@@ -50,7 +50,8 @@ def test_with_little_noise_the_common_setting_is_good_for_everybody(name: str) -
     """Candidates come from the space or from releases; the mean bump is 1 at most and .25 on average."""
     made = run_spec(spec(ALGORITHMS[name]), None)
     assert made.common is not None
-    assert made.releases[-1].round == made.common.round
+    assert made.common.vote is not None
+    assert made.releases[-1].round == made.common.vote.round
     assert len(made.ledger.entries()) == len(made.releases) <= made.plan.releases
     unit = made.spec.problem.search_space.encode(made.common.params)
     mean = bumps(np.arange(7), np.tile(unit, (7, 1))).mean()
@@ -141,7 +142,8 @@ def test_the_vote_survives_a_kill_before_and_after_it_and_leaves_one_output(tmp_
     run_spec(asked, tmp_path / "run", resume=True).ledger.close()
     assert (tmp_path / "run" / COMMON).read_bytes() == before
     edited = json.loads(before)
-    (tmp_path / "run" / COMMON).write_text(json.dumps(edited | {"place": (edited["place"] + 1) % 16}))
+    vote = edited["vote"] | {"place": (edited["vote"]["place"] + 1) % 16}
+    (tmp_path / "run" / COMMON).write_text(json.dumps(edited | {"vote": vote}))
     with pytest.raises(pb.RunError, match="not what the ledger's stored release chose"):
         pb.load(tmp_path / "run")
 
@@ -170,7 +172,6 @@ def test_plan_run_report_ledger_and_best_name_the_vote(tmp_path: Path) -> None:
     assert "vote at the end, in the price above: over at most 16 public candidates; alone" in planned.stdout
     priced = json.loads(privbo("run", str(config), "--dry-run", "--json").stdout)["plan"]["final"]
     assert priced["candidates"] == N_CANDIDATES
-    assert "was made without a common setting" not in privbo("best", str(home), "--common").stderr
     ran = privbo("run", str(config), "--out", str(home))
     assert "common setting" in ran.stdout
     chosen = json.loads(privbo("best", str(home), "--common", "--json").stdout)
@@ -185,9 +186,55 @@ def test_plan_run_report_ledger_and_best_name_the_vote(tmp_path: Path) -> None:
     assert [row["is_vote"] for row in told["entries"]].count(True) == 1
     assert privbo("audit", str(home)).returncode == 0
     assert "drop --client" in privbo("best", str(home), "--common", "--client", "1").stderr
-    without = run_spec(spec(ALGORITHMS["fed-pne"], final=None), tmp_path / "other")
+    without = run_spec(spec(ALGORITHMS["pf-pne"], final=None), tmp_path / "other")
     without.ledger.close()
-    assert "made without a common setting" in privbo("best", str(tmp_path / "other"), "--common").stderr
+    assert "no common setting was announced" in privbo("best", str(tmp_path / "other"), "--common").stderr
+
+
+WITHOUT_VOTE: dict[str, Algorithm] = {
+    "fed-pne": ALGORITHMS["fed-pne"],
+    "fed-pne, no tail": dataclasses.replace(pb.FedPNE(horizon=400, c=0.02), tail="stop"),
+    "parallel": ALGORITHMS["parallel"],
+    "f-lcb": pb.FederatedFLCB(smoothness=40.0),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_VOTE)
+def test_releases_alone_name_the_papers_point_which_costs_nothing(name: str, tmp_path: Path) -> None:
+    """The point is announced, follows from the ledger when the run is read again, and needs no release of its own."""
+    made = run_spec(spec(WITHOUT_VOTE[name], final=None, rounds=8), tmp_path / "run")
+    assert made.common is not None
+    assert made.common.vote is None
+    assert made.vote is None
+    assert len(made.ledger.entries()) <= made.plan.releases == plan_run(made.spec).releases
+    unit = made.spec.problem.search_space.encode(made.common.params)
+    assert bumps(np.arange(7), np.tile(unit, (7, 1))).mean() > 0.7
+    made.ledger.close()
+    path = tmp_path / "run" / COMMON
+    path.write_text(json.dumps({"params": dict.fromkeys(made.common.params, 0.123)}))  # what a file says counts nothing
+    again = pb.load(tmp_path / "run")
+    assert again.common == made.common
+    again.ledger.close()
+    told = json.loads(privbo("best", str(tmp_path / "run"), "--common", "--json").stdout)
+    assert told["params"] == made.common.params
+    assert told["vote"] is None
+
+
+def test_a_clients_paper_has_no_common_point_and_a_vote_hides_the_algorithms_own() -> None:
+    assert run_spec(spec(ALGORITHMS["pf-pne"], final=None), None).common is None
+    assert run_spec(spec(ALGORITHMS["dp-fts-de"], final=None), None).common is None
+    asked = spec(ALGORITHMS["fed-pne"])
+    server, announced = asked.played.server(asked.setting(5)), []
+    while (ask := server.ask()) is not None:
+        announced.append(CHOSEN in ask.broadcast.arrays)
+        values = None if ask.request is None else np.linspace(0, 1, ask.request.dim)[None]
+        told = (
+            None
+            if values is None
+            else Release(round=ask.broadcast.round, values=values, noise_stddev=1e-3, sequence=1, head="")
+        )
+        server.tell(told)
+    assert announced == [False] * (len(announced) - 1) + [True]
 
 
 def test_every_site_of_a_federation_and_its_server_get_the_same_common_setting(tmp_path: Path) -> None:
@@ -264,7 +311,8 @@ def test_a_run_killed_around_its_vote_pays_once_and_has_one_result(tmp_path: Pat
     assert privbo("run", str(config), "--out", str(whole)).returncode == 0
     made = pb.load(whole)
     assert made.common is not None
-    vote, n_charges = made.common.round, len(made.ledger.entries())
+    assert made.common.vote is not None
+    vote, n_charges = made.common.vote.round, len(made.ledger.entries())
     made.ledger.close()
     heads, arguments = [], ["run", str(config), "--out", str(home)]
     for plant in KILLS.values():
@@ -317,7 +365,8 @@ def test_an_algorithm_of_ones_own_chooses_among_its_own_candidates(tmp_path: Pat
     """Clients of an algorithm that is not ours answer one by one; the vote is the same."""
     made = run_spec(spec(OwnAlgorithm()), tmp_path / "run")
     assert made.common is not None
-    assert (made.common.candidates, made.common.place) == (3, 1)
+    assert made.common.vote is not None
+    assert (made.common.vote.candidates, made.common.vote.place) == (3, 1)
     made.ledger.close()
     assert json.loads(privbo("best", str(tmp_path / "run"), "--common", "--json").stdout)["vote"]["candidates"] == 3
     with pytest.raises(pb.ConfigurationError, match="names no public candidates"):

@@ -85,6 +85,19 @@ class FedPNE(CappedSettings):
     releases: Count | None = None
 
     @classmethod
+    def paper(cls, **changes: Any) -> FedPNE:  # noqa: ANN401  # the fields of this class
+        """Give the paper's algorithm and constants (Algorithm 1): its tail begins the phase that does not fit.
+
+        The server's best node is the paper's answer: ``Record.common``.
+
+        Example:
+            >>> import privbo as pb
+            >>> pb.FedPNE.paper(horizon=2000).tail
+            'printed'
+        """
+        return replace(cls(tail="printed"), **changes)
+
+    @classmethod
     def heuristic(cls, **changes: Any) -> FedPNE:  # noqa: ANN401  # the fields of this class
         """Give the low-regret private form: at most 8 active nodes, 5 releases, s = 0.15, client-centred.
 
@@ -125,13 +138,13 @@ class FedPNEServer(PhaseServer[FedPNE]):
             return depth == 0 or n_nodes * self._confidence.threshold(depth) < self._setting.n_clients
         return algorithm.expand == "tau" and self._confidence.threshold(depth) < self._setting.n_clients
 
-    def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> Phase | None:
-        """The tail: the best node, or the survivors' children in order, until the budget is spent."""
+    def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> Phase:
+        """The tail: the best node, or the survivors' children in order, until the budget is spent; it may be empty."""
         left = self._algorithm.budget - self._spent
-        if left == 0 or self._algorithm.tail == "stop":
-            return None
         depth_pulled, nodes, pulls = best_depth, np.array([best]), np.array([left])
-        if self._algorithm.tail == "printed" and depth < self._partition.max_depth:
+        if left == 0 or self._algorithm.tail == "stop":
+            nodes = pulls = np.zeros(0, dtype=np.int64)
+        elif self._algorithm.tail == "printed" and depth < self._partition.max_depth:
             depth_pulled, nodes = depth + 1, self._partition.children(survivors)
             each = max(self._confidence.pulls_per_client(depth + 1), -(-left // len(nodes)))
             pulls = np.clip(left - each * np.arange(len(nodes)), 0, each)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,19 @@ class ParallelXArmed(SharingSettings):
     nu1: Positive = 1.37
     rho: Fraction = 2.0**-0.5
     delta_b: Fraction | None = None
+
+    @classmethod
+    def paper(cls, **changes: Any) -> ParallelXArmed:  # noqa: ANN401  # the fields of this class
+        """Give the paper's algorithm, which is the default; nu1 and rho, which it does not print, suit Garland.
+
+        The node it returns is ``Record.common``.
+
+        Example:
+            >>> import privbo as pb
+            >>> pb.ParallelXArmed.paper(horizon=1600, nu1=5.0, rho=0.5).delta_b is None
+            True
+        """
+        return cls(**changes)
 
     def pulls_per_player(self, depth: int, n_nodes: int, n_players: int) -> int:
         """T_h, so that every mean is within ``nu1 rho^h`` of its node with the probability the run needs."""

@@ -110,6 +110,19 @@ class PFPNE(CappedSettings):
         return max(1, math.ceil(math.log(self.gap / self.nu1) / math.log(self.rho)))
 
     @classmethod
+    def paper(cls, **changes: Any) -> PFPNE:  # noqa: ANN401  # the fields of this class
+        """Give the paper's algorithm and constants: every client's own elimination checks what the server removed.
+
+        The paper's answer is a client's own: ``Record.best(client)``.
+
+        Example:
+            >>> import privbo as pb
+            >>> pb.PFPNE.paper().stage2, pb.PFPNE.paper(horizon=2000).tail
+            ('printed', 'printed')
+        """
+        return replace(cls(stage2="printed", tail="printed"), **changes)
+
+    @classmethod
     def heuristic(cls, **changes: Any) -> PFPNE:  # noqa: ANN401  # the fields of this class
         """Give the low-noise private form: at most 8 nodes per phase, s = 0.15, client-centred.
 

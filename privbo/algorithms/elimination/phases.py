@@ -17,6 +17,7 @@ import numpy.typing as npt
 from privbo.algorithms.elimination.pulls import TreeCohort, judge, recommend
 from privbo.algorithms.elimination.settings import SharingSettings, TreeSettings
 from privbo.algorithms.elimination.tree import noise_half_width
+from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import (
     Ask,
@@ -154,6 +155,10 @@ class PhaseServer(Generic[A]):
         if self.phase is None:
             return None
         broadcast = self.phase.broadcast(self._round)
+        if not self.phase.sends and self.best is not None:  # the last round has the papers' answer
+            depth, node = np.array([self.best[0]]), np.array([self.best[1]])
+            chosen = self._partition.points(self._setting.space, depth, node)[0]
+            broadcast = Broadcast(round=self._round, arrays={**broadcast.arrays, CHOSEN: chosen})
         return Ask(broadcast=broadcast, request=self.request_for(broadcast))
 
     def request_for(self, broadcast: Broadcast) -> Request | None:

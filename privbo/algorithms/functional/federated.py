@@ -30,6 +30,7 @@ from pydantic import Field, Strict
 
 from privbo.algorithms.functional.f_lcb import Bounds
 from privbo.algorithms.functional.methods import Box, GradientNoise, Rates, State, StochasticAccelerated
+from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import (
     Ask,
@@ -123,6 +124,17 @@ class FederatedFLCB:
         low, high = self.reward_range
         if not low < high:
             raise ConfigurationError(f"reward_range={self.reward_range!r} must be increasing; give (lowest, highest)")
+
+    @classmethod
+    def paper(cls, **changes: Any) -> FederatedFLCB:  # noqa: ANN401  # the fields of this class
+        """Give the paper's rates as printed, which drop constants; the arm it returns and where are ``Record.common``.
+
+        Example:
+            >>> import privbo as pb
+            >>> pb.FederatedFLCB.paper(arm="model").rates
+            'printed'
+        """
+        return dataclasses.replace(cls(rates="printed"), **changes)
 
     @property
     def centre(self) -> float:
@@ -295,7 +307,7 @@ class FederatedServer:
             return Ask(broadcast=Broadcast(round=self._round), request=None)
         search = self._search
         if self._round == self._setting.rounds or search.settled:
-            arrays = {"best": search.best}
+            arrays = {"best": search.best, CHOSEN: search.best}
             return Ask(broadcast=Broadcast(round=self._round, arrays=arrays), request=None)
         arm = search.selected
         state = search.states[arm]

@@ -40,9 +40,9 @@ class Clients:
         seen: Everything that was evaluated.
     """
 
-    def __init__(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
+    def __init__(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, scaled: bool = True) -> None:
         self.setting, self.device = setting, torch.device(setting.device)
-        self.seen = Evaluations(clients, evaluate, setting.space, self.device)
+        self.seen = Evaluations(clients, evaluate, setting.space, self.device, scaled=scaled)
 
     @property
     def clients(self) -> IntArray:
@@ -162,7 +162,7 @@ class Agents(ModellingClients[FloatArray]):
     def __init__(
         self, algorithm: ThompsonSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int
     ) -> None:
-        super().__init__(setting, clients=clients, evaluate=evaluate)
+        super().__init__(setting, clients=clients, evaluate=evaluate, scaled=algorithm.values == "standardised")
         self.algorithm, self.seed = algorithm, seed
         self.features = algorithm.draw_features(setting)
         self.model = LocalModel(algorithm.own, setting, self.clients, seed, acquisition="thompson", logits=True)

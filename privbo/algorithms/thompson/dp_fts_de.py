@@ -54,6 +54,9 @@ class DPFTSDE(ThompsonSettings):
         kernel: Of the shared features.
         features: ``"phase"`` or ``"paired"``; see ``FourierFeatures``.
         own: How clients model their own objective.
+        values: What they model: ``"standardised"`` values, at mean 0 and standard deviation 1 for every client, or
+            ``"raw"`` ones under a prior of mean 0, as the authors' code does. Raw values keep the vectors of an
+            objective in [0, 1] below the paper's S; standardised ones are clipped far more often.
         n_candidates: Candidates in the search for the shared vectors' maximum.
         evaluations: Most evaluations of one client over the whole run: ``n_init`` and one a round. It ends the run
             earlier than ``rounds`` where it is less; None: ``rounds`` decides.
@@ -78,10 +81,10 @@ class DPFTSDE(ThompsonSettings):
 
         Example:
             >>> import privbo as pb
-            >>> pb.DPFTSDE.paper() == pb.DPFTSDE(clipping_norm=22.0), pb.DPFTSDE.paper(clipping_norm=11.0).bound
-            (True, 11.0)
+            >>> pb.DPFTSDE.paper() == pb.DPFTSDE(clipping_norm=22.0, values="raw")
+            True
         """
-        return DPFTSDE(n_init=n_init, clipping_norm=clipping_norm)
+        return DPFTSDE(n_init=n_init, clipping_norm=clipping_norm, values="raw")
 
     def local(self) -> DPFTSDE:
         """Give plain Thompson sampling: the same clients with nothing shared, exploring the whole space.

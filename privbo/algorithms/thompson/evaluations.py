@@ -35,10 +35,13 @@ class Evaluations:
         units: Points in the cube, ``(n, t, n_dims)``.
         values: Objective there, ``(n, t)``; NaN where it failed.
         rounds: Round of each query, ``(t,)``; -1 for initial points, -2 for what clients brought along.
+        scaled: Whether values are modelled at mean 0 and standard deviation 1, instead of as they come.
     """
 
-    def __init__(self, clients: IntArray, evaluate: Evaluate, space: Space, device: torch.device) -> None:
-        self._evaluate, self._space, self._device = evaluate, space, device
+    def __init__(
+        self, clients: IntArray, evaluate: Evaluate, space: Space, device: torch.device, *, scaled: bool = True
+    ) -> None:
+        self._evaluate, self._space, self._device, self.scaled = evaluate, space, device, scaled
         self.clients = np.asarray(clients, dtype=np.int64)
         self.units: FloatArray = np.empty((len(self.clients), 0, space.n_dims))
         self.values: FloatArray = np.empty((len(self.clients), 0))
@@ -98,7 +101,9 @@ class Evaluations:
             failed = ~np.isfinite(values) & (self.rounds[before] != _EARLIER_ROUND) & np.isfinite(worst)
             values = np.where(failed, worst, values)
         mask = np.isfinite(values)
-        modelled, divisor = standardise(values, mask)
+        modelled, divisor = np.where(mask, values, 0.0), np.ones(len(values))
+        if self.scaled:
+            modelled, divisor = standardise(values, mask)
         return Observations(
             embedded=self._tensor(self._space.embed(units)),
             values=self._tensor(modelled),

@@ -71,6 +71,7 @@ class ThompsonSettings(ModellingSettings):
     kernel: Kernel = "se"
     features: Form = "phase"
     own: OwnModel = field(default_factory=lambda: OwnModel(kernel="se"))
+    values: Literal["standardised", "raw"] = "standardised"
     n_candidates: Count = 4096
     evaluations: Count | None = None
 
