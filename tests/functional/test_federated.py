@@ -41,6 +41,7 @@ def test_best_of_three_among_1000_clients_at_epsilon_4() -> None:
     assert np.mean([run.figures["loss"] for run in runs]) < 0.02
 
 
+@pytest.mark.slow
 def test_the_noise_alone_finds_nothing() -> None:
     """Control: the clients' sum set to zero; at random 9 of 10 would be right with probability below 4e-4."""
     assert sum(run_one(seed, 4.0, "zeroed").figures["right"] for seed in range(10)) < 9
