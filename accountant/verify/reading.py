@@ -40,7 +40,10 @@ def read_signed(path: Path, purpose: str) -> tuple[Json, str]:
         BundleError: If it is no such file, or not as it was signed.
         OSError: If it cannot be read.
     """
-    found = json.loads(path.read_bytes(), object_pairs_hook=_once)
+    try:
+        found = json.loads(path.read_bytes(), object_pairs_hook=_once)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise BundleError("it holds no JSON; give the file that privbo wrote") from None
     statement = table(found, f"this {purpose}", ("content", "key", "signature"))
     content = table(statement["content"], "content")
     require_signed(content, statement["key"], statement["signature"], purpose)

@@ -72,6 +72,14 @@ class ProblemSource:
     provenance: str = ""
     fingerprint: str | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("factory", "objective", "earlier", "enqueued"):
+            reference = getattr(self, name)
+            if reference is not None and ":" not in reference and (name, reference) != ("objective", ASK):
+                module, _, function = reference.rpartition(".")
+                example = f"{module}:{function}" if module else "module:function"
+                raise ConfigurationError(f"problem.{name}={reference!r} names no function; write {example!r}")
+
 
 @settings(table="problem")
 class Problem:

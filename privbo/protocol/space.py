@@ -56,6 +56,8 @@ class Space:
     constraints: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.parameters, Mapping):
+            raise ConfigurationError(f"space={self.parameters!r} has no names; give a dict: {{'x': pb.Real(0, 1)}}")
         if not self.parameters:
             raise ConfigurationError("the space is empty; name at least one parameter")
         before: dict[str, Parameter] = {}

@@ -215,6 +215,9 @@ def require_algorithm(value: object) -> None:
     """
     if isinstance(value, type):
         raise ConfigurationError(f"algorithm={value.__name__} is a class; give its settings: {value.__name__}()")
+    if isinstance(value, str) and value in _BUILT_IN:
+        kind = _BUILT_IN[value].rpartition(":")[2]
+        raise ConfigurationError(f"algorithm={value!r} is a name of configuration files; give pb.{kind}()")
     missing = [name for name in ("server", "cohort", "local", "caveat", "is_certified") if not hasattr(value, name)]
     if missing:
         raise ConfigurationError(
