@@ -2,6 +2,7 @@ from privbo.algorithms.elimination.fed_pne import FedPNE as FedPNE
 from privbo.algorithms.elimination.parallel import ParallelXArmed as ParallelXArmed
 from privbo.algorithms.elimination.pf_pne import PFPNE as PFPNE
 from privbo.algorithms.functional.federated import FederatedFLCB as FederatedFLCB
+from privbo.algorithms.multitask.multi_task import MultiTask as MultiTask
 from privbo.algorithms.thompson.dp_fts_de import DPFTSDE as DPFTSDE
 from privbo.algorithms.thompson.exploration import Cut as Cut, Exploration as Exploration, Weighting as Weighting
 from privbo.algorithms.thompson.own_model import OwnModel as OwnModel, Prior as Prior, Theorem1 as Theorem1

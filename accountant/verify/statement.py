@@ -163,8 +163,9 @@ def statement_lines(chain: Chain, plan: Declared, run: Quote, total: Quote, cave
     clients = "" if policy["n_clients"] is None else f" ({policy['n_clients']} clients)"
     planned, row = plan.slots.total(), plan.sequence
     together = "for this run alone" if runs == 1 else f"for {runs} runs together"
+    seen = "; what a client's records say together is not hidden" * (policy["unit"] == "record")
     return [
-        f"To whom:        each {policy['unit']} of population {quoted(policy['population'])}{clients}",
+        f"To whom:        each {policy['unit']} of population {quoted(policy['population'])}{clients}{seen}",
         f"Neighbours:     {policy['adjacency']}: {_COMPARED[policy['adjacency']]}",
         f"Epsilon quoted: {at_most(run.epsilon, 6)} at delta {at_most(run.delta)}, for the whole run",
         f"Computed here:  {run.computed}",

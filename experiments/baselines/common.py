@@ -126,13 +126,14 @@ class Scores:
     def request(self, count: int, total: int, pulls: int, setting: Setting) -> Request:
         """Ask for the mean; every point of the run has the same noise, however many its round has."""
         half, n = 0.5 * (self.high - self.low), setting.n_clients
-        by_client = setting.unit == "client"
+        by_client = setting.unit != "reward"
         rounding = 4 * (pulls + 8) * _UNIT_ROUNDOFF * max(abs(self.low), abs(self.high))
         return Request(
             dim=count,
             clipping_norm=half * math.sqrt(count),
             weights=np.full((1, n), 1.0 / n),
-            reward_bound=None if by_client else 2.0 * half / pulls + rounding,
+            unit="client" if by_client else "reward",
+            unit_bound=None if by_client else 2.0 * half / pulls + rounding,
             noise_scale=math.sqrt(total / count) if by_client else 1.0,
         )
 
@@ -159,9 +160,11 @@ class Votes:
     def request(self, count: int, total: int, pulls: int, setting: Setting) -> Request:  # noqa: ARG002 (the form's)
         """Ask for the mean ballot; one reward moves a single vote at most to another point."""
         asked = ballot_request(count, setting.n_clients, 1.0)
-        if setting.unit == "client":
+        if setting.unit != "reward":
             return asked
-        return dataclasses.replace(asked, reward_bound=2.0 if self.ballot == "graded" else math.sqrt(2.0))
+        return dataclasses.replace(
+            asked, unit=setting.unit, unit_bound=2.0 if self.ballot == "graded" else math.sqrt(2.0)
+        )
 
 
 Propose: TypeAlias = Callable[[Seen, int], Question | None]

@@ -167,16 +167,18 @@ def neighbours(mechanism: PrivateSum, n_clients: int, canary: int, world: World)
     """Everybody's vectors, ``(n_clients, 1)``, with the canary and in the neighbouring world without it.
 
     Args:
-        mechanism: Sets the clipping norm (the canary sends twice as much) and the adjacency.
+        mechanism: Sets the adjacency, and how much the canary sends: twice the clipping norm, or half of what one
+            reward or one record moves.
         n_clients: Clients in this world.
-        canary: Who sends a saturating vector.
+        canary: Who differs.
         world: What the others send.
     """
     long = 2.0 * mechanism.clipping_norm
+    moved = long if mechanism.move is None else 0.5 * mechanism.move.bound
     present = np.full((n_clients, 1), -long if world == "others opposing" else 0.0)
     absent = present.copy()
-    present[canary] = long
-    absent[canary] = -long if mechanism.adjacency is Adjacency.REPLACE_ONE else 0.0
+    present[canary] = moved
+    absent[canary] = -moved if mechanism.adjacency is Adjacency.REPLACE_ONE else 0.0
     return present, absent
 
 

@@ -17,6 +17,7 @@ from privbo.audits.black_box import ALPHA, World, audit_curve, epsilon_lower_bou
 from privbo.audits.clipping import ClippingAudit, PublishedNorms
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import SecureNoise
+from privbo.plans.privacy import SITES_ARE_SEEN
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
 from privbo.protocol.plain import in_two_lines, plain
@@ -115,12 +116,10 @@ def audit_plan(
         trials: Releases with and without the canary, each.
 
     Raises:
-        ConfigurationError: If the plan releases nothing, or one reward is its unit.
+        ConfigurationError: If the plan releases nothing.
     """
     found, seen = list[Empirical](), set[Mechanism]()
     for request in plan:
-        if request.unit == "reward":
-            raise ConfigurationError("the empirical audit compares runs with and without one client, not one reward")
         if (described := mechanism(request)) not in seen:
             seen.add(described)
             found += _audit(request, mechanism, delta=delta, trials=trials)
@@ -145,7 +144,8 @@ def _audit(
     for world in get_args(World):
         point = audit_curve(build, request.weights, noise=noise, world=world, trials=trials)
         yield Empirical(
-            event=f"{event_text(whole.event())}, clipped to {request.clipping_norm:.4g}",
+            event=f"{event_text(whole.event())}, clipped to {request.clipping_norm:.4g}"
+            + f" ({SITES_ARE_SEEN})" * (request.unit == "record"),
             world=world,
             trials=trials,
             passed=point.passed,

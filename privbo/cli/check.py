@@ -81,7 +81,7 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Result, Par
     verdict, allowed = verdict_of(run, f"this {party.role}")
     priced, keys = price_run(run.spec), {name: card.signing for name, card in guardians.items()}
     hidden = priced.plan
-    what = "each client" if hidden.unit == "client" else "the outcome of each evaluation"
+    what = "each client" if hidden.unit == "client" else hidden.unit_text
     trusted = f"; {trust_text(hidden.privacy)}" if hidden.privacy.trust == "server" else ""
     content = {
         "party": party.name,

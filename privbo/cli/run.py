@@ -199,6 +199,8 @@ def _plan(found: PricedPlan) -> Iterator[Shown]:
         f"{multipliers_text(plan.event)}, {plan.adjacency.value} adjacency, noise {plan.noise_source}; "
         "no data was touched"
     )
+    if plan.unit != "client":
+        yield f"hidden: {plan.unit_text}"
     if (drawn := plan.event.sampler) and not drawn.startswith("none"):
         yield f"participants: {drawn}{'; one price for all of them, however early it ends' * plan.is_allocated}"
     for kind in found.signal_to_noise[:_KINDS]:
@@ -284,7 +286,7 @@ def require_no_ledger(spec: Spec, file: Path) -> None:
 def price_run(spec: Spec) -> PricedPlan:
     """Price a run without touching any data."""
     plan = plan_run(spec)
-    rows = price(plan.event, delta=plan.delta, n_clients=plan.n_clients, adjacency=plan.adjacency)
+    rows = price(plan.event, delta=plan.delta, n_clients=plan.n_units, adjacency=plan.adjacency)
     made = ((plan.mechanism(request), request) for request in planned_requests(spec)) if plan.releases else ()
     return PricedPlan(
         name=spec.name,

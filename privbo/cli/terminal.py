@@ -22,7 +22,7 @@ from privbo.plans.cost import trust_lines
 from privbo.protocol.table import Table, text_of
 from privbo.reports.audit import rounds_table
 from privbo.reports.bundle import Written
-from privbo.reports.comparison import contrast_lines, evaluations_text, older_lines, strict_text
+from privbo.reports.comparison import contrast_lines, evaluations_text, note_lines, strict_text
 from privbo.reports.document import percent_bound
 from privbo.reports.report import LedgerView, Report, price_table, total_text
 from privbo.reports.training import TrainingLedgers
@@ -191,7 +191,7 @@ def _calibration(found: Calibration) -> Iterator[Shown]:
 @render.register
 def _comparison(comparison: Comparison) -> Iterator[Shown]:
     yield _comparison_table(comparison)
-    yield from (*contrast_lines(comparison), *older_lines(comparison))
+    yield from (*contrast_lines(comparison), *note_lines(comparison))
     yield from (f"{verdict.setting}: {verdict.text}" for verdict in comparison.verdicts())
     if comparison.shows_utility and comparison.data == "private":
         yield "private diagnostics, not covered by epsilon"

@@ -79,7 +79,7 @@ def arm_of(asked: Spec, kind: Kind, ledger: SharedLedger | None) -> Spec:
         control="zeroed" if kind == "zeroed" else None,
         ledger=ledger if secure else None,
     )
-    spec.privacy.resolved_delta(spec.problem.n_clients)
+    spec.privacy.resolved_delta(spec.n_records or spec.problem.n_clients)
     return spec
 
 
@@ -223,7 +223,7 @@ def _curves(record: Record, judge: str | None) -> dict[str, FloatArray]:
 
 def summary(record: Record, curves: dict[str, FloatArray]) -> CellResult:
     """Sum up a run: its curves, and what it cost."""
-    plan, at = record.plan, default_delta(record.plan.n_clients)
+    plan, at = record.plan, default_delta(record.plan.n_units)
     return CellResult(
         curves={name: tuple(curve.tolist()) for name, curve in curves.items()},
         evaluations=float(record.clients.evaluations.mean()) if record.has_clients else None,
@@ -233,6 +233,7 @@ def summary(record: Record, curves: dict[str, FloatArray]) -> CellResult:
         strict_delta=at,
         noise_multipliers=noise_multipliers(plan.event),
         releases=plan.releases,
+        hidden=plan.unit_text if plan.unit == "record" else "",
     )
 
 

@@ -42,9 +42,10 @@ class RunCost:
             nothing is released.
         delta: Of that epsilon.
         strict_epsilon: The same at ``strict_delta``.
-        strict_delta: min(1e-5, 1/(10 N)), whatever delta was asked for.
+        strict_delta: min(1e-5, 1/(10 N)), N clients or records, whatever delta was asked for.
         noise_multipliers: Of the planned releases, each once; empty without noise.
         releases: Planned releases.
+        hidden: Whom one run hides where one record is the unit, and whom it does not; empty else.
     """
 
     epsilon: float | None = 0.0
@@ -53,6 +54,7 @@ class RunCost:
     strict_delta: float = 0.0
     noise_multipliers: tuple[float, ...] = ()
     releases: int = 0
+    hidden: str = ""
 
     def cost(self) -> dict[str, Any]:
         """Give these fields alone, by name."""

@@ -285,19 +285,20 @@ class Door:
             )
         mechanism = self.mechanism(request)
         unit = self.ledger.policy.unit
-        rewards = request.unit == "reward"  # else a row is whoever the ledger is about: one client, one record
-        if not isinstance(mechanism, PlainSum) and rewards != (unit is Unit.REWARD):
+        # A row is whoever the ledger is about, one client or one record, unless the request bounds a smaller unit.
+        is_row = request.unit == "client" and unit is Unit.RECORD
+        if not isinstance(mechanism, PlainSum) and not is_row and request.unit != unit.value:
             raise ConfigurationError(
                 f"the request protects one {request.unit}, the ledger one {unit.value}: their "
                 "costs never add up; give each unit its own ledger"
             )
         found: list[tuple[str, object, object]] = [("weights' geometry", mechanism.geometry, geometry)]
         if isinstance(mechanism, PrivateSum):
-            bound = None if mechanism.reward is None else mechanism.reward.bound
+            bound = None if mechanism.move is None else mechanism.move.bound
             found += [
                 ("clipping norm", mechanism.clipping_norm, request.clipping_norm),
                 ("adjacency", mechanism.adjacency, self.ledger.policy.adjacency),
-                ("bound on one reward", bound, request.reward_bound),
+                ("bound on one unit", bound, request.unit_bound),
             ]
         for what, described, asked in found:
             if described != asked:

@@ -19,7 +19,7 @@ Formal guarantees of one release, with z the noise's standard deviation over ``s
 | ``PrivateSum`` | one client, zero-out or replace-one | secret sample of qN | ``FixedSizeSampledGaussian(N, qN, z)`` |
 | ``PrivateSum`` | one client, zero-out or replace-one | at most B | ``TruncatedPoissonSampledGaussian(N, q, B, z)`` |
 | ``PrivateSum`` | one client, zero-out | in k of T releases | ``RandomAllocationGaussian(T, k, z)``, for all T |
-| ``PrivateSum`` with ``reward`` | one reward, replace-one | everybody | ``Gaussian(z)`` |
+| ``PrivateSum`` with ``move`` | one reward or one record, replace-one | everybody | ``Gaussian(z)`` |
 | ``AdaptiveSum`` (``privbo.door.adaptive``) | as its base | as its base | its base's: vectors and bits together |
 | ``PrivateSum`` of guardians | as above, rate 1 or Poisson | as above | the same, for ``n_counted`` noises |
 | ``PlainSum`` | none | everybody | ``NonPrivate()``: epsilon is infinite |
@@ -28,8 +28,8 @@ They hold whatever clients send (rows are clipped, absent ones count as zero), f
 N, S, z and q; not under add-or-remove-one, which is refused because weights depend on N.
 ``calibration="paper"`` changes the noise, and the event states what that noise is really worth.
 
-Where one reward is the unit: a client's vector is a mean over its pulls, so another value of one
-reward moves it by a known small distance. Clipping is a projection onto a ball and brings vectors
+Where one reward or one record is the unit: a client's vector is a mean over its pulls, or a sum over its
+records, so another value of one moves it by a known distance. Clipping is a projection onto a ball and brings vectors
 no farther apart. Sums are truncated to a grid, which may part two nearby vectors by one grid step
 per entry more; noise pays for that too.
 """
@@ -60,8 +60,13 @@ def require_request(request: Request) -> None:
     if isinstance(request.dim, bool) or not isinstance(request.dim, (int, np.integer)) or request.dim < 1:
         raise ConfigurationError(f"dim={request.dim!r} must be an integer >= 1")
     require_number("clipping_norm", request.clipping_norm, SMALLEST_BOUND, LARGEST_BOUND)
-    if request.reward_bound is not None:
-        require_number("reward_bound", request.reward_bound, SMALLEST_BOUND, LARGEST_BOUND)
+    if request.unit_bound is not None:
+        require_number("unit_bound", request.unit_bound, SMALLEST_BOUND, LARGEST_BOUND)
+    if (request.unit_bound is None) != (request.unit == "client"):
+        raise ConfigurationError(
+            f"unit={request.unit!r}, unit_bound={request.unit_bound!r}: a bound belongs to every unit but 'client'; "
+            "state both, or neither"
+        )
 
 
 def require_number(name: str, value: float, low: float, high: float) -> None:
@@ -129,13 +134,13 @@ GRID_BITS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardMove:
-    """Distance that one reward moves one client's vector.
+class UnitMove:
+    """Distance that one reward, or one record, moves one client's vector.
 
     Proof: docs/proofs/one-reward.md.
 
     Attributes:
-        bound: L2 distance between the vectors a client sends for two values of one reward.
+        bound: L2 distance between the vectors a client sends for two values of one.
         n_entries: Released entries, all blocks together.
     """
 
@@ -154,31 +159,31 @@ class RewardMove:
         coarse = noise_multiplier * math.sqrt(self.n_entries) * 2.0**-GRID_BITS
         if coarse > 0.5:
             raise ConfigurationError(
-                f"noise_multiplier={noise_multiplier!r} is too large for {self.n_entries} entries with one reward as "
-                f"the unit; keep it below {2 ** (GRID_BITS - 1) / math.sqrt(self.n_entries):.4g}"
+                f"noise_multiplier={noise_multiplier!r} is too large for {self.n_entries} entries with a unit "
+                f"smaller than a client; keep it below {2 ** (GRID_BITS - 1) / math.sqrt(self.n_entries):.4g}"
             )
         rounding = 4 * (self.n_entries + 64) * UNIT_ROUNDOFF * vector_bound
         distance = min(self.bound, 2.0 * vector_bound) + rounding
         return distance / (1.0 - coarse)
 
 
-def require_reward_unit(sample_rate: float, sampling: str, calibration: str, adjacency: Adjacency) -> None:
-    """Refuse settings under which the price of one reward is not known.
+def require_unit(sample_rate: float, sampling: str, calibration: str, adjacency: Adjacency) -> None:
+    """Refuse settings under which the price of one reward, or of one record, is not known.
 
     Raises:
         ConfigurationError: Naming the setting.
     """
     if sample_rate != 1.0:
         raise ConfigurationError(
-            f"sample_rate={sample_rate!r}: with one reward as the unit everybody takes part; set sample_rate=1"
+            f"sample_rate={sample_rate!r}: with a unit smaller than a client everybody takes part; set sample_rate=1"
         )
     if sampling != "poisson":
-        raise ConfigurationError(f"sampling={sampling!r} says nothing about one reward; leave it out")
+        raise ConfigurationError(f"sampling={sampling!r} says nothing about one reward or one record; leave it out")
     if calibration != "tight":
         raise ConfigurationError(f"calibration={calibration!r} is the paper's noise for one client; use 'tight'")
     if adjacency != Adjacency.REPLACE_ONE:
         raise ConfigurationError(
-            f"adjacency={adjacency!r}: one reward is replaced by another one, never removed; use replace-one"
+            f"adjacency={adjacency!r}: a reward or a record is replaced by another one, never removed; use replace-one"
         )
 
 
@@ -202,15 +207,15 @@ class PrivateSum:
         sample: Rule by which participants are drawn, of the same clients; q is its rate.
         adjacency: ``ZERO_OUT`` (one client's vector against zero) or ``REPLACE_ONE``.
         calibration: See ``noise_multiplier``.
-        reward: None where the unit is one client; else how far one reward moves a client's
-            vector. Then everybody takes part, and rewards are replaced, not removed.
+        move: None where the unit is one client; else how far one reward, or one record, moves a client's
+            vector. Then everybody takes part, and units are replaced, not removed.
         n_noises: Independent noises in a release: one, or one of every guardian.
         n_counted: Number of them that the event counts on: the others may be known to whoever looks.
 
     Raises:
         ConfigurationError: If a number is out of its range, for add-or-remove
             adjacency (weights and N are public constants here, so leaving means zero), or where a
-            setting says nothing about one reward.
+            setting says nothing about a unit smaller than a client.
 
     Example:
         >>> import numpy as np
@@ -231,7 +236,7 @@ class PrivateSum:
     sample: Sample
     adjacency: Adjacency = Adjacency.ZERO_OUT
     calibration: Calibration = "tight"
-    reward: RewardMove | None = None
+    move: UnitMove | None = None
     n_noises: int = 1
     n_counted: int = 1
 
@@ -254,8 +259,8 @@ class PrivateSum:
             )
         if self.sample.is_allocation and self.adjacency is not Adjacency.ZERO_OUT:
             raise ConfigurationError("sampling='random-allocation' has no proven price under replace-one; use zero-out")
-        if self.reward is not None:
-            require_reward_unit(self.sample.sample_rate, self.sample.sampling, self.calibration, self.adjacency)
+        if self.move is not None:
+            require_unit(self.sample.sample_rate, self.sample.sampling, self.calibration, self.adjacency)
 
     @property
     def vector_bound(self) -> float:
@@ -270,8 +275,8 @@ class PrivateSum:
     def _sum_sensitivity(self) -> float:
         """L2 sensitivity of the concatenated sums, before division by the rate."""
         norms = self.geometry.largest_norms
-        if self.reward is not None:
-            return norms[-1] * self.reward.after_clipping(self.vector_bound, self.noise_multiplier)
+        if self.move is not None:
+            return norms[-1] * self.move.after_clipping(self.vector_bound, self.noise_multiplier)
         return sensitivity(norms, self.vector_bound, adjacency=self.adjacency, sampler=self.sample.sampler)
 
     def _sum_stddev(self) -> float:
@@ -312,8 +317,10 @@ class PrivateSum:
                 f"noise of {self._one_stddev():.3g} is too small beside sums of up to "
                 f"{self.geometry.largest_total * self.vector_bound:.3g}; raise noise_multiplier"
             )
-        if self.reward is not None and room > fine:
-            raise ConfigurationError("noise for one reward is too small beside the sums; pull nodes less often")
+        if self.move is not None and room > fine:
+            raise ConfigurationError(
+                "the noise for one unit is too small beside the sums; make sums of fewer rewards or records"
+            )
         return step
 
     def grid_scale(self) -> float:
@@ -392,14 +399,14 @@ def mechanism_for(
     geometry = WeightGeometry.of(request.weights)
     if noise_multiplier is None:
         return PlainSum(geometry=geometry)
-    reward = None
-    if request.reward_bound is not None:
-        reward = RewardMove(bound=request.reward_bound, n_entries=request.dim * geometry.n_blocks)
+    move = None
+    if request.unit_bound is not None:
+        move = UnitMove(bound=request.unit_bound, n_entries=request.dim * geometry.n_blocks)
     return PrivateSum(
         clipping_norm=request.clipping_norm,
         geometry=geometry,
         noise_multiplier=noise_multiplier,
         sample=sample(geometry.n_clients),
-        reward=reward,
+        move=move,
         **settings,
     )

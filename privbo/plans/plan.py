@@ -136,6 +136,7 @@ class Plan:
             events have their own. None for a non-private run or an empty plan.
         delta: The delta that was asked for.
         n_clients: N.
+        n_records: Records of all sites together, where one record is the unit; None else.
         event: The planned event of the whole run.
         releases: Number of releases in the plan.
         budget: The bound that the run's own ledger refuses to pass; None if there is none.
@@ -163,6 +164,7 @@ class Plan:
     largest_over_noise: float | None = None
     final: FinalVote | None = None
     mechanisms: Mapping[Mechanism, int] = field(default_factory=dict, repr=False, compare=False)
+    n_records: int | None = None
 
     def __repr__(self) -> str:
         delta = self.safe_delta
@@ -171,7 +173,8 @@ class Plan:
             "Plan",
             "",
             f"{self.releases} releases of {self.n_clients} clients, noise multiplier {multipliers_text(self.event)}",
-            f"epsilon {epsilon} at delta {upper_text(delta)} (noise: {self.noise_source})",
+            f"epsilon {epsilon} at delta {upper_text(delta)} (noise: {self.noise_source})"
+            + f" for {self.unit_text}" * (self.unit == "record"),
         )
 
     def _repr_html_(self) -> str:
@@ -179,7 +182,7 @@ class Plan:
         delta = self.safe_delta
         facts = {
             "epsilon": f"{upper_text(min(self.epsilon(delta).values()))} at delta = {upper_text(delta)}",
-            "unit, adjacency": f"{self.unit}, {self.adjacency.value}",
+            "unit, adjacency": f"{self.unit_text}; {self.adjacency.value}",
             "releases": f"{self.releases}, of {self.n_clients} clients",
             "noise": f"multiplier {multipliers_text(self.event)}, {self.noise_source}",
         }
@@ -189,6 +192,16 @@ class Plan:
     def unit(self) -> UnitName:
         """The unit of privacy; a non-private run has that of its clients."""
         return self.privacy.unit
+
+    @property
+    def unit_text(self) -> str:
+        """Whom the run hides, and whom it does not, in words."""
+        return self.privacy.unit_text
+
+    @property
+    def n_units(self) -> int:
+        """Number of those of whom one is hidden: clients, or records of all sites together."""
+        return self.n_clients if self.n_records is None else self.n_records
 
     @property
     def adjacency(self) -> Adjacency:
@@ -213,7 +226,7 @@ class Plan:
     @property
     def safe_delta(self) -> float:
         """The delta that headlines name: the one asked for, and at most min(1e-5, 1/(10 N))."""
-        return safe_delta(self.delta, self.n_clients)
+        return safe_delta(self.delta, self.n_units)
 
     @property
     def schedule(self) -> tuple[tuple[Event, int], ...]:
@@ -285,12 +298,15 @@ class Plan:
         }
 
     @staticmethod
-    def from_dict(content: Mapping[str, Any], privacy: Privacy | NoPrivacy, n_clients: int) -> Plan:
+    def from_dict(
+        content: Mapping[str, Any], privacy: Privacy | NoPrivacy, n_clients: int, n_records: int | None = None
+    ) -> Plan:
         """Read the plan of a run as ``to_dict`` wrote it."""
         final, stored = content.get("final"), ("noise_multiplier", "delta", "releases", "largest_over_noise")
         return Plan(
             privacy=privacy,
             n_clients=n_clients,
+            n_records=n_records,
             event=from_dict(content["event"]),
             budget=_budget(privacy, content["delta"]),
             final=None if final is None else FinalVote(**final | {"event": from_dict(final["event"])}),
@@ -303,6 +319,7 @@ def price_plan(
     requests: Iterable[Request],
     *,
     n_clients: int,
+    n_records: int | None = None,
     foregone: Iterable[Request] = (),
     final: Request | None = None,
 ) -> Plan:
@@ -312,6 +329,7 @@ def price_plan(
         privacy: What is asked for.
         requests: Every request of the run but the vote; weights are reduced to their geometry one by one.
         n_clients: N.
+        n_records: Records of all sites together, where one record is the unit.
         foregone: Requests that were given up because noise would have drowned them.
         final: The vote at the end.
 
@@ -320,7 +338,7 @@ def price_plan(
         CalibrationError: If no noise meets the target.
         BudgetExceeded: If the plan costs more than its budget.
     """
-    delta = privacy.resolved_delta(n_clients)
+    delta = privacy.resolved_delta(n_clients if n_records is None else n_records)
     if final is not None and isinstance(privacy, Privacy) and privacy.sampling == "random-allocation":
         raise ConfigurationError(
             "final='common' with sampling='random-allocation': the vote has a noise of its own, and a random "
@@ -349,6 +367,7 @@ def price_plan(
         noise_multiplier=z,
         delta=delta,
         n_clients=n_clients,
+        n_records=n_records,
         event=_event(privacy, releases, z),
         releases=releases.total(),
         budget=_budget(privacy, delta),
@@ -371,10 +390,11 @@ def _budget(privacy: Privacy | NoPrivacy, delta: float) -> Budget | None:
 
 
 @lru_cache(maxsize=64)
-def single_release_noise(privacy: Privacy | NoPrivacy, n_clients: int) -> float:
+def single_release_noise(privacy: Privacy | NoPrivacy, n_clients: int, n_records: int | None = None) -> float:
     """Give the noise of a sum over all clients of vectors of norm at most 1, if it were a run's only release.
 
-    It says what a budget is worth before a plan is made: ``n_clients`` equal vectors stand n_clients over it.
+    It says what a budget is worth before a plan is made: ``n_clients`` equal vectors stand n_clients over it, and so do
+    ``n_records`` of one site where one record is the unit.
 
     Raises:
         CalibrationError: If no noise meets the target.
@@ -382,11 +402,12 @@ def single_release_noise(privacy: Privacy | NoPrivacy, n_clients: int) -> float:
     if isinstance(privacy, NoPrivacy):
         return 0.0
     request = Request(dim=1, clipping_norm=1.0, weights=np.ones((1, n_clients)))
-    alone = dataclasses.replace(privacy, unit="client")
+    alone = dataclasses.replace(privacy, unit="client", protects=None, records_per_person=1)
     if privacy.sampling == "random-allocation":  # a single release of it is everybody's
         alone = dataclasses.replace(alone, sampling="poisson", participations=None)
     mechanism = alone.mechanism(request, 1.0)
-    delta = paper_delta(n_clients) if privacy.delta == "paper" else privacy.resolved_delta(n_clients)
+    n_units = n_clients if n_records is None else n_records
+    delta = paper_delta(n_units) if privacy.delta == "paper" else privacy.resolved_delta(n_units)
     z = _multiplier(privacy, Counter({(mechanism, 1): 1}), delta)
     return _at(mechanism, z).noise_stddev()
 

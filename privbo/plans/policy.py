@@ -29,12 +29,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from accountant.events import Adjacency, Event, Unit, compose, parts
+from accountant.events import Event, Unit, compose, parts
 from accountant.ledger import Budget, LedgerPolicy
 from accountant.ledger.ledger import holds
 from accountant.verify.text import at_least
 from accountant.wording import event_text, upper_text
-from privbo.plans.privacy import NoPrivacy, Privacy, Trust
+from privbo.plans.privacy import NoPrivacy, Privacy, Trust, adjacency_of
 from privbo.protocol.errors import PolicyError
 from privbo.protocol.messages import UnitName
 from privbo.protocol.settings import Count, Positive, Sequence, settings
@@ -89,9 +89,12 @@ class Policy:
 
     def ledger_policy(self, population: str) -> LedgerPolicy:
         """Give the policy of a ledger that counts all runs on these people, whatever their number."""
-        adjacency = Adjacency.REPLACE_ONE if self.unit == "reward" else Adjacency.ZERO_OUT
         return LedgerPolicy(
-            unit=Unit(self.unit), adjacency=adjacency, population=population, n_clients=None, budget=self.budget
+            unit=Unit(self.unit),
+            adjacency=adjacency_of(self.unit),
+            population=population,
+            n_clients=None,
+            budget=self.budget,
         )
 
     def refusals(self, privacy: Privacy | NoPrivacy, *, algorithm: str, rounds: int) -> tuple[str, ...]:

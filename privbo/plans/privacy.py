@@ -15,7 +15,7 @@ from pydantic import Field
 
 from accountant.events import Adjacency
 from privbo.door.adaptive import AdaptiveClipping
-from privbo.door.mechanism import Mechanism, mechanism_for, require_reward_unit
+from privbo.door.mechanism import Mechanism, mechanism_for, require_unit
 from privbo.door.sampling import Sampling, require_sampling, sample_of
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
@@ -39,8 +39,25 @@ def unknown_noises(against: Against, n_guardians: int) -> int:
     return {"coalition": 1, "guardian": max(1, n_guardians - 1), "outsiders": n_guardians}[against]
 
 
+# Which records are hidden: all that a site holds, or only those that scores are made of, not those of training.
+Protects: TypeAlias = Literal["records", "validation records"]
+
+
 # Where a run's noise comes from; "none" for a run that is not private.
 NoiseSourceName: TypeAlias = Literal["secure", "exact", "simulation", "none"]
+
+
+SITES_ARE_SEEN = "a site's own scores can be read up to the noise: hospitals are not hidden, patients are"
+UNITS: dict[UnitName, str] = {
+    "client": "one client and everything it sent",
+    "record": f"one record; {SITES_ARE_SEEN}",
+    "reward": "one reward: the outcome of one evaluation; what a client does as a whole is not hidden",
+}
+
+
+def adjacency_of(unit: UnitName) -> Adjacency:
+    """Give the adjacency of a unit: a client leaves by sending zero, a reward or a record is replaced by another."""
+    return Adjacency.ZERO_OUT if unit == "client" else Adjacency.REPLACE_ONE
 
 
 def paper_delta(n_clients: int) -> float:
@@ -111,7 +128,14 @@ class Privacy:
         unit: Whose data is hidden. ``"client"``: all of one client. ``"reward"``: the
             outcome of one evaluation, for algorithms that can bound what it does; far less
             noise, and a client's habits as a whole stay unprotected. A run then costs
-            what its dearest release costs, because no reward enters two.
+            what its dearest release costs, because no reward enters two. ``"record"``: one record of one site, such
+            as a patient, for few sites with many records; the problem states ``n_records``. A site's own scores can
+            be read up to the noise.
+        protects: With ``unit="record"``, to be said by the user: ``"records"`` where the score of a record depends
+            on that record alone and on nothing else a site holds; ``"validation records"`` where models were trained
+            on other records of the same site, which stay unprotected.
+        records_per_person: Most records of one person at all sites together, with ``unit="record"``: all of them are
+            hidden, at so many times the noise.
         trust: Who may see a client's vector. ``"server"``: the aggregating server; ``"guardians"``: nobody, as
             long as one of the guardians is honest. Each holds a share, adds noise of its own and keeps a ledger of its
             own (docs/guardians.md). With guardians everybody takes part, or each client draws its own coin
@@ -146,6 +170,8 @@ class Privacy:
     noise: Literal["secure", "exact", "simulation"] = "secure"
     channel: Literal["open", "anonymous"] = "open"
     unit: UnitName = "client"
+    protects: Protects | None = None
+    records_per_person: Count = 1
     trust: Trust = "server"
     guardians: Annotated[int, Field(ge=2, le=16)] | None = None
     against: Against | None = None
@@ -159,14 +185,32 @@ class Privacy:
         require_sampling(self.sampling, self.sample_rate, self.max_cohort, self.participations)
         if self.budget is not None and self.epsilon is not None:
             raise ConfigurationError("privacy: a target epsilon is its own budget; drop budget")
-        if self.unit == "reward":
-            require_reward_unit(self.sample_rate, self.sampling, self.calibration, self.adjacency)
+        self._require_unit()
+        self._require_trust()
+
+    def _require_unit(self) -> None:
+        if (self.protects is None) == (self.unit == "record") or (self.records_per_person != 1 and not self.protects):
+            raise ConfigurationError(
+                f"privacy: unit={self.unit!r}, protects={self.protects!r}, records_per_person="
+                f"{self.records_per_person!r}; with unit='record', and only then, say protects='records' where a "
+                "record's score depends on that record alone, or protects='validation records' where models are "
+                "trained on other records of the same site, which stay unprotected"
+            )
+        if self.unit != "client":
+            require_unit(self.sample_rate, self.sampling, self.calibration, self.adjacency)
             if self.adaptive_clipping is not None:
                 raise ConfigurationError(
-                    "adaptive_clipping counts clients, and one reward may move a count by a whole client; drop it, or "
-                    "set privacy.unit='client'"
+                    f"adaptive_clipping counts clients, and one {self.unit} may move a count by a whole client; drop "
+                    "it, or set privacy.unit='client'"
                 )
+
+    def _require_trust(self) -> None:
         if self.trust != "server":
+            if self.unit == "record":
+                raise ConfigurationError(
+                    "privacy.unit='record' releases every site's own sums, so no guardian has anything to add up; set "
+                    "privacy.trust='server'"
+                )
             if self.sampling != "poisson":
                 raise ConfigurationError(
                     f"sampling={self.sampling!r} needs a party that draws and knows the sample, and with "
@@ -200,8 +244,18 @@ class Privacy:
 
     @property
     def adjacency(self) -> Adjacency:
-        """Of every event: a client leaves by sending zero, a reward is replaced by another one."""
-        return Adjacency.REPLACE_ONE if self.unit == "reward" else Adjacency.ZERO_OUT
+        """Of every event: a client leaves by sending zero, a reward or a record is replaced by another one."""
+        return adjacency_of(self.unit)
+
+    @property
+    def unit_text(self) -> str:
+        """Whom a run hides, and whom it does not, in words."""
+        if self.protects is None:
+            return UNITS[self.unit]
+        words = self.protects[:-1] if self.records_per_person == 1 else f"person's {self.protects}"
+        most = "" if self.records_per_person == 1 else f", at most {self.records_per_person} at all sites together"
+        trained = "; records that models were trained on are not hidden" * (self.protects != "records")
+        return f"one {words}{most}{trained}; {SITES_ARE_SEEN}"
 
     @property
     def noise_source(self) -> NoiseSourceName:
@@ -240,9 +294,12 @@ class Privacy:
             ConfigurationError: If the request can't be answered for this unit of privacy.
         """
         if request.unit != self.unit:
+            why, way = "what a single evaluation does to them is not bounded", "set privacy.unit='client'"
+            if self.unit == "record":
+                why, way = "no bound is proven on how far one record moves what it fits", f"use MultiTask(), or {way}"
             raise ConfigurationError(
                 f"privacy.unit={self.unit!r}: this algorithm states its releases for one {request.unit} only, because "
-                "what a single evaluation does to them is not bounded; set privacy.unit='client'"
+                f"{why}; {way}"
             )
         return mechanism_for(
             request,
@@ -275,6 +332,8 @@ class NoPrivacy:
 
     none: Literal[True] = field(default=True, repr=False)
     unit: ClassVar[UnitName] = "client"
+    unit_text: ClassVar[str] = UNITS["client"]
+    records_per_person: ClassVar[int] = 1
     adjacency: ClassVar[Adjacency] = Adjacency.ZERO_OUT
     noise_source: ClassVar[NoiseSourceName] = "none"
     channel: ClassVar[Literal["open"]] = "open"

@@ -14,6 +14,7 @@ returns.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
@@ -28,8 +29,8 @@ FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 # Means of ``counts[i]`` rewards of ``clients[i]`` at ``units[i]``, ``(n,)``; NaN where all failed.
 PullObjective: TypeAlias = Callable[[IntArray, FloatArray, IntArray], FloatArray]
-# Whose data a release hides: everything of one client, or the outcome of one evaluation.
-UnitName: TypeAlias = Literal["client", "reward"]
+# Whose data a release hides: everything of one client, one record of its data, or the outcome of one evaluation.
+UnitName: TypeAlias = Literal["client", "record", "reward"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +60,10 @@ class Request:
             client's vector is clipped to ``S / sqrt(n_blocks)``.
         weights: Public, finite, non-negative weights, shape ``(n_blocks, n_clients)``.
             They are constants of the run: leaving a client out changes no weight.
-        reward_bound: None where the unit of privacy is one client. Else it is one reward,
-            and this bounds the L2 distance between the vectors a client sends when one of its
-            rewards is another one; no reward enters two requests of a run.
+        unit: The unit of privacy.
+        unit_bound: None where that is one client. Else a bound on the L2 distance between the vectors a client
+            sends when one of its rewards, or of its records, is another one. No reward enters two requests of a run;
+            a record enters every one.
         noise_scale: This release's noise multiplier over the run's; public. A run whose scales are
             ``1 / sqrt(s)`` with shares s that sum to one costs what one release at the run's multiplier costs.
     """
@@ -69,13 +71,9 @@ class Request:
     dim: int
     clipping_norm: float
     weights: FloatArray
-    reward_bound: float | None = None
+    unit: UnitName = "client"
+    unit_bound: float | None = None
     noise_scale: float = 1.0
-
-    @property
-    def unit(self) -> UnitName:
-        """The unit of privacy."""
-        return "client" if self.reward_bound is None else "reward"
 
     @property
     def n_blocks(self) -> int:
@@ -200,7 +198,7 @@ def same_request(first: Request, second: Request) -> bool:
         >>> same_request(one, replace(one, clipping_norm=2.0))
         False
     """
-    numbers = ("dim", "clipping_norm", "reward_bound", "noise_scale")
+    numbers = ("dim", "clipping_norm", "unit", "unit_bound", "noise_scale")
     same = all(getattr(first, name) == getattr(second, name) for name in numbers)
     return same and np.array_equal(first.weights, second.weights)
 
@@ -327,6 +325,46 @@ class PlainEvaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Records:
+    """Public facts about the records that sites hold, and about the scores that an evaluation gives them.
+
+    Proof: docs/proofs/one-record.md.
+
+    Attributes:
+        counts: Number of records of every site, ``(n_clients,)``.
+        low, high: Bounds of a record's score.
+        per_person: Most records of one person, at all sites together.
+    """
+
+    counts: tuple[int, ...]
+    low: float
+    high: float
+    per_person: int = 1
+
+    @property
+    def middle(self) -> float:
+        """Middle of the range, which is subtracted from every score."""
+        return 0.5 * (self.low + self.high)
+
+    def request(self, dim: int) -> Request:
+        """Ask every site for its records' centred scores at ``dim`` points, summed, in a block of its own.
+
+        Another score of one record moves ``dim`` sums by at most the range's width each, however many records a site
+        has, and no other site's sums. Rounding of sums in floating point adds four units in the last place of the
+        largest one at most.
+        """
+        n_sites, most = len(self.counts), max(self.counts)
+        rounding = 8 * most * 2.0**-53 * max(abs(self.low), abs(self.high))
+        return Request(
+            dim=dim,
+            clipping_norm=math.sqrt(n_sites * dim) * (0.5 * most * (self.high - self.low) + rounding),
+            weights=np.eye(n_sites),
+            unit="record",
+            unit_bound=self.per_person * math.sqrt(dim) * (self.high - self.low + rounding),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """Public facts that both sides of an algorithm are told before the run.
 
@@ -336,8 +374,9 @@ class Setting:
         rounds: Length of the run.
         public_seed: Seed of everything the sides must agree on (features, assignment).
         device: Torch device for batched work.
-        unit: The unit of privacy. An algorithm that can state how far one reward moves a
-            release does so in its requests when this is ``"reward"``.
+        unit: The unit of privacy. An algorithm that can state how far one reward, or one record, moves a
+            release does so in its requests when this is ``"reward"``, or ``"record"``.
+        records: What is known of the sites' records; None where the problem does not say.
         single_release_noise: Standard deviation of the noise in a sum over all clients of vectors of
             norm at most 1, if that were the run's only release; 0 without privacy. A function because it takes
             an accountant; None where nobody said.
@@ -349,6 +388,7 @@ class Setting:
     public_seed: int
     device: str = "cpu"
     unit: UnitName = "client"
+    records: Records | None = None
     single_release_noise: Callable[[], float] | None = field(default=None, repr=False, compare=False)
 
     @property

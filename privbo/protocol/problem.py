@@ -21,10 +21,10 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.memory import Memory
 from privbo.protocol.messages import FloatArray, IntArray, PullObjective
 from privbo.protocol.processes import NoAnswerError, Stopped, named, nobody_stops, within
-from privbo.protocol.settings import Count, JsonObject, Sequence, settings
+from privbo.protocol.settings import Count, JsonObject, Range, Sequence, settings
 from privbo.protocol.space import Parameter, Space, Value
 
-Objective: TypeAlias = Callable[[int, dict[str, Value]], float]
+Objective: TypeAlias = Callable[[int, dict[str, Value]], float | npt.ArrayLike]
 BatchObjective: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
 Earlier: TypeAlias = Callable[[int], Iterable[tuple[Mapping[str, Value], float]]]
 Enqueued: TypeAlias = Callable[[int], Iterable[Mapping[str, Value]]]
@@ -39,6 +39,7 @@ LARGEST_VALUE = 1e100
 _private_log = logging.getLogger("privbo.private")
 _private_log.addHandler(logging.NullHandler())  # else Python prints warnings of a logger without handler
 _NOT_FINITE = f"only finite values up to {LARGEST_VALUE:g} in magnitude count"
+_CLIPPED = "it counts as the nearer end, or as the lower one; normalise the objective"
 NOT_ALLOWED = "a point that does not keep the space's constraints was chosen; it is not evaluated"
 
 
@@ -55,6 +56,8 @@ class ProblemSource:
         n_clients: N; without a factory it must be given.
         space: Named parameters; without a factory they must be given.
         constraints: Formulas that every point keeps.
+        n_records: As in ``Problem``.
+        score_range: As in ``Problem``.
         name: Shown in reports.
         provenance: Where the data comes from; shown in reports.
         fingerprint: Names the data's version, so that kept results of other data are not reused.
@@ -68,6 +71,8 @@ class ProblemSource:
     n_clients: Count | None = None
     space: dict[str, Parameter] = field(default_factory=dict)
     constraints: Sequence[str] = ()
+    n_records: Sequence[Count] | None = None
+    score_range: Range = (0.0, 1.0)
     name: str | None = None
     provenance: str = ""
     fingerprint: str | None = None
@@ -97,6 +102,11 @@ class Problem:
             run. Its own models start with them; they stay with the client and cost nothing.
         enqueued: PRIVATE: ``enqueued(client)`` gives parameters that a client evaluates in place of its first choices.
         n_clients: N, the number of registered clients, public.
+        n_records: Number of records that every client holds, such as a hospital's patients; public. The objective
+            then returns one score per record, ``(n_records[client],)``, and its value is their mean. A score outside
+            ``score_range`` is clipped to it, one that is not finite counts as the lower end. With
+            ``privacy.unit="record"`` a record's score may depend on that record, the parameters and nothing else.
+        score_range: Declared bounds of a record's score.
         batch_objective: Optional vectorised form for simulations,
             ``batch_objective(clients (n,), units (n, n_dims)) -> (n,)``; where it fails for
             many it is asked for one client at a time, and only those that fail are left out.
@@ -122,6 +132,8 @@ class Problem:
     constraints: Sequence[str] = ()
     objective: Objective | Literal["ask"] | None = None
     batch_objective: BatchObjective | None = None
+    n_records: Sequence[Count] | None = None
+    score_range: Range = (0.0, 1.0)
     earlier: Annotated[Earlier | None, SkipValidation] = field(default=None, repr=False)
     enqueued: Annotated[Enqueued | None, SkipValidation] = field(default=None, repr=False)
     best_values: Annotated[FloatArray | Callable[[], FloatArray] | None, SkipValidation] = field(
@@ -138,6 +150,13 @@ class Problem:
         object.__setattr__(self, "search_space", space)
         if (self.objective is None) == (self.batch_objective is None):
             raise ConfigurationError("give exactly one of objective and batch_objective")
+        if not self.score_range[0] < self.score_range[1]:
+            raise ConfigurationError(f"score_range={self.score_range!r} must be increasing; give (lowest, highest)")
+        if self.n_records is not None and (len(self.n_records) != self.n_clients or not callable(self.objective)):
+            raise ConfigurationError(
+                f"n_records of {len(self.n_records)} clients must speak of n_clients={self.n_clients}, and of scores "
+                "that this process counts: give objective(client, params), which returns one per record"
+            )
         for name, arguments in (("objective", "client, params"), ("batch_objective", "clients, units")):
             function = getattr(self, name)
             if function is not None and function != ASK:
@@ -159,6 +178,8 @@ class Problem:
             n_clients=self.n_clients,
             space=dict(self.search_space.parameters),
             constraints=tuple(self.search_space.constraints),
+            n_records=self.n_records,
+            score_range=self.score_range,
             name=self.name,
             provenance=self.provenance,
             fingerprint=self.fingerprint,
@@ -378,14 +399,27 @@ class Evaluator:
     def _one(self, objective: Objective, client: int, unit: FloatArray) -> float:
         params = self.problem.search_space.decode(unit)
         try:
-            value = self._timed(client, lambda: float(objective(client, params)))
+            value, is_changed = self._timed(client, lambda: self._value(objective(client, params), client))
         except BaseException as error:  # whatever a user's objective raises is its client's; the run goes on
             self.note(client, self._reason(error))
             return math.nan
+        if is_changed:
+            self.note(client, f"a record's score is no number in score_range={self.problem.score_range}; {_CLIPPED}")
         if abs(value) <= LARGEST_VALUE:
             return value
         self.note(client, f"the objective returned {value!r}; {_NOT_FINITE}")
         return math.nan
+
+    def _value(self, returned: object, client: int) -> tuple[float, bool]:
+        """An evaluation's value, and whether scores of records were changed to lie in their range."""
+        if self.problem.n_records is None:
+            return float(returned), False  # type: ignore[arg-type]  # whatever is no number raises
+        scores, (low, high) = np.asarray(returned, dtype=np.float64), self.problem.score_range
+        count = self.problem.n_records[client]
+        if scores.shape != (count,):
+            raise ValueError(f"scores of shape {scores.shape} for {count} records")
+        inside = np.clip(np.where(np.isfinite(scores), scores, low), low, high)
+        return math.fsum(inside) / count, not np.array_equal(inside, scores)
 
     def _reason(self, error: BaseException) -> str:
         """Why a client has no value, in words; raises what ends the run instead."""

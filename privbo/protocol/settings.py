@@ -43,6 +43,8 @@ T = TypeVar("T")
 JsonObject: TypeAlias = dict[str, JsonValue]
 # Sequences in a setting: Python's lists and tuples and TOML's arrays are all taken.
 Sequence: TypeAlias = Annotated[tuple[T, ...], Strict(strict=False)]
+Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+Range: TypeAlias = Annotated[tuple[Finite, Finite], Strict(strict=False)]
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]

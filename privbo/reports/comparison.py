@@ -87,7 +87,7 @@ def numbers(comparison: Comparison) -> Table:
 
 def markdown(comparison: Comparison) -> str:
     """Write the table as Markdown, with the versions that made older rows and the contrasts that were asked for."""
-    notes = [f"- {words}\n" for words in (*contrast_lines(comparison), *older_lines(comparison))]
+    notes = [f"- {words}\n" for words in (*contrast_lines(comparison), *note_lines(comparison))]
     return table(comparison).markdown() + "".join(["\n", *notes] if notes else [])
 
 
@@ -133,9 +133,10 @@ def contrast_lines(comparison: Comparison) -> Sequence[str]:
     return lines
 
 
-def older_lines(comparison: Comparison) -> Sequence[str]:
-    """Name the versions that made rows which the code here and now did not make."""
-    return [f"{s.label}: made by older code ({'; '.join(s.older)})" for s in comparison.settings if s.older]
+def note_lines(comparison: Comparison) -> Sequence[str]:
+    """Name the versions that made rows which the code here and now did not make, and whom rows of records hide."""
+    older = [f"{s.label}: made by older code ({'; '.join(s.older)})" for s in comparison.settings if s.older]
+    return older + [f"{s.label} hides {s.hidden}" for s in comparison.settings if s.hidden]
 
 
 def document(*comparisons: Comparison, name: str = "") -> Document:
@@ -149,7 +150,7 @@ def document(*comparisons: Comparison, name: str = "") -> Document:
             "comparison": comparison,
             "suffix": suffix,
             "curve": _CURVES[curve_of(comparison.measure)],
-            "older": older_lines(comparison),
+            "notes": note_lines(comparison),
             "table": table(comparison),
             "small": {f"convergence-{k + 1}{suffix}": s.label for k, s in enumerate(comparison.settings)},
         }

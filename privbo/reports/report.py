@@ -43,11 +43,6 @@ NOISE_SOURCES = {
     "simulation": "seeded noise: simulation, not a guarantee",
     "none": "none: not private",
 }
-UNITS = {
-    Unit.CLIENT: "one client and everything it sent",
-    Unit.RECORD: "one record of the training data",
-    Unit.REWARD: "one reward: the outcome of one evaluation; what a client does as a whole is not hidden",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +265,7 @@ class Report(LedgerView):
     @property
     def unit_text(self) -> str:
         """The unit of privacy in words."""
-        return UNITS[self.unit]
+        return self.spec.privacy.unit_text
 
     @property
     def noise_source_text(self) -> str:
@@ -284,9 +279,9 @@ class Report(LedgerView):
 
     @property
     def question(self) -> str:
-        """The attacker's question: which value a reward had, or whether somebody's data were used."""
-        if self.unit is Unit.REWARD:
-            return "which of two values one reward had"
+        """The attacker's question: which value a reward or a record had, or whether somebody's data were used."""
+        if self.unit is not Unit.CLIENT:
+            return f"which of two values one {self.unit.value} had"
         return f"whether one {self.unit.value}'s data were used"
 
     @property
@@ -360,7 +355,7 @@ def report(record: Record) -> Report:
         name=spec.name,
         created=record.manifest.created,
         epsilon_at=cost.price(
-            event, delta=plan.delta, n_clients=plan.n_clients, adjacency=adjacency, recovered=recovered
+            event, delta=plan.delta, n_clients=plan.n_units, adjacency=adjacency, recovered=recovered
         ),
         asked_delta=plan.delta,
         epsilon_interval=(

@@ -190,7 +190,7 @@ class WithCommon:
         """Make the public side.
 
         Raises:
-            ConfigurationError: If the algorithm names no candidates, or one reward is the unit of privacy.
+            ConfigurationError: If the algorithm names no candidates, or the unit of privacy is smaller than a client.
         """
         return CommonServer(self.algorithm.server(setting), setting, self.share)
 
@@ -215,8 +215,8 @@ class CommonServer:
     def __init__(self, server: Server, setting: Setting, share: float) -> None:
         if setting.unit != "client":
             raise ConfigurationError(
-                "final='common': a ballot rests on all rewards of a client, and no reward may enter two releases; set "
-                "privacy.unit='client' or drop final"
+                "final='common': a ballot rests on everything that a client holds, so its price is known for one "
+                "client only; set privacy.unit='client' or drop final"
             )
         if not isinstance(server, Proposing):
             raise ConfigurationError(

@@ -158,7 +158,7 @@ def _standing(ask: Ask, plan: Reservation, sequence: int, head: str) -> Ask:
     return dataclasses.replace(ask, standing=Standing(plan=plan.digest, sequence=sequence, head=head))
 
 
-def plan(problem: Problem, algorithm: Algorithm, **settings: Unpack[RunSettings]) -> Plan:
+def plan(problem: Problem, algorithm: Algorithm | None = None, **settings: Unpack[RunSettings]) -> Plan:
     """Price a run without touching any data; arguments as for ``run``.
 
     Raises:
@@ -176,7 +176,7 @@ def plan(problem: Problem, algorithm: Algorithm, **settings: Unpack[RunSettings]
 
 def run(
     problem: Problem,
-    algorithm: Algorithm,
+    algorithm: Algorithm | None = None,
     *,
     directory: str | Path | None = None,
     resume: bool = False,
@@ -192,7 +192,8 @@ def run(
 
     Args:
         problem: The clients' search space and objectives.
-        algorithm: What to run, such as ``DPFTSDE()``.
+        algorithm: What to run, such as ``DPFTSDE()``; by default ``SharedPrior()``, and ``MultiTask()`` where one record
+            is the unit of privacy.
         directory: Where the run is kept; by default ``runs/NAME-DATE-TOKEN``, and in memory
             for simulations.
         resume: Go on with the run in ``directory``.
@@ -268,7 +269,7 @@ def _log_rehearsal(found: Rehearsal) -> None:
         logging.getLogger("privbo.private").warning("rehearsal: %s", found.text)
 
 
-def _asked(problem: Problem, algorithm: Algorithm, name: str | None, settings: RunSettings) -> Spec:
+def _asked(problem: Problem, algorithm: Algorithm | None, name: str | None, settings: RunSettings) -> Spec:
     """The run that these settings ask for, named after its problem where they give no name."""
     unknown = settings.keys() - RunSettings.__annotations__.keys()
     if unknown:
@@ -276,7 +277,8 @@ def _asked(problem: Problem, algorithm: Algorithm, name: str | None, settings: R
         raise ConfigurationError(f"{', '.join(sorted(unknown))}: no setting of a run; allowed: {allowed}")
     if not name:
         name = _path_name(problem.name) if isinstance(problem, Problem) else "run"
-    return Spec(name=name, problem=problem, algorithm=algorithm, **settings)
+    named = {} if algorithm is None else {"algorithm": algorithm}
+    return Spec(name=name, problem=problem, **named, **settings)
 
 
 def _path_name(words: str) -> str:

@@ -268,7 +268,7 @@ class Manifest:
         spec = Spec.from_dict(cast("JsonObject", content["spec"]))
         if spec.digest() != content["digest"]:
             raise RunError("the manifest's settings are not those the run was made with; restore config.json")
-        plan = Plan.from_dict(cast("JsonObject", content["plan"]), spec.privacy, spec.problem.n_clients)
+        plan = Plan.from_dict(cast("JsonObject", content["plan"]), spec.privacy, spec.problem.n_clients, spec.n_records)
         return Manifest(spec=spec, plan=plan, **{name: cast("Any", content[name]) for name in _FACTS})
 
 

@@ -74,6 +74,7 @@ def plan_run(spec: Spec) -> Plan:
         spec.privacy,
         (server.server if isinstance(server, CommonServer) else server).plan(),
         n_clients=spec.problem.n_clients,
+        n_records=spec.n_records,
         foregone=server.foregone() if isinstance(server, Foregoing) else (),
         final=server.vote if isinstance(server, CommonServer) else None,
     )

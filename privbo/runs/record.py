@@ -71,7 +71,7 @@ class Record:
         at = self.plan.safe_delta
         facts = {
             "epsilon": f"{upper_text(self.epsilon(at))} at delta = {upper_text(at)}",
-            "unit, adjacency": f"{self.plan.unit}, {self.plan.adjacency.value}",
+            "unit, adjacency": f"{self.plan.unit_text}; {self.plan.adjacency.value}",
             "releases": f"{len(self.ledger.entries(self.run_id))} of {self.plan.releases} planned",
             "noise": self.plan.noise_source,
             "kept in": self.directory or "memory",

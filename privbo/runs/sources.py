@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
 
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.messages import Algorithm
+from privbo.protocol.messages import Algorithm, UnitName
 from privbo.protocol.problem import ASK, Objective, Problem, ProblemSource, require_call
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings
 
@@ -59,6 +59,8 @@ def stated_problem(source: ProblemSource, default_name: str, objective: Objectiv
         constraints=source.constraints,
         objective=objective,
         n_clients=source.n_clients,
+        n_records=source.n_records,
+        score_range=source.score_range,
         name=source.name or default_name,
         provenance=source.provenance,
         fingerprint=source.fingerprint,
@@ -102,6 +104,12 @@ def _require_same(source: ProblemSource, problem: Problem) -> None:
             f"problem.factory={source.factory!r} makes the constraints {list(kept)}, the run's are "
             f"{list(source.constraints)}; state the same"
         )
+    counts = problem.n_records, problem.score_range
+    if source.n_records is not None and (source.n_records, source.score_range) != counts:
+        raise ConfigurationError(
+            f"problem.factory={source.factory!r} makes n_records={counts[0]!r} and score_range={counts[1]!r}, the "
+            f"run's are {source.n_records!r} and {source.score_range!r}; state the same"
+        )
     if source.n_clients not in (None, problem.n_clients) or (theirs and theirs != ours):
         raise ConfigurationError(
             f"problem.factory={source.factory!r} makes space {ours!r} and {problem.n_clients} clients, the run's are "
@@ -113,6 +121,7 @@ _BUILT_IN = {
     "dp-fts-de": "privbo.algorithms.thompson.dp_fts_de:DPFTSDE",
     "f-lcb": "privbo.algorithms.functional.federated:FederatedFLCB",
     "fed-pne": "privbo.algorithms.elimination.fed_pne:FedPNE",
+    "multi-task": "privbo.algorithms.multitask.multi_task:MultiTask",
     "parallel": "privbo.algorithms.elimination.parallel:ParallelXArmed",
     "pe": "privbo.algorithms.elimination.alone:PersonalElimination",
     "pf-pne": "privbo.algorithms.elimination.pf_pne:PFPNE",
@@ -124,6 +133,17 @@ _BUILT_IN = {
 def algorithms() -> dict[str, type[Algorithm]]:
     """Give every built-in algorithm by its name in a configuration."""
     return {name: _built_in(name) for name in _BUILT_IN}
+
+
+def default_algorithm(unit: UnitName) -> Algorithm:
+    """Make the algorithm of a run that names none.
+
+    Raises:
+        ConfigurationError: If one reward is the unit of privacy, for which there are several.
+    """
+    if unit == "reward":
+        raise ConfigurationError("privacy.unit='reward' has no default algorithm; name one, such as FedPNE()")
+    return _built_in("multi-task" if unit == "record" else "shared-prior")()
 
 
 def _built_in(name: str) -> type[Algorithm]:

@@ -38,7 +38,7 @@ from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.common import Final
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.messages import Algorithm, Setting
+from privbo.protocol.messages import Algorithm, Records, Setting
 from privbo.protocol.problem import Problem, ProblemSource
 from privbo.protocol.settings import (
     NAME,
@@ -58,6 +58,7 @@ from privbo.runs.sources import (
     ForeignAlgorithm,
     algorithm_table,
     algorithms,
+    default_algorithm,
     load_problem,
     read_algorithm,
     require_algorithm,
@@ -67,7 +68,17 @@ from privbo.runs.sources import (
 # How a run is carried out and who allows it, not what it is: none of them changes what a run releases.
 _MEANS = ("controls", "threads", "device", "executor", "jobs", "policy")
 # Of a problem: where its code stands is nobody's business but the machine's that runs it.
-_PUBLIC = ("name", "provenance", "n_clients", "space", "constraints", "fingerprint", "arguments")
+_PUBLIC = (
+    "name",
+    "provenance",
+    "n_clients",
+    "space",
+    "constraints",
+    "fingerprint",
+    "arguments",
+    "n_records",
+    "score_range",
+)
 
 
 MARGIN = 0.05  # share of a round that may pass before it begins, and again between its last answer and its end
@@ -185,7 +196,7 @@ class Spec:
     control: Literal["zeroed"] | None = None
     controls: Sequence[Control] = ()
     problem: Annotated[Problem, SkipValidation, _Tabled(ProblemSource, lambda problem: dump_settings(problem.table()))]
-    algorithm: Annotated[Algorithm, SkipValidation, _Tabled(JsonObject, algorithm_table)]
+    algorithm: Annotated[Algorithm, SkipValidation, _Tabled(JsonObject, algorithm_table)] = cast("Algorithm", None)
     privacy: Annotated[Privacy | NoPrivacy, SkipValidation, _Tabled(JsonObject, dump_settings)]
     ledger: SharedLedger | None = None
     policy: Policy | None = None
@@ -202,14 +213,23 @@ class Spec:
             source = cast("ProblemSource", self.problem)
             problem = _described(source, self.name, trusted=bool(info.context and info.context["trusted"]))
             object.__setattr__(self, "problem", problem)
-            object.__setattr__(self, "algorithm", read_algorithm(cast("JsonObject", self.algorithm)))
+            if self.algorithm is not None:
+                object.__setattr__(self, "algorithm", read_algorithm(cast("JsonObject", self.algorithm)))
             object.__setattr__(self, "privacy", read_privacy(cast("JsonObject", self.privacy)))
         if not isinstance(self.problem, Problem):
             raise ConfigurationError(f"problem={self.problem!r}: input should be a Problem; make one: Problem(...)")
-        require_algorithm(self.algorithm)
         if not isinstance(self.privacy, (Privacy, NoPrivacy)):
             raise ConfigurationError(
                 f"privacy={self.privacy!r}: input should be Privacy or NoPrivacy; write Privacy(epsilon=...)"
+            )
+        if self.algorithm is None:
+            object.__setattr__(self, "algorithm", default_algorithm(self.privacy.unit))
+        require_algorithm(self.algorithm)
+        counts = self.problem.n_records
+        if self.privacy.unit == "record" and (counts is None or min(counts) < self.privacy.records_per_person):
+            raise ConfigurationError(
+                f"privacy.unit='record', records_per_person={self.privacy.records_per_person}: problem.n_records="
+                f"{counts!r} must state how many records every site holds, at least as many as one person has"
             )
         return self
 
@@ -323,8 +343,18 @@ class Spec:
         """Seconds of a round that one client's evaluations may take; None without a grid."""
         return None if self.times is None else self.times.of_one(self.problem.n_clients)
 
+    @property
+    def n_records(self) -> int | None:
+        """Records of all sites together, where one record is the unit of privacy; None else."""
+        return sum(self.problem.n_records or ()) if self.privacy.unit == "record" else None
+
     def setting(self, public_seed: int) -> Setting:
         """Give what both sides of the run are told."""
+        problem, records = self.problem, None
+        if problem.n_records is not None:
+            low, high = problem.score_range
+            most = self.privacy.records_per_person
+            records = Records(counts=problem.n_records, low=low, high=high, per_person=most)
         return Setting(
             space=self.problem.search_space,
             n_clients=self.problem.n_clients,
@@ -332,7 +362,10 @@ class Spec:
             public_seed=public_seed,
             device=self.device,
             unit=self.privacy.unit,
-            single_release_noise=functools.partial(single_release_noise, self.privacy, self.problem.n_clients),
+            records=records,
+            single_release_noise=functools.partial(
+                single_release_noise, self.privacy, problem.n_clients, self.n_records
+            ),
         )
 
 

@@ -19,7 +19,7 @@ Every check plays small runs through the real door with seeded noise and raises
 | ``goes_on_after_missed_rounds`` | a client that was not there for a round answers the later ones |
 | ``survives_hostile_answers`` | malformed vectors are absences |
 | ``keeps_its_sensitivity`` | one unit moves a release by no more than stated |
-| ``keeps_its_reward_bound`` | if ``unit="reward"``: another reward moves one vector, at most by ``reward_bound`` |
+| ``keeps_its_reward_bound`` | if ``unit="reward"``: another reward moves one vector, at most by ``unit_bound`` |
 | ``is_steered_by_releases`` | a server told the releases alone asks what was asked in the run |
 | ``derives_its_requests`` | a server told nothing derives every request from its broadcast |
 | ``hides_vectors_from_its_server`` | the public side reaches no array that holds a client's vector as it was sent |

@@ -24,7 +24,7 @@ _MOST_TRIED = 8
 
 
 def keeps_its_reward_bound(subject: Subject) -> None:
-    """Where one reward is the unit, another one moves no vector by more than ``reward_bound``, and one vector only."""
+    """Where one reward is the unit, another one moves no vector by more than ``unit_bound``, and one vector only."""
     if subject.unit != "reward":
         return
     counted = _Altered()
@@ -37,7 +37,7 @@ def keeps_its_reward_bound(subject: Subject) -> None:
                 distance = float(np.linalg.norm(ours - theirs))
                 require(
                     distance <= bound * (1.0 + 1e-9),
-                    f"another reward moves a vector by {distance:.6g}, reward_bound is {bound:.6g}; clip every reward "
+                    f"another reward moves a vector by {distance:.6g}, unit_bound is {bound:.6g}; clip every reward "
                     "to its range, and state the most that one moves",
                 )
                 moved += [distance] * (distance > 0.0)
@@ -67,7 +67,7 @@ def _vectors(subject: Subject, evaluate: _Altered) -> list[tuple[FloatArray, flo
         answer = np.asarray(cohort.respond(ask.broadcast), dtype=np.float64)[0]
         if ask.request is not None:
             sent = answer if np.isfinite(answer).all() else np.zeros(ask.request.dim)
-            found.append((sent, ask.request.reward_bound or 0.0))
+            found.append((sent, ask.request.unit_bound or 0.0))
     return found
 
 

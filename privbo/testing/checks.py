@@ -191,7 +191,7 @@ def keeps_its_sensitivity(subject: Subject) -> None:
         return answers
 
     def move(answers: FloatArray, _: int) -> FloatArray:
-        answers[2] = 1e6 if request.reward_bound is None else request.reward_bound / np.sqrt(request.dim)
+        answers[2] = 1e6 if request.unit_bound is None else request.unit_bound / np.sqrt(request.dim)
         return answers
 
     first, second = (subject.play(algorithm=subject.spoiled(how)).releases[0].values for how in (move, silence))

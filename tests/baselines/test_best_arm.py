@@ -158,5 +158,5 @@ def test_one_reward_moves_a_mean_by_its_part(pulls: int) -> None:
     where = np.arange(200), generator.integers(0, pulls, 200), generator.integers(0, 4, 200)
     moved[where] = generator.choice([np.nan, -9.0, 9.0], 200)
     apart = np.linalg.norm(form.vectors(moved, "reward") - form.vectors(values, "reward"), axis=1)
-    assert request.reward_bound is not None
-    assert 0.5 * request.reward_bound < apart.max() <= request.reward_bound == pytest.approx(4.0 / pulls)
+    assert request.unit_bound is not None
+    assert 0.5 * request.unit_bound < apart.max() <= request.unit_bound == pytest.approx(4.0 / pulls)

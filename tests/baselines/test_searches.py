@@ -183,14 +183,14 @@ def test_answers_keep_their_bounds(form: Any, unit: Any) -> None:
     norms = np.linalg.norm(vectors, axis=1)
     assert np.nanmax(norms) <= request.clipping_norm * (1 + 1e-12)
     if unit == "client":
-        assert request.reward_bound is None
+        assert request.unit_bound is None
         assert np.isnan(vectors[0]).all()
         return
     moved = values.copy()
     moved[np.arange(400), generator.integers(0, 6, 400)] = generator.choice([np.nan, -9.0, 9.0], 400)
     apart = np.nan_to_num(form.vectors(moved[:, None], unit)) - np.nan_to_num(vectors)
     largest = np.linalg.norm(apart, axis=1).max()
-    assert 0.5 * request.reward_bound < largest <= request.reward_bound
+    assert 0.5 * request.unit_bound < largest <= request.unit_bound
 
 
 def test_where_a_client_fails_at_some_points_these_are_its_worst() -> None:

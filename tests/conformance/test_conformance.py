@@ -192,15 +192,15 @@ def test_a_request_that_does_not_follow_from_its_broadcast_is_noticed() -> None:
 def test_a_reward_bound_that_is_too_small_is_noticed(share: float) -> None:
     def smaller(server: Server) -> Any:
         ask = server.ask()
-        if ask is None or ask.request is None or ask.request.reward_bound is None:
+        if ask is None or ask.request is None or ask.request.unit_bound is None:
             return ask
-        bound = share * ask.request.reward_bound
-        return dataclasses.replace(ask, request=dataclasses.replace(ask.request, reward_bound=bound))
+        bound = share * ask.request.unit_bound
+        return dataclasses.replace(ask, request=dataclasses.replace(ask.request, unit_bound=bound))
 
     plain = Subject(algorithm=pb.FedPNE(horizon=400, c=0.02), unit="reward", rounds=ROUNDS)
     CHECKS["keeps_its_reward_bound"](plain)
     wrapped = plain.wrapped(on_server=lambda server: Faulty(server, {"ask": smaller}))
-    with pytest.raises(ConformanceError, match=r"another reward moves a vector by .* reward_bound is"):
+    with pytest.raises(ConformanceError, match=r"another reward moves a vector by .* unit_bound is"):
         CHECKS["keeps_its_reward_bound"](dataclasses.replace(plain, algorithm=wrapped))
 
 
@@ -209,7 +209,7 @@ def test_a_reward_that_is_not_clipped_to_its_range_is_noticed() -> None:
 
     def by_reward(server: Server) -> Any:
         ask = server.ask()
-        return ask and dataclasses.replace(ask, request=dataclasses.replace(ask.request, reward_bound=1.0))
+        return ask and dataclasses.replace(ask, request=dataclasses.replace(ask.request, unit_bound=1.0))
 
     wrapped = Subject(algorithm=Zoom()).wrapped(on_server=lambda server: Faulty(server, {"ask": by_reward}))
     with pytest.raises(ConformanceError, match=r"moves a vector by 9.*; clip every reward to its range"):

@@ -156,7 +156,7 @@ def replay(
 
     who, swapped = samples(spec, client, seed)
     base = run(rows, who)
-    runs = [run(sent(other), who) for other in vectors(rows[client], spec.adjacency, request.reward_bound)]
+    runs = [run(sent(other), who) for other in vectors(rows[client], spec.adjacency, request.unit_bound)]
     findings += [
         "what is drawn depends on a client's data"
         for each in runs
@@ -239,10 +239,10 @@ def samples(spec: PrivateSum, client: int, seed: int) -> tuple[BoolArray, list[B
     return chosen, [without]
 
 
-def vectors(row: FloatArray, adjacency: Adjacency, reward_bound: float | None) -> list[FloatArray]:
+def vectors(row: FloatArray, adjacency: Adjacency, unit_bound: float | None) -> list[FloatArray]:
     """Everything else a client could send: any vector, or what another reward makes of its own."""
-    if reward_bound is not None:
-        return _rewarded(row, reward_bound)
+    if unit_bound is not None:
+        return _rewarded(row, unit_bound)
     if adjacency is Adjacency.REPLACE_ONE:
         return [-row, np.zeros(len(row))]
     return [np.zeros(len(row))]

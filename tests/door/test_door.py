@@ -207,7 +207,7 @@ def test_the_ledger_names_the_source_of_noise_and_never_mixes_seeded_with_real(t
 def test_a_row_is_what_the_ledger_is_about_and_a_reward_has_its_own(
     unit: Unit, bound: float | None, *, fits: bool
 ) -> None:
-    wanted = request(reward_bound=bound)
+    wanted = request(unit="client" if bound is None else "reward", unit_bound=bound)
     adjacency = Adjacency.ZERO_OUT if bound is None else Adjacency.REPLACE_ONE
     with ledger(unit=unit) as book:
         here = door(book, adjacency=adjacency)

@@ -170,7 +170,7 @@ def test_a_slot_that_passes_to_another_client_shows_both() -> None:
 
 
 def test_one_reward_moves_the_release_by_its_own_sensitivity() -> None:
-    request = dataclasses.replace(REQUEST, reward_bound=0.01)
+    request = dataclasses.replace(REQUEST, unit="reward", unit_bound=0.01)
     settings = {"adjacency": Adjacency.REPLACE_ONE}
     rows = np.full((4, 2), 0.5)
     found = replay(

@@ -40,11 +40,11 @@ def test_a_mechanism_for_another_reward_is_refused_before_any_charge() -> None:
     book = ledger(unit=Unit.REWARD)
 
     def another(wanted: Request) -> PrivateSum:
-        return mechanism_for(replace(wanted, reward_bound=0.5), noise_multiplier=1.0, **REWARD)
+        return mechanism_for(replace(wanted, unit="reward", unit_bound=0.5), noise_multiplier=1.0, **REWARD)
 
     here = new_door(book, mechanism=another)
-    with pytest.raises(ConfigurationError, match="bound on one reward"):
-        here.open(0, request(reward_bound=0.1))
+    with pytest.raises(ConfigurationError, match="bound on one unit"):
+        here.open(0, request(unit="reward", unit_bound=0.1))
     assert book.entries() == []
 
 
@@ -78,5 +78,5 @@ def test_a_hidden_channels_ticket_names_its_senders_until_it_is_used() -> None:
 
 def test_a_plain_sum_of_one_reward_stands_on_any_ledger() -> None:
     here, book = door(mechanism=lambda wanted: mechanism_for(wanted, noise_multiplier=None))
-    here.open(0, request(reward_bound=0.1))
+    here.open(0, request(unit="reward", unit_bound=0.1))
     assert [entry.event for entry in book.entries()] == [NonPrivate()]

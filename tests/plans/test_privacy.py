@@ -99,14 +99,14 @@ def test_a_budget_too_small_for_the_plan_is_refused() -> None:
 
 
 def test_a_request_for_another_unit_than_the_privacys_is_refused() -> None:
-    rewards = dataclasses.replace(request(), reward_bound=0.1)
+    rewards = dataclasses.replace(request(), unit="reward", unit_bound=0.1)
     for privacy, wanted in ((pb.Privacy(**REWARD), request()), (pb.Privacy(noise_multiplier=3.0), rewards)):
         with pytest.raises(pb.ConfigurationError, match=f"for one {wanted.unit} only"):
             price_plan(privacy, [wanted], n_clients=10)
 
 
 def test_rewards_enter_one_release_each_so_the_dearest_is_the_price() -> None:
-    rewards = dataclasses.replace(request(), reward_bound=0.1)
+    rewards = dataclasses.replace(request(), unit="reward", unit_bound=0.1)
     terms = price_plan(pb.Privacy(**REWARD), [rewards] * 5, n_clients=10)
     assert terms.event.parts == ((Gaussian(noise_multiplier=3.0), 1),)
     assert (terms.releases, terms.unit, terms.adjacency) == (5, "reward", Adjacency.REPLACE_ONE)

@@ -13,7 +13,7 @@ import pytest
 
 from accountant.events import Adjacency
 from privbo.audits import black_box
-from privbo.door.mechanism import PrivateSum, RewardMove
+from privbo.door.mechanism import PrivateSum, UnitMove
 from privbo.door.noise import SimulatedNoise
 from privbo.protocol.messages import Request, Setting
 from tests.builders import mechanism_for
@@ -94,8 +94,8 @@ def reward_case(seed: int, **fixed) -> Adversary:
     if seed % 2:
         row = rng.normal(size=found.request.dim)
         found.rows[found.client] = 0.5 * bound * row / np.linalg.norm(row)
-    reward_bound = bound * float(10 ** rng.uniform(-4, -0.5 if seed % 2 else 1.0))
-    return dataclasses.replace(found, request=dataclasses.replace(found.request, reward_bound=reward_bound))
+    unit_bound = bound * float(10 ** rng.uniform(-4, -0.5 if seed % 2 else 1.0))
+    return dataclasses.replace(found, request=dataclasses.replace(found.request, unit="reward", unit_bound=unit_bound))
 
 
 def test_no_false_alarm_where_one_reward_is_the_unit() -> None:
@@ -103,23 +103,23 @@ def test_no_false_alarm_where_one_reward_is_the_unit() -> None:
         assert reward_case(seed).findings() == (), seed
 
 
-class HalfMove(RewardMove):
+class HalfMove(UnitMove):
     """Half of how far a reward moves a vector."""
 
     def after_clipping(self, bound: float, noise_multiplier: float) -> float:
         return 0.5 * super().after_clipping(bound, noise_multiplier)
 
 
-class SmoothMove(RewardMove):
+class SmoothMove(UnitMove):
     """How far a reward moves a vector that nobody truncates to a grid."""
 
     def after_clipping(self, bound: float, noise_multiplier: float) -> float:
         return min(self.bound, 2 * bound)
 
 
-def _moved_by(kind: type[RewardMove]) -> Fault:
+def _moved_by(kind: type[UnitMove]) -> Fault:
     def plant(sound: PrivateSum) -> PrivateSum:
-        return dataclasses.replace(sound, reward=kind(**vars(sound.reward)))
+        return dataclasses.replace(sound, move=kind(**vars(sound.move)))
 
     return Fault(plant=plant)
 

@@ -8,12 +8,12 @@ from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, Strict
+from pydantic import Field
 
 from privbo.algorithms.elimination.tree import Confidence, Partition
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request, Setting
-from privbo.protocol.settings import Count, Positive, settings
+from privbo.protocol.settings import Count, Positive, Range, settings
 
 Centre: TypeAlias = Literal["client", "middle"]
 Outside: TypeAlias = Literal["clip", "absent"]
@@ -99,7 +99,8 @@ class Sharing:
             dim=n_nodes,
             clipping_norm=self.clipping_norm(n_nodes),
             weights=np.full((1, setting.n_clients), 1.0 / setting.n_clients),
-            reward_bound=self.reward_bound(n_nodes, pulls) if setting.unit == "reward" else None,
+            unit="reward" if setting.unit == "reward" else "client",
+            unit_bound=self.reward_bound(n_nodes, pulls) if setting.unit == "reward" else None,
         )
 
     def reward_bound(self, n_nodes: int, pulls: int) -> float:
@@ -138,8 +139,6 @@ class Sharing:
 HOEFFDING = 2.0**-0.5
 
 Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
-Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
-Bounds: TypeAlias = Annotated[tuple[Finite, Finite], Strict(strict=False)]
 
 
 @settings(table="algorithm")
@@ -150,7 +149,7 @@ class TreeSettings:
     nu1: Positive = 1.0
     rho: Fraction = 0.5
     n_children: Annotated[int, Field(ge=2, le=3)] = 2
-    reward_range: Bounds = (0.0, 1.0)
+    reward_range: Range = (0.0, 1.0)
     outside: Outside = "clip"
     evaluations: Count | None = None
 

@@ -22,11 +22,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, Strict
+from pydantic import Field
 
 from privbo.algorithms.functional.f_lcb import Bounds
 from privbo.algorithms.functional.methods import Box, GradientNoise, Rates, State, StochasticAccelerated
@@ -44,10 +44,8 @@ from privbo.protocol.messages import (
     Request,
     Setting,
 )
-from privbo.protocol.settings import Count, Positive, settings
+from privbo.protocol.settings import Count, Positive, Range, settings
 from privbo.protocol.space import Categorical, Real, Space
-
-Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,7 +106,7 @@ class FederatedFLCB:
     answers_together: ClassVar[bool] = True
     type: Literal["f-lcb"] = dataclasses.field(default="f-lcb", repr=False)
     arm: str | None = None
-    reward_range: Annotated[tuple[Finite, Finite], Strict(strict=False)] = (0.0, 1.0)
+    reward_range: Range = (0.0, 1.0)
     gradient_bound: Positive = 1.0
     loss_share: Positive = 1.0
     smoothness: Positive = 4.0

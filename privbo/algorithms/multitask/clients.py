@@ -1,0 +1,123 @@
+"""The private side of the multi-task process: sites that release their front, and go on by their own exact values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from privbo.algorithms.multitask.multi_task import MultiTask
+from privbo.algorithms.multitask.posterior import Posterior, Prior, Releases, alone, front, propose
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
+
+INITIAL_ROUND = -1
+
+
+class Sites:
+    """Sites that keep what they evaluated.
+
+    A site's points after the front are functions of its own values and of all releases; they are never released.
+
+    Attributes:
+        clients: Global numbers of the sites, ``(n,)``.
+        units: Points in the cube, ``(n, t, n_dims)``.
+        values: Mean scores there, ``(n, t)``; NaN where an evaluation failed.
+        rounds: Round of each evaluation, ``(t,)``; -1 for the front.
+    """
+
+    def __init__(self, algorithm: MultiTask, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
+        self._setting, self._evaluate, self.clients = setting, evaluate, np.asarray(clients, dtype=np.int64)
+        request = algorithm.request(setting)
+        self._records = setting.records if request is not None and algorithm.is_heard(setting) else None
+        self._front = front(setting.space, setting.n_clients, algorithm.n_front(setting), setting.public_seed)
+        self.units: FloatArray = np.empty((len(self.clients), 0, setting.space.n_dims))
+        self.values: FloatArray = np.empty((len(self.clients), 0))
+        self.rounds: IntArray = np.empty(0, dtype=np.int64)
+        self._priors: tuple[Prior, ...] = ()
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        """Evaluate the front, or one point per site, unless this round was answered before.
+
+        Returns:
+            In round 0 the centred sums of every site's scores at its front, ``(n, k)``, those of a failed evaluation
+            as if all its records had the lowest score; else ``(n, 0)``.
+
+        Raises:
+            ConfigurationError: If the broadcast has a wrong shape.
+        """
+        if not len(self.rounds):
+            for points in self._front[self.clients].swapaxes(0, 1):
+                self._query(points, INITIAL_ROUND)
+        if broadcast.round > max(0, self.rounds[-1]):
+            known, priors = self._known(), self._of(broadcast)
+            points = [propose(*site) for site in zip(priors, self.units, known, strict=True)]
+            self._query(np.array(points), broadcast.round)
+        if broadcast.round > 0 or self._records is None:
+            return np.empty((len(self.clients), 0))
+        counts = np.array(self._records.counts, dtype=np.float64)[self.clients]
+        return np.asarray(counts[:, None] * (self._known()[:, self.rounds == INITIAL_ROUND] - self._records.middle))
+
+    def _known(self) -> FloatArray:
+        """Values with the lowest score, or the lowest that its site has seen, in place of failed evaluations."""
+        low = np.where(np.isfinite(self.values), self.values, np.inf).min(axis=1, keepdims=True)
+        if self._records is not None:
+            low = np.full_like(low, self._records.low)
+        return np.where(np.isfinite(self.values), self.values, np.where(np.isfinite(low), low, 0.0))
+
+    def _of(self, broadcast: Broadcast) -> tuple[Prior, ...]:
+        """What the others' releases say to every site; made once, since all of them come in one round."""
+        if not self._priors and self._records is None:
+            self._priors = (alone(self._setting.space),) * len(self.clients)
+        elif not self._priors:
+            means, noise = (np.asarray(broadcast.arrays.get(name, ())) for name in ("means", "noise_stddev"))
+            shape = self._front.shape[:2]
+            if means.shape != shape or noise.shape != shape[:1] or not (noise >= 0.0).all():
+                raise ConfigurationError(
+                    f"round {broadcast.round}: means of shape {means.shape} and noise_stddev of shape {noise.shape} "
+                    f"must have shapes {shape} and {shape[:1]}"
+                )
+            posterior = Posterior(
+                self._setting.space,
+                Releases(
+                    sites=np.arange(shape[0]).repeat(shape[1]),
+                    units=self._front.reshape(-1, self._setting.space.n_dims),
+                    values=means.ravel(),
+                    noise_stddev=noise.repeat(shape[1]),
+                ),
+            )
+            self._priors = tuple(posterior.of(int(site)) for site in self.clients)
+        return self._priors
+
+    def _query(self, points: FloatArray, round_: int) -> None:
+        values = np.asarray(self._evaluate(self.clients, points), dtype=np.float64)
+        self.units = np.concatenate([self.units, points[:, None]], axis=1)
+        self.values = np.concatenate([self.values, np.where(np.isfinite(values), values, np.nan)[:, None]], axis=1)
+        self.rounds = np.append(self.rounds, round_)
+
+    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Evaluations; private."""
+        return {name: getattr(self, name).copy() for name in ("clients", "units", "values", "rounds")}
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take the state of ``snapshot``.
+
+        Raises:
+            ConfigurationError: If it belongs to other clients.
+        """
+        if not np.array_equal(snapshot["clients"], self.clients):
+            raise ConfigurationError("the snapshot belongs to other clients than this cohort's")
+        self.units = np.array(snapshot["units"], dtype=np.float64)
+        self.values = np.array(snapshot["values"], dtype=np.float64)
+        self.rounds = np.array(snapshot["rounds"], dtype=np.int64)
+
+    def history(self) -> ClientHistory:
+        """Every evaluation; the best evaluated point is recommended (NaN where there is none)."""
+        recommended = np.full((len(self.clients), self._setting.space.n_dims), np.nan)
+        known = np.isfinite(self.values).any(axis=1)
+        if known.any():
+            recommended[known] = self.units[known, np.nanargmax(self.values[known], axis=1)]
+        return ClientHistory(
+            units=self.units.copy(), values=self.values.copy(), rounds=self.rounds.copy(), recommended=recommended
+        )

@@ -1,0 +1,173 @@
+"""Few sites with many records each: every site's first points are released, then each goes on by its own values.
+
+The public side is here, the private side in ``clients``, the posterior in ``posterior``. Rounds, for a run of T rounds:
+
+    round 0      sites evaluate the front, their part of one public design; with the release: their noisy means there
+    round t      each site acts on its own exact values, with the others' releases as prior
+
+No point depends on a value that was not released before that point itself is: the front is public, and what a site
+chooses after it stays with the site.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import field
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Ask, Broadcast, Cohort, Evaluate, IntArray, Release, Request, Setting
+from privbo.protocol.settings import Positive, settings
+
+_FEW = 8  # sites of which each has a front of three points, so that noise is less; more have four
+
+
+@settings(table="algorithm")
+class MultiTask:
+    """Private federated Bayesian optimisation by few sites that hide records: a multi-task Gaussian process.
+
+    Every site evaluates a few points of a public design, and releases the sums of its records' clipped scores there.
+    From then on it acts by expected improvement on its own exact values, with the others' releases as prior. Its own
+    values decide how much that prior is worth.
+
+    | In a round | what leaves a site | guarantee |
+    |---|---|---|
+    | 0 | noisy sums of its records' scores at its public points | (epsilon, delta) of the run's plan, for one record |
+    | later, and of ``local()`` | nothing | nothing is released or charged |
+    | of any kind | no point after the front, no exact value, no model | they stay in memory and in ``private/`` |
+
+    A site's own scores can be read up to the noise: hospitals are not hidden, patients are.
+
+    .. versionadded:: 0.3.0
+
+    Attributes:
+        front: Points that every site evaluates first and releases; None is four, and three for fewer than eight sites.
+        largest_noise: Nothing is released, and nothing charged, where the noise in the mean of a site of median size
+            has a larger standard deviation than this share of ``score_range``.
+        is_shared: Whether anything is released.
+
+    Raises:
+        ConfigurationError: If a number is out of its range.
+
+    Example:
+        >>> import numpy as np
+        >>> import privbo as pb
+        >>> def scores(client, params):
+        ...     return np.full(900, 1.0 - (params["dose"] - 0.4 - client / 100) ** 2)
+        >>> problem = pb.Problem(
+        ...     space={"dose": pb.Real(0, 1)}, objective=scores, n_clients=12, n_records=[900] * 12
+        ... )
+        >>> privacy = pb.Privacy(epsilon=1.0, delta=1e-6, unit="record", protects="records")
+        >>> pb.plan(problem, privacy=privacy, rounds=18).releases
+        1
+        >>> pb.plan(problem, privacy=dataclasses.replace(privacy, epsilon=0.1), rounds=18).releases
+        0
+    """
+
+    answers_together: ClassVar[bool] = True
+    caveat: ClassVar[str | None] = None
+    is_certified: ClassVar[bool] = False  # no statement about the optimum rests on the clipping norm
+    type: Literal["multi-task"] = field(default="multi-task", repr=False)
+    front: Annotated[int, Field(ge=1, le=64)] | None = None
+    largest_noise: Positive = 0.04
+    is_shared: bool = True
+
+    def local(self) -> MultiTask:
+        """Give the same sites with the same first points and nothing shared."""
+        return dataclasses.replace(self, is_shared=False)
+
+    def n_front(self, setting: Setting) -> int:
+        """Give the number of points of every site's front, by public numbers."""
+        return self.front or (3 if setting.n_clients < _FEW else 4)
+
+    def request(self, setting: Setting) -> Request | None:
+        """Give the one request of a run; None where nothing is shared.
+
+        Raises:
+            ConfigurationError: If a record is not the unit of privacy.
+        """
+        if not self.is_shared:
+            return None
+        if setting.records is None or not (setting.unit == "record" or setting.is_exact):
+            raise ConfigurationError(
+                f"MultiTask hides records, and privacy.unit={setting.unit!r}, problem.n_records "
+                f"{'is missing' if setting.records is None else 'is there'}; state n_records and "
+                "privacy.unit='record', or use SharedPrior() to hide clients"
+            )
+        return setting.records.request(self.n_front(setting))
+
+    def is_heard(self, setting: Setting) -> bool:
+        """Whether the release stands above its noise, by public numbers."""
+        if setting.records is None or setting.single_release_noise is None:
+            return True
+        moved = setting.records.per_person * math.sqrt(self.n_front(setting)) * setting.single_release_noise()
+        return moved / statistics.median(setting.records.counts) <= self.largest_noise
+
+    def server(self, setting: Setting) -> MultiTaskServer:
+        """Make the public side."""
+        return MultiTaskServer(self, setting)
+
+    def cohort(
+        self,
+        setting: Setting,
+        *,
+        clients: IntArray,
+        evaluate: Evaluate,
+        seed: int,  # noqa: ARG002  # the protocol has it
+    ) -> Cohort:
+        """Make the private side for ``clients``, which draws nothing."""
+        from privbo.algorithms.multitask.clients import Sites
+
+        return Sites(self, setting, clients=clients, evaluate=evaluate)
+
+
+class MultiTaskServer:
+    """The front in round 0, and its release as every site's noisy means in all rounds after it."""
+
+    def __init__(self, algorithm: MultiTask, setting: Setting) -> None:
+        self._setting, self._round, self._asked = setting, 0, algorithm.request(setting)
+        self._request = self._asked if algorithm.is_heard(setting) else None
+        self._released: Release | None = None
+
+    def plan(self) -> Iterator[Request]:
+        """The one request of the run, if there is one."""
+        return iter(() if self._request is None else (self._request,))
+
+    def foregone(self) -> Iterator[Request]:
+        """The request that is not made because noise would drown what it asks for."""
+        return iter(() if self._asked is None or self._request is not None else (self._asked,))
+
+    def ask(self) -> Ask | None:
+        """The current round; None after the last."""
+        if self._round > self._setting.rounds:
+            return None
+        broadcast, arrays = Broadcast(round=self._round), {}
+        if self._released is not None and self._setting.records is not None:
+            counts = np.array(self._setting.records.counts, dtype=np.float64)
+            means = self._setting.records.middle + self._released.values / counts[:, None]
+            arrays = {"means": means, "noise_stddev": self._released.noise_stddev / counts}
+            broadcast = Broadcast(round=self._round, arrays=arrays)
+        return Ask(broadcast=broadcast, request=self.request_for(broadcast))
+
+    def request_for(self, broadcast: Broadcast) -> Request | None:
+        """Give the request of a broadcast's round."""
+        return self._request if broadcast.round == 0 else None
+
+    def tell(self, release: Release | None) -> None:
+        """Take the release of round 0, and move on.
+
+        Raises:
+            ConfigurationError: If the round ends otherwise than planned.
+        """
+        planned = self._round == 0 and self._request is not None
+        if (release is not None) != planned:
+            raise ConfigurationError(
+                f"round {self._round} {'ends with' if planned else 'has no'} release, told {release!r}"
+            )
+        self._released, self._round = release or self._released, self._round + 1
