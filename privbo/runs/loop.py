@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Protocol, Unpack
+from typing import Protocol, Unpack, cast
 
 from accountant.ledger.book import Reservation
 from privbo.door.door import Ticket
@@ -192,7 +192,7 @@ def run(
 
     Args:
         problem: The clients' search space and objectives.
-        algorithm: What to run, such as ``DPFTSDE()``; by default ``SharedPrior()``, and ``MultiTask()`` where one record
+        algorithm: What to run, such as ``DPFTSDE()``; by default ``SharedPrior()``, or ``MultiTask()`` where one record
             is the unit of privacy.
         directory: Where the run is kept; by default ``runs/NAME-DATE-TOKEN``, and in memory
             for simulations.
@@ -277,8 +277,7 @@ def _asked(problem: Problem, algorithm: Algorithm | None, name: str | None, sett
         raise ConfigurationError(f"{', '.join(sorted(unknown))}: no setting of a run; allowed: {allowed}")
     if not name:
         name = _path_name(problem.name) if isinstance(problem, Problem) else "run"
-    named = {} if algorithm is None else {"algorithm": algorithm}
-    return Spec(name=name, problem=problem, **named, **settings)
+    return Spec(name=name, problem=problem, algorithm=cast("Algorithm", algorithm), **settings)
 
 
 def _path_name(words: str) -> str:

@@ -19,7 +19,7 @@ Every check plays small runs through the real door with seeded noise and raises
 | ``goes_on_after_missed_rounds`` | a client that was not there for a round answers the later ones |
 | ``survives_hostile_answers`` | malformed vectors are absences |
 | ``keeps_its_sensitivity`` | one unit moves a release by no more than stated |
-| ``keeps_its_reward_bound`` | if ``unit="reward"``: another reward moves one vector, at most by ``unit_bound`` |
+| ``keeps_its_unit_bound`` | another reward or record moves a vector by ``unit_bound`` at most, a reward only one |
 | ``is_steered_by_releases`` | a server told the releases alone asks what was asked in the run |
 | ``derives_its_requests`` | a server told nothing derives every request from its broadcast |
 | ``hides_vectors_from_its_server`` | the public side reaches no array that holds a client's vector as it was sent |
@@ -37,7 +37,7 @@ from __future__ import annotations
 from privbo.protocol.common import Final
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Algorithm, UnitName
-from privbo.testing.boundary import keeps_its_reward_bound
+from privbo.testing.boundary import keeps_its_unit_bound
 from privbo.testing.checks import CHECKS
 from privbo.testing.subject import ConformanceError, Subject, bumps, toy_problem
 
@@ -51,13 +51,13 @@ def check_algorithm(
 
     Args:
         algorithm: The algorithm's settings, as ``pb.run`` takes them.
-        unit: Unit of privacy, ``"client"`` or ``"reward"``.
+        unit: Unit of privacy, ``"client"``, ``"record"`` or ``"reward"``.
         rounds: Length of the runs; enough for at least one release.
         final: ``"common"`` for runs that end with a common setting.
 
     Returns:
-        Names of the checks that were played, all of which hold; ``keeps_its_reward_bound`` is among them only where
-        one reward is the unit.
+        Names of the checks that were played, all of which hold; ``keeps_its_unit_bound`` is among them only where
+        the unit is smaller than a client.
 
     Raises:
         ConformanceError: Naming the check and the rule that is broken.
@@ -69,7 +69,7 @@ def check_algorithm(
         >>> CHECKS["has_a_local_control"](Subject(algorithm=pb.FederatedFLCB()))
     """
     subject = Subject(algorithm=algorithm, unit=unit, rounds=rounds, final=final)
-    played = {name: check for name, check in CHECKS.items() if unit == "reward" or check is not keeps_its_reward_bound}
+    played = {name: check for name, check in CHECKS.items() if unit != "client" or check is not keeps_its_unit_bound}
     for name, check in played.items():
         try:
             check(subject)

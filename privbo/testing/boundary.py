@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import types
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,19 +16,26 @@ from privbo.protocol.messages import (
     request_of,
     same_request,
 )
-from privbo.testing.subject import Subject, bumps, require, toy_problem
+from privbo.testing.subject import N_RECORDS, Subject, bumps, require, toy_problem
 
 _CLIENT = 2
 _OTHER_REWARDS = (0.0, 1.0, -9.0, 9.0, float("nan"))
 _MOST_TRIED = 8
 
 
-def keeps_its_reward_bound(subject: Subject) -> None:
-    """Where one reward is the unit, another one moves no vector by more than ``unit_bound``, and one vector only."""
-    if subject.unit != "reward":
+def keeps_its_unit_bound(subject: Subject) -> None:
+    """Another reward, or record, moves no vector by more than ``unit_bound``, and another reward one vector only."""
+    if subject.unit == "client":
         return
     counted = _Altered()
     plain = _vectors(subject, counted)
+    if subject.unit == "record":
+        for (ours, bound), (theirs, _) in zip(plain, _vectors(subject, _Altered(record=1.0)), strict=True):
+            distance = float(np.linalg.norm(ours - theirs))
+            require(
+                distance <= bound * (1.0 + 1e-9), f"another record moves a vector by {distance:.6g} over {bound:.6g}"
+            )
+        return
     for place in np.unique(np.linspace(0, counted.seen - 1, _MOST_TRIED).astype(int)):
         for reward in _OTHER_REWARDS:
             moved = []
@@ -46,14 +53,15 @@ def keeps_its_reward_bound(subject: Subject) -> None:
 
 @dataclass
 class _Altered:
-    """An objective one of whose outcomes is another; it counts the evaluations."""
+    """An objective one of whose outcomes is another, or one of its records; it counts the evaluations."""
 
     place: int = -1
     reward: float = 0.0
+    record: float = 0.0
     seen: int = 0
 
     def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
-        values = bumps(clients, units)
+        values = bumps(clients, units) + self.record / N_RECORDS
         if 0 <= self.place - self.seen < len(values):
             values[self.place - self.seen] = self.reward
         self.seen += len(values)
@@ -77,7 +85,7 @@ def is_steered_by_releases(subject: Subject) -> None:
     record = subject.play(algorithm=algorithm)
     played = max(servers, key=lambda one: len(one.told))
     # Another run in between: what clients of the first one left anywhere in this process is overwritten.
-    subject.play(problem=replace(toy_problem(), batch_objective=lambda clients, units: 1.0 - bumps(clients, units)))
+    subject.play(problem=toy_problem(unit=subject.unit, score=lambda clients, units: 1.0 - bumps(clients, units)))
     server = subject.server(record.manifest.public_seed)
     for index, (ask, release) in enumerate(zip(played.asked, played.told, strict=True)):
         again = server.ask()

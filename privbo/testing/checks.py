@@ -13,11 +13,10 @@ import numpy as np
 
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import FloatArray, IntArray
-from privbo.protocol.problem import Problem
 from privbo.protocol.space import Value
 from privbo.runs.altered import AlteredCohort
 from privbo.runs.history import Round
-from privbo.testing.boundary import derives_its_requests, holds_a_row_of, is_steered_by_releases, keeps_its_reward_bound
+from privbo.testing.boundary import derives_its_requests, holds_a_row_of, is_steered_by_releases, keeps_its_unit_bound
 from privbo.testing.subject import (
     N_CLIENTS,
     NO_PRIVACY,
@@ -26,7 +25,7 @@ from privbo.testing.subject import (
     bumps,
     require,
     same,
-    toy_problem,
+    toy_clients,
     values_of,
 )
 
@@ -182,7 +181,7 @@ def survives_hostile_answers(subject: Subject) -> None:
 def keeps_its_sensitivity(subject: Subject) -> None:
     """Moves the first release by at most its sensitivity, under the same noise, and not by much less.
 
-    One client's first answer is replaced by a huge vector, or moved as far as one reward can.
+    One client's first answer is replaced by a huge vector, or moved as far as one reward or record can.
     """
     request = next(iter(subject.server().plan()))
 
@@ -308,8 +307,7 @@ def survives_failing_objectives(subject: Subject) -> None:
             return float("nan")
         return _score(client, params)
 
-    shaky = Problem(space=toy_problem().space, objective=moody, n_clients=N_CLIENTS, name="shaky")
-    record = subject.play(problem=shaky)
+    record = subject.play(problem=toy_clients(moody, subject.unit))
     require(np.isnan(record.clients.values[1]).all(), "a failed evaluation is NaN")
     require(np.isfinite(record.clients.values[0]).any(), "other clients go on")
     require(all(np.isfinite(r.values).all() for r in record.releases), "releases are finite")
@@ -334,7 +332,7 @@ def _answers_of_others(subject: Subject, bad: Callable[[], object] | None) -> Fl
             return cast("float", bad())
         return _score(client, params)
 
-    problem = Problem(space=toy_problem().space, objective=objective, n_clients=N_CLIENTS)
+    problem = toy_clients(objective, subject.unit)
     cohort = subject.spec().played.cohort(
         subject.setting(), clients=np.arange(N_CLIENTS), evaluate=problem.evaluator(), seed=SEED
     )
@@ -354,7 +352,7 @@ CHECKS: Mapping[str, Callable[[Subject], None]] = {
         goes_on_after_missed_rounds,
         survives_hostile_answers,
         keeps_its_sensitivity,
-        keeps_its_reward_bound,
+        keeps_its_unit_bound,
         is_steered_by_releases,
         derives_its_requests,
         hides_vectors_from_its_server,

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from accountant.errors import PrivacyError
 from privbo.plans.plan import Plan
-from privbo.plans.privacy import NoPrivacy, Privacy
+from privbo.plans.privacy import NoPrivacy, Privacy, Protects
 from privbo.protocol.common import Final
 from privbo.protocol.messages import (
     Algorithm,
@@ -29,8 +29,8 @@ from privbo.protocol.messages import (
     Setting,
     UnitName,
 )
-from privbo.protocol.problem import Problem
-from privbo.protocol.space import Real
+from privbo.protocol.problem import BatchObjective, Problem
+from privbo.protocol.space import Real, Space, Value
 from privbo.runs.altered import AlteredCohort
 from privbo.runs.history import OnRound, Round
 from privbo.runs.loop import run_spec
@@ -39,7 +39,7 @@ from privbo.runs.record import Record
 from privbo.runs.sources import require_algorithm
 from privbo.runs.spec import Spec
 
-N_CLIENTS = 7
+N_CLIENTS, N_RECORDS = 7, 50
 SEED = 3
 _MOST_ROUNDS = 25
 Spoil = Callable[[FloatArray, int], FloatArray]
@@ -65,12 +65,27 @@ def bumps(clients: IntArray, units: FloatArray) -> FloatArray:
     return np.asarray(np.exp(-8.0 * ((units - centre) ** 2).sum(axis=1)))
 
 
-def toy_problem(n_clients: int = N_CLIENTS) -> Problem:
-    """Give the problem of the checks: two real parameters, ``bumps``."""
+_SPACE = Space({"x": Real(0.0, 1.0), "y": Real(1e-3, 1e1, log=True)})
+
+
+def toy_problem(n_clients: int = N_CLIENTS, unit: UnitName = "client", score: BatchObjective = bumps) -> Problem:
+    """Give the problem of the checks: two real parameters, ``bumps``; 50 records of that score where one is the unit."""
+    if unit == "record":
+        return toy_clients(
+            lambda client, params: float(score(np.array([client]), _SPACE.encode(params)[None])[0]), unit
+        )
+    return Problem(space=_SPACE, batch_objective=score, n_clients=n_clients, name="bumps")
+
+
+def toy_clients(score: Callable[[int, dict[str, Value]], float], unit: UnitName) -> Problem:
+    """Give the problem of the checks with an objective that is called client by client."""
+    if unit != "record":
+        return Problem(space=_SPACE, objective=score, n_clients=N_CLIENTS, name="bumps")
     return Problem(
-        space={"x": Real(0.0, 1.0), "y": Real(1e-3, 1e1, log=True)},
-        batch_objective=bumps,
-        n_clients=n_clients,
+        space=_SPACE,
+        objective=lambda client, params: np.full(N_RECORDS, score(client, params)),
+        n_clients=N_CLIENTS,
+        n_records=(N_RECORDS,) * N_CLIENTS,
         name="bumps",
     )
 
@@ -96,17 +111,18 @@ class Subject:
 
     def privacy(self) -> Privacy:
         """Give seeded noise of multiplier 1 for the unit."""
-        return Privacy(noise_multiplier=1.0, noise="simulation", unit=self.unit)
+        protects: Protects | None = "records" if self.unit == "record" else None
+        return Privacy(noise_multiplier=1.0, noise="simulation", unit=self.unit, protects=protects)
 
     def subsampled(self) -> Privacy:
-        """Give the same with half of the clients; everybody, where one reward is the unit."""
+        """Give the same with half of the clients; everybody, where the unit is smaller than a client."""
         return replace(self.privacy(), sample_rate=0.5 if self.unit == "client" else 1.0)
 
     def spec(self, **changes: object) -> Spec:
         """Give the run of a check."""
         plain = {
             "name": "check",
-            "problem": toy_problem(),
+            "problem": toy_problem(unit=self.unit),
             "algorithm": self.algorithm,
             "privacy": self.privacy(),
             "rounds": self.rounds,

@@ -75,6 +75,8 @@ CASES = [
     Case("scout", Scout(evaluations=6)),
     Case("zoom, of the how-to", Zoom()),
 ]
+# Of problems that hold records.
+RECORDS = [Case("multi-task", pb.MultiTask(largest_noise=1e3), unit="record")]
 # Of the experiments, with sides that a case has in whole or in part; conformance is checked of them, not whole runs.
 ALIKE = [
     Case("central model", CentralModel(n_init=3, n_candidates=64)),

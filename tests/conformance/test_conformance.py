@@ -18,20 +18,26 @@ from privbo.protocol.messages import Ask, Broadcast, Cohort, FloatArray, IntArra
 from privbo.testing import CHECKS, ConformanceError, Subject, check_algorithm
 from privbo.testing.boundary import holds_a_row_of
 from privbo.testing.subject import spoiled
-from tests.conformance.cases import ALIKE, CASES, N_CLIENTS, ROUNDS, VARIANTS, VOTES, Case, bumps, problem
+from tests.conformance.cases import ALIKE, CASES, N_CLIENTS, RECORDS, ROUNDS, VARIANTS, VOTES, Case, bumps, problem
 
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize(
     "case",
-    [*CASES, *ALIKE, *VOTES[:1], *(pytest.param(slow, marks=pytest.mark.slow) for slow in [*VARIANTS, *VOTES[1:]])],
+    [
+        *CASES,
+        *ALIKE,
+        *RECORDS,
+        *VOTES[:1],
+        *(pytest.param(slow, marks=pytest.mark.slow) for slow in [*VARIANTS, *VOTES[1:]]),
+    ],
     ids=str,
 )
 def test_the_law_is_kept(case: Case, check: str) -> None:
     CHECKS[check](case.subject)
 
 
-@pytest.mark.parametrize("case", [*CASES, *ALIKE, *VOTES], ids=str)
+@pytest.mark.parametrize("case", [*CASES, *ALIKE, *RECORDS, *VOTES], ids=str)
 def test_nothing_in_a_servers_signatures_could_carry_a_clients_vector(case: Case) -> None:
     server = case.subject.server()
     assert isinstance(server, Server)
@@ -141,7 +147,7 @@ def test_a_server_that_holds_a_vector_is_noticed() -> None:
 
 
 def test_a_users_algorithm_is_checked_in_one_call() -> None:
-    assert set(CHECKS) - set(check_algorithm(Zoom())) == {"keeps_its_reward_bound"}  # one client is the unit
+    assert set(CHECKS) - set(check_algorithm(Zoom())) == {"keeps_its_unit_bound"}  # one client is the unit
     with pytest.raises(pb.ConfigurationError, match="is a class"):
         check_algorithm(Zoom)
 
@@ -198,10 +204,10 @@ def test_a_reward_bound_that_is_too_small_is_noticed(share: float) -> None:
         return dataclasses.replace(ask, request=dataclasses.replace(ask.request, unit_bound=bound))
 
     plain = Subject(algorithm=pb.FedPNE(horizon=400, c=0.02), unit="reward", rounds=ROUNDS)
-    CHECKS["keeps_its_reward_bound"](plain)
+    CHECKS["keeps_its_unit_bound"](plain)
     wrapped = plain.wrapped(on_server=lambda server: Faulty(server, {"ask": smaller}))
     with pytest.raises(ConformanceError, match=r"another reward moves a vector by .* unit_bound is"):
-        CHECKS["keeps_its_reward_bound"](dataclasses.replace(plain, algorithm=wrapped))
+        CHECKS["keeps_its_unit_bound"](dataclasses.replace(plain, algorithm=wrapped))
 
 
 def test_a_reward_that_is_not_clipped_to_its_range_is_noticed() -> None:
@@ -213,7 +219,7 @@ def test_a_reward_that_is_not_clipped_to_its_range_is_noticed() -> None:
 
     wrapped = Subject(algorithm=Zoom()).wrapped(on_server=lambda server: Faulty(server, {"ask": by_reward}))
     with pytest.raises(ConformanceError, match=r"moves a vector by 9.*; clip every reward to its range"):
-        CHECKS["keeps_its_reward_bound"](Subject(algorithm=wrapped, unit="reward"))
+        CHECKS["keeps_its_unit_bound"](Subject(algorithm=wrapped, unit="reward"))
 
 
 def on_and_on(server: Any) -> Ask:

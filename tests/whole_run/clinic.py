@@ -77,6 +77,7 @@ WORLDS = {
     "slow": _slow,
     "one reward": _one_reward,
     "one failure": _one_failure,
+    "no number": lambda honest, call: float("nan"),
 }
 
 
@@ -87,6 +88,15 @@ def score(client: int, params: dict) -> float:
         return honest
     _calls[client] += 1
     return world(honest, _calls[client] - 1)
+
+
+N_RECORDS = 30
+
+
+def scores(client: int, params: dict) -> list[float]:
+    """Scores of a clinic's records, the first of which is another one in every world."""
+    honest = float(bumps(np.array([client]), np.array([[float(params["x"]), 0.5]]))[0])
+    return [score(client, params)] + [honest * (1.0 - record / N_RECORDS) for record in range(1, N_RECORDS)]
 
 
 def problem() -> pb.Problem:

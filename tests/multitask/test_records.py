@@ -1,0 +1,294 @@
+"""One record as the unit of privacy: what it moves, what an evaluation is, what is released, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from accountant.events import Adjacency, Gaussian, Unit
+from accountant.tight import numerical
+from privbo.audits.empirical import audit_run
+from privbo.door.clipping import clip_rows
+from privbo.door.noise import SimulatedNoise
+from privbo.door.sums import noisy_sums
+from privbo.plans.privacy import SITES_ARE_SEEN
+from privbo.protocol.messages import Broadcast, FloatArray, Records
+from privbo.runs.opening import planned_requests
+from privbo.runs.spec import Spec
+
+COUNTS = (60, 500, 40, 900, 70, 80, 90, 100)
+SPACE = {"dose": pb.Real(0.0, 1.0), "drug": pb.Categorical(("a", "b"))}
+RECORD: dict[str, Any] = {"unit": "record", "protects": "records"}
+QUIET = pb.Privacy(noise_multiplier=5.0, noise="simulation", delta=1e-6, **RECORD)
+HEARD = pb.MultiTask(largest_noise=1e3)
+
+
+class Hospitals:
+    """Scores of patients; one patient's may be others."""
+
+    def __init__(self, patient: tuple[int, int] | None = None, score: float = 0.0, site: int | None = None) -> None:
+        self.patient, self.score, self.site = patient, score, site
+        self.data = [np.random.default_rng(client).normal(0.5, 0.1, n) for client, n in enumerate(COUNTS)]
+
+    def __call__(self, client: int, params: dict[str, Any]) -> FloatArray:
+        found = np.clip(1.0 - np.abs(params["dose"] - self.data[client]) - 0.1 * (params["drug"] == "b"), 0.0, 1.0)
+        if client == self.site:
+            return 1.0 - found
+        if self.patient is not None and client == self.patient[0]:
+            found[self.patient[1]] = self.score
+        return found
+
+
+def problem(objective: Any = None, **changes: Any) -> pb.Problem:
+    plain = {"space": SPACE, "objective": objective or Hospitals(), "n_clients": len(COUNTS), "n_records": COUNTS}
+    return pb.Problem(**plain | changes)
+
+
+def spec(objective: Any = None, privacy: pb.Privacy = QUIET, **changes: Any) -> Spec:
+    plain = {"name": "hospitals", "problem": problem(objective), "algorithm": HEARD, "privacy": privacy, "rounds": 4}
+    return Spec(**plain | changes)
+
+
+def front(objective: Any, clients: list[int] | None = None) -> FloatArray:
+    """What sites send in round 0."""
+    asked = spec(objective)
+    who = np.arange(len(COUNTS)) if clients is None else np.array(clients)
+    evaluate = asked.problem.evaluator()
+    cohort = asked.played.cohort(asked.setting(7), clients=who, evaluate=evaluate, seed=0)
+    return cohort.respond(Broadcast(round=0))
+
+
+@pytest.mark.parametrize("site", [1, 2])
+def test_one_record_moves_its_sites_sums_by_as_much_whatever_the_site_holds(site: int) -> None:
+    (request,) = planned_requests(spec())
+    low, high = front(Hospitals((site, 3), 0.0)), front(Hospitals((site, 3), 1.0))
+    moved = np.linalg.norm(low - high, axis=1)
+    assert moved[site] == pytest.approx(math.sqrt(request.dim)) == pytest.approx(request.unit_bound)
+    assert moved[site] <= request.unit_bound
+    assert np.delete(moved, site).max() == 0.0
+    wild = front(Hospitals((site, 3), 1e9))
+    np.testing.assert_array_equal(wild, high)  # clipped: else it would move by 1e9
+
+
+def test_noise_is_the_same_for_every_site_and_is_what_the_event_says() -> None:
+    (request,) = planned_requests(spec())
+    made = QUIET.mechanism(request, 5.0)
+    assert made.event() == Gaussian(noise_multiplier=5.0)
+    assert made.noise_stddev() == pytest.approx(5.0 * math.sqrt(request.dim), rel=1e-3)
+    assert made.noise_stddev() >= 5.0 * math.sqrt(request.dim)
+    larger = spec(problem=problem(n_records=tuple(100 * n for n in COUNTS)))
+    (again,) = planned_requests(larger)
+    assert QUIET.mechanism(again, 5.0).noise_stddev() == pytest.approx(made.noise_stddev(), rel=1e-6)
+    several = dataclasses.replace(QUIET, records_per_person=3)
+    (grouped,) = planned_requests(spec(privacy=several))
+    assert several.mechanism(grouped, 5.0).noise_stddev() == pytest.approx(3 * made.noise_stddev(), rel=1e-3)
+
+
+def test_a_plan_costs_one_gaussian_release_at_the_records_delta() -> None:
+    asked = pb.Privacy(epsilon=1.0, **RECORD)
+    plan = pb.plan(problem(), HEARD, privacy=asked, rounds=9)
+    assert plan.delta == plan.safe_delta == pytest.approx(min(1e-5, 0.1 / sum(COUNTS)))
+    assert (plan.releases, plan.adjacency, plan.unit) == (1, Adjacency.REPLACE_ONE, "record")
+    found = numerical.epsilon(plan.event, plan.delta, adjacency=Adjacency.REPLACE_ONE)
+    assert 0.999 < found <= 1.0
+    fewer = pb.plan(problem(n_records=tuple(10 * n for n in COUNTS)), HEARD, privacy=asked, rounds=9)
+    assert fewer.delta == pytest.approx(0.1 / (10 * sum(COUNTS)))
+
+
+def test_one_sites_releases_reach_the_claim_and_do_not_pass_it() -> None:
+    """50,000 releases of two worlds by the shipped sums; the means' error is .006 claimed mu, eight of them .05."""
+    site, trials = 1, 50_000
+    (request,) = planned_requests(spec())
+    made, ways = QUIET.mechanism(request, 5.0), []
+    worlds = [front(Hospitals((site, 3), score)) for score in (0.0, 1.0)]
+    for seed, rows in enumerate(worlds):
+        clipped = clip_rows(rows, made.applied_bound)
+        everybody = np.ones((trials, len(COUNTS)), dtype=bool)
+        released = noisy_sums(made, request.weights, clipped, everybody, SimulatedNoise(seed).stream("0"))
+        ways.append(released[:, site].sum(axis=1) / math.sqrt(request.dim))
+    mu = (ways[1].mean() - ways[0].mean()) / np.sqrt(0.5 * (ways[0].var() + ways[1].var()))
+    assert 0.8 / 5.0 < mu < 1.05 / 5.0
+    assert mu == pytest.approx(1 / 5.0, rel=0.05)
+
+
+def test_the_empirical_audit_moves_one_record_and_finds_what_is_claimed() -> None:
+    loud = pb.Privacy(noise_multiplier=1.0, noise="simulation", delta=1e-6, **RECORD)
+    record = pb.run(problem(), HEARD, privacy=loud, rounds=1, seed=1)
+    attacks = audit_run(record, trials=20_000)
+    assert attacks
+    assert all(attack.passed for attack in attacks)
+    assert all(0.8 * attack.epsilon_claimed < attack.epsilon_lower <= attack.epsilon_claimed for attack in attacks)
+    assert SITES_ARE_SEEN in attacks[0].event
+
+
+@pytest.mark.parametrize("fault", ["raises", "too short", "text", "nan"])
+def test_a_failed_evaluation_is_released_as_the_lower_end_and_never_as_an_absence(fault: str) -> None:
+    honest = Hospitals()
+
+    def failing(client: int, params: dict[str, Any]) -> Any:
+        if client != 2:
+            return honest(client, params)
+        if fault == "raises":
+            raise ValueError("secret")
+        return {"too short": np.ones(COUNTS[2] - 1), "text": "a score", "nan": np.full(COUNTS[2], np.nan)}[fault]
+
+    plain, found = front(honest), front(failing)
+    np.testing.assert_allclose(found[2], -0.5 * COUNTS[2])
+    np.testing.assert_array_equal(np.delete(found, 2, axis=0), np.delete(plain, 2, axis=0))
+    record = pb.run(problem(failing), HEARD, privacy=QUIET, rounds=2, seed=1)
+    assert set(record.failures) == {2}
+    assert "secret" not in repr(pb.report(record).to_dict())
+
+
+def test_single_scores_are_clipped_one_by_one_and_the_site_is_told() -> None:
+    """A mean of clipped scores: 0 and 4 in [0, 1] are .5, while their mean clipped would be 1."""
+    two = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, p: [0.0, 4.0], n_clients=1, n_records=[2])
+    evaluate = two.evaluator()
+    assert evaluate(np.array([0]), np.array([[0.5]])).tolist() == [0.5]
+    assert "score_range" in evaluate.errors[0]
+    assert "4" not in evaluate.errors[0]
+
+
+def test_released_points_do_not_depend_on_data_and_others_later_ones_only_on_releases() -> None:
+    """Site 2 is another one, and is shown the same releases. Its own later points differ: released, they would tell."""
+    seen = []
+    for objective in (Hospitals(), Hospitals(site=2)):
+        asked = spec(objective, rounds=6)
+        setting = asked.setting(7)
+        cohort = asked.played.cohort(
+            setting, clients=np.arange(len(COUNTS)), evaluate=asked.problem.evaluator(), seed=0
+        )
+        means = np.random.default_rng(0).random((len(COUNTS), 4))
+        for round_ in range(7):
+            arrays = {"means": means, "noise_stddev": np.full(len(COUNTS), 0.05)} if round_ else {}
+            cohort.respond(Broadcast(round=round_, arrays=arrays))
+        seen.append(cohort.history())
+    ours, theirs = (history.units for history in seen)
+    np.testing.assert_array_equal(ours[:, :4], theirs[:, :4])
+    np.testing.assert_array_equal(np.delete(ours, 2, axis=0), np.delete(theirs, 2, axis=0))
+    assert not np.array_equal(ours[2, 4:], theirs[2, 4:])
+    assert seen[0].rounds.tolist() == [-1] * 4 + [1, 2, 3, 4, 5, 6]
+
+
+def test_a_release_moves_what_sites_do_and_zeroed_ones_too() -> None:
+    runs = [pb.run(problem(), HEARD, privacy=QUIET, rounds=6, seed=1, control=control) for control in (None, "zeroed")]
+    alone = pb.run(problem(), HEARD.local(), privacy=pb.NoPrivacy(), rounds=6, seed=1)
+    points = [run.clients.units for run in (*runs, alone)]
+    assert (alone.releases, alone.epsilon()) == ((), 0.0)
+    np.testing.assert_array_equal(points[0][:, :4], points[2][:, :4])
+    assert not np.array_equal(points[0][:, 4:], points[2][:, 4:])
+    assert not np.array_equal(points[0][:, 4:], points[1][:, 4:])
+
+
+def test_nothing_is_released_where_noise_would_drown_it() -> None:
+    """Median 85 records: at epsilon 1 the noise in its means is .11 of the range, and .04 is the most."""
+    weak = pb.plan(problem(), privacy=dataclasses.replace(QUIET, noise_multiplier=None, epsilon=1.0), rounds=5)
+    assert (weak.releases, min(weak.epsilon().values())) == (0, 0.0)
+    assert weak.outlook is not None
+    assert "nothing is released" in weak.outlook
+    many = problem(n_records=tuple(10 * n for n in COUNTS), objective=lambda c, p: np.ones(10 * COUNTS[c]))
+    assert pb.plan(many, privacy=pb.Privacy(epsilon=1.0, **RECORD), rounds=5).releases == 1
+
+
+def test_multi_task_is_the_default_of_this_unit_alone() -> None:
+    record = pb.run(problem(), privacy=QUIET, rounds=1, seed=1)
+    assert record.spec.algorithm == pb.MultiTask()
+    table = {key: value for key, value in record.spec.to_dict().items() if key != "algorithm"}
+    assert (
+        Spec.from_dict(table | {"problem": {"objective": "m:f", **table_of(record.spec)}}).algorithm == pb.MultiTask()
+    )
+    plain = pb.Problem(space=SPACE, objective=lambda c, p: 0.0, n_clients=40)
+    assert pb.plan(plain, privacy=pb.Privacy(epsilon=2.0), rounds=20).releases == 3
+    with pytest.raises(pb.ConfigurationError, match="no default algorithm"):
+        pb.plan(plain, privacy=pb.Privacy(epsilon=2.0, unit="reward"), rounds=20)
+
+
+def table_of(asked: Spec) -> dict[str, Any]:
+    found = asked.to_dict()["problem"]
+    return {name: found[name] for name in ("n_clients", "n_records", "score_range", "space")}
+
+
+@pytest.mark.parametrize("algorithm", [pb.DPFTSDE(), pb.SharedPrior(least_signal=0.0), pb.FedPNE(horizon=400, c=0.02)])
+def test_algorithms_that_can_not_bound_one_record_are_refused_with_the_way_out(algorithm: Any) -> None:
+    with pytest.raises(pb.ConfigurationError, match=r"no bound is proven on how far one record .* use MultiTask"):
+        pb.plan(problem(), algorithm, privacy=QUIET, rounds=4)
+    assert pb.plan(problem(), algorithm, privacy=pb.Privacy(noise_multiplier=5.0), rounds=4).releases > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"unit": "record"}, "protects=None.*say protects='records'"),
+        ({"protects": "records"}, "unit='client', protects='records'"),
+        ({"records_per_person": 2}, "records_per_person=2"),
+        (RECORD | {"sample_rate": 0.5}, "sample_rate=0.5"),
+        (RECORD | {"trust": "guardians"}, "no guardian has anything to add up"),
+        (RECORD | {"adaptive_clipping": pb.AdaptiveClipping(count_stddev=10.0)}, "one record may move a count"),
+        (RECORD | {"protects": "patients"}, "protects='patients'"),
+    ],
+)
+def test_impossible_privacy_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(pb.ConfigurationError, match=words):
+        pb.Privacy(epsilon=1.0, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"n_records": (5,)}, "n_records of 1 clients"),
+        ({"n_records": (0,) * 8}, "n_records"),
+        ({"objective": "ask"}, "scores that this process counts"),
+        ({"score_range": (1.0, 0.0)}, "must be increasing"),
+    ],
+)
+def test_impossible_records_are_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(pb.ConfigurationError, match=words):
+        problem(**changes)
+
+
+def test_what_a_record_run_needs_is_said() -> None:
+    plain = pb.Problem(space=SPACE, objective=lambda c, p: 0.0, n_clients=8)
+    with pytest.raises(pb.ConfigurationError, match=r"problem\.n_records=None must state"):
+        pb.plan(plain, HEARD, privacy=QUIET, rounds=2)
+    with pytest.raises(pb.ConfigurationError, match="use SharedPrior"):
+        pb.plan(problem(), HEARD, privacy=pb.Privacy(epsilon=1.0), rounds=2)
+    with pytest.raises(pb.ConfigurationError, match="at least as many as one person has"):
+        pb.plan(problem(), HEARD, privacy=dataclasses.replace(QUIET, records_per_person=41), rounds=2)
+    with pytest.raises(pb.ConfigurationError, match="a ballot rests on everything"):
+        pb.plan(problem(), HEARD, privacy=QUIET, rounds=2, final="common")
+
+
+def test_every_view_says_who_is_hidden_and_who_is_not(tmp_path: Path) -> None:
+    hidden = dataclasses.replace(QUIET, protects="validation records", noise="secure")
+    record = pb.run(problem(), HEARD, privacy=hidden, rounds=2, directory=tmp_path / "run")
+    words = "one validation record; records that models were trained on are not hidden; " + SITES_ARE_SEEN
+    assert record.ledger.policy.unit is Unit.RECORD
+    page = pb.write_report(record)
+    views = (repr(record.plan), record.plan._repr_html_(), record._repr_html_(), repr(pb.report(record).to_dict()))
+    shown = [*views, *(path.read_text() for path in page.parent.glob("*.html"))]
+    for view in shown:
+        assert words in html.unescape(view)
+    loaded = pb.load(tmp_path / "run")
+    assert loaded.plan.unit_text == words
+    assert loaded.plan.n_records == sum(COUNTS)
+    assert loaded.plan.safe_delta == record.plan.safe_delta
+
+
+def test_a_person_with_several_records_is_named() -> None:
+    several = dataclasses.replace(QUIET, records_per_person=3)
+    assert several.unit_text.startswith("one person's records, at most 3 at all sites together; a site's own")
+
+
+def test_the_largest_sum_of_a_range_off_zero_is_not_clipped() -> None:
+    facts = Records(counts=(7, 9), low=-3.0, high=5.0)
+    request = facts.request(3)
+    vector = np.full(3, 9 * (5.0 - facts.middle))
+    assert np.linalg.norm(vector) <= request.clipping_norm / math.sqrt(2) * (1 - 1e-15)
+    assert request.unit_bound == pytest.approx(8.0 * math.sqrt(3))
