@@ -188,8 +188,13 @@ def require_guardians(federation: Federation, privacy: Privacy | NoPrivacy) -> d
     """Give the guardians' cards in the order of shares; empty where the server is trusted.
 
     Raises:
-        ConfigurationError: If federation.toml names another number of guardians than the run has.
+        ConfigurationError: If federation.toml names another number of guardians than the run has, or a record is the run's unit.
     """
+    if privacy.unit == "record":
+        raise ConfigurationError(
+            "privacy.unit='record': over Flower every site would have to add its own noise, which it does not yet; run "
+            "in one process, or set privacy.unit='client'"
+        )
     wanted = privacy.n_noises if privacy.trust == "guardians" else 0
     if len(federation.guardians) != wanted:
         raise ConfigurationError(
