@@ -188,7 +188,7 @@ def require_guardians(federation: Federation, privacy: Privacy | NoPrivacy) -> d
     """Give the guardians' cards in the order of shares; empty where the server is trusted.
 
     Raises:
-        ConfigurationError: If federation.toml names another number of guardians than the run has, or a record is the run's unit.
+        ConfigurationError: If federation.toml names another number of guardians than the run, or its unit is a record.
     """
     if privacy.unit == "record":
         raise ConfigurationError(

@@ -69,7 +69,7 @@ _SPACE = Space({"x": Real(0.0, 1.0), "y": Real(1e-3, 1e1, log=True)})
 
 
 def toy_problem(n_clients: int = N_CLIENTS, unit: UnitName = "client", score: BatchObjective = bumps) -> Problem:
-    """Give the problem of the checks: two real parameters, ``bumps``; 50 records of that score where one is the unit."""
+    """Give the problem of the checks: two real parameters and ``bumps``, of 50 records where one is the unit."""
     if unit == "record":
         return toy_clients(
             lambda client, params: float(score(np.array([client]), _SPACE.encode(params)[None])[0]), unit
