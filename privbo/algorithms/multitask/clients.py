@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from privbo.algorithms.multitask.multi_task import MultiTask
 from privbo.algorithms.multitask.posterior import Posterior, Prior, Releases, alone, front, propose
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
@@ -20,6 +19,13 @@ class Sites:
 
     A site's points after the front are functions of its own values and of all releases; they are never released.
 
+    Args:
+        setting: Of the run.
+        n_front: Points of every site's front.
+        is_shared: Whether the front is released.
+        clients: Which sites.
+        evaluate: Their objectives.
+
     Attributes:
         clients: Global numbers of the sites, ``(n,)``.
         units: Points in the cube, ``(n, t, n_dims)``.
@@ -27,11 +33,12 @@ class Sites:
         rounds: Round of each evaluation, ``(t,)``; -1 for the front.
     """
 
-    def __init__(self, algorithm: MultiTask, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
+    def __init__(
+        self, setting: Setting, n_front: int, *, is_shared: bool, clients: IntArray, evaluate: Evaluate
+    ) -> None:
         self._setting, self._evaluate, self.clients = setting, evaluate, np.asarray(clients, dtype=np.int64)
-        request = algorithm.request(setting)
-        self._records = setting.records if request is not None and algorithm.is_heard(setting) else None
-        self._front = front(setting.space, setting.n_clients, algorithm.n_front(setting), setting.public_seed)
+        self._records = setting.records if is_shared else None
+        self._front = front(setting.space, setting.n_clients, n_front, setting.public_seed)
         self.units: FloatArray = np.empty((len(self.clients), 0, setting.space.n_dims))
         self.values: FloatArray = np.empty((len(self.clients), 0))
         self.rounds: IntArray = np.empty(0, dtype=np.int64)

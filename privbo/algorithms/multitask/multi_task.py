@@ -124,7 +124,8 @@ class MultiTask:
         """Make the private side for ``clients``, which draws nothing."""
         from privbo.algorithms.multitask.clients import Sites
 
-        return Sites(self, setting, clients=clients, evaluate=evaluate)
+        shared = self.request(setting) is not None and self.is_heard(setting)
+        return Sites(setting, self.n_front(setting), is_shared=shared, clients=clients, evaluate=evaluate)
 
 
 class MultiTaskServer:
