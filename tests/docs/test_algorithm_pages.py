@@ -12,7 +12,7 @@ WANTED = {
     "what is guaranteed": ("\n## Guarantee\n",),
     "a picture": ("\n![", "\nfigure, "),
 }
-PICTURELESS = {"scout"}  # it finds one number
+PICTURELESS = {"scout", "multi-task"}  # the one finds one number, the other's study is not on a page yet
 
 
 def lacking(text: str) -> Iterator[str]:

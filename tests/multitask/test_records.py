@@ -7,12 +7,14 @@ import html
 import math
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import privbo as pb
 from accountant.events import Adjacency, Gaussian, Unit
+from accountant.ledger import Ledger
 from accountant.tight import numerical
 from privbo.audits.empirical import audit_run
 from privbo.door.clipping import clip_rows
@@ -292,3 +294,21 @@ def test_the_largest_sum_of_a_range_off_zero_is_not_clipped() -> None:
     vector = np.full(3, 9 * (5.0 - facts.middle))
     assert np.linalg.norm(vector) <= request.clipping_norm / math.sqrt(2) * (1 - 1e-15)
     assert request.unit_bound == pytest.approx(8.0 * math.sqrt(3))
+
+
+def test_a_run_that_dies_between_charge_and_release_pays_once_and_evaluates_nothing_twice(tmp_path: Path) -> None:
+    calls, hospitals = list[int](), Hospitals()
+
+    def counted(client: int, params: dict[str, Any]) -> FloatArray:
+        calls.append(client)
+        return hospitals(client, params)
+
+    secret = dataclasses.replace(QUIET, noise="secure")
+    settings: dict[str, Any] = {"privacy": secret, "rounds": 2, "seed": 1, "directory": tmp_path / "run"}
+    with mock.patch.object(Ledger, "store_release", side_effect=SystemExit), pytest.raises(SystemExit):
+        pb.run(problem(counted), HEARD, **settings)
+    assert len(calls) == 4 * len(COUNTS)
+    record = pb.run(problem(counted), HEARD, resume=True, **settings)
+    assert [entry.event for entry in record.ledger.entries()] == [Gaussian(noise_multiplier=5.0)]
+    assert (len(record.releases), len(calls)) == (1, 6 * len(COUNTS))
+    assert record.clients.units.shape[1] == 6
