@@ -76,7 +76,12 @@ CASES = [
     Case("zoom, of the how-to", Zoom()),
 ]
 # Of problems that hold records.
-RECORDS = [Case("multi-task", pb.MultiTask(largest_noise=1e3), unit="record")]
+RECORDS = [
+    Case("multi-task", pb.MultiTask(largest_noise=1e3), unit="record"),
+    Case("fed-pne, one record", pb.FedPNE(horizon=400, c=0.02), unit="record"),
+    Case("pf-pne, one record", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client"), unit="record"),
+    Case("parallel, one record", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), unit="record"),
+]
 # Of the experiments, with sides that a case has in whole or in part; conformance is checked of them, not whole runs.
 ALIKE = [
     Case("central model", CentralModel(n_init=3, n_candidates=64)),

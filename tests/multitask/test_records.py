@@ -217,11 +217,26 @@ def table_of(asked: Spec) -> dict[str, Any]:
     return {name: found[name] for name in ("n_clients", "n_records", "score_range", "space")}
 
 
-@pytest.mark.parametrize("algorithm", [pb.DPFTSDE(), pb.SharedPrior(least_signal=0.0), pb.FedPNE(horizon=400, c=0.02)])
+@pytest.mark.parametrize("algorithm", [pb.DPFTSDE(), pb.SharedPrior(least_signal=0.0), pb.FederatedFLCB()])
 def test_algorithms_that_can_not_bound_one_record_are_refused_with_the_way_out(algorithm: Any) -> None:
     with pytest.raises(pb.ConfigurationError, match=r"no bound is proven on how far one record .* use MultiTask"):
         pb.plan(problem(), algorithm, privacy=QUIET, rounds=4)
     assert pb.plan(problem(), algorithm, privacy=pb.Privacy(noise_multiplier=5.0), rounds=4).releases > 0
+
+
+def test_a_site_moves_the_common_means_by_its_records_share() -> None:
+    """A mean over 8 sites, the smallest of which has 40 records: one of them moves K nodes by 1 / 40 each."""
+    algorithm = pb.FedPNE(horizon=60, c=0.02)
+    first = next(iter(planned_requests(spec(algorithm=algorithm))))
+    assert (first.unit, first.n_blocks) == ("record", 1)
+    assert first.unit_bound == pytest.approx(math.sqrt(first.dim) / 40)
+    made = QUIET.mechanism(first, 5.0)
+    assert made.sensitivity() == pytest.approx(math.sqrt(first.dim) / 40 / 8, rel=1e-2)
+    plan = pb.plan(problem(), algorithm, privacy=QUIET, rounds=4)
+    assert plan.event.parts == ((Gaussian(noise_multiplier=5.0), plan.releases),)
+    assert plan.releases > 1  # a record is in every release, so all of them are paid for
+    with pytest.raises(pb.ConfigurationError, match=r"reward_range=\(0, 2\) must be score_range=\(0, 1\)"):
+        pb.plan(problem(), dataclasses.replace(algorithm, reward_range=(0.0, 2.0)), privacy=QUIET, rounds=4)
 
 
 @pytest.mark.parametrize(

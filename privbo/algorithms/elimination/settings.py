@@ -99,9 +99,27 @@ class Sharing:
             dim=n_nodes,
             clipping_norm=self.clipping_norm(n_nodes),
             weights=np.full((1, setting.n_clients), 1.0 / setting.n_clients),
-            unit="reward" if setting.unit == "reward" else "client",
-            unit_bound=self.reward_bound(n_nodes, pulls) if setting.unit == "reward" else None,
+            unit=setting.unit,
+            unit_bound=self._unit_bound(n_nodes, pulls, setting),
         )
+
+    def _unit_bound(self, n_nodes: int, pulls: int, setting: Setting) -> float | None:
+        """Bound on how far one reward, or one record, moves a client's vector; None where one client is the unit."""
+        records = setting.records
+        if setting.unit == "client" or (setting.unit == "record" and records is None):
+            return None
+        one = self.reward_bound(n_nodes, pulls)
+        if setting.unit == "reward" or records is None:
+            return one
+        if (records.low, records.high) != (self.low, self.high):
+            raise ConfigurationError(
+                f"reward_range=({self.low:g}, {self.high:g}) must be score_range=({records.low:g}, {records.high:g}) "
+                "where one record is the unit of privacy: a reward is a mean of scores"
+            )
+        # Every pull is a mean over the records, so one of them moves every node's mean by width / n at most.
+        rounding = one - 2 * self.half_width / pulls
+        moved = 2 * self.half_width / min(records.counts) + rounding
+        return records.per_person * math.sqrt(n_nodes) * moved
 
     def reward_bound(self, n_nodes: int, pulls: int) -> float:
         """Bound on how far one reward moves a client's vector: the range's width over t, and what rounding adds.

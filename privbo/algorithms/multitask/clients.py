@@ -59,7 +59,7 @@ class Sites:
                 self._query(points, INITIAL_ROUND)
         if broadcast.round > max(0, self.rounds[-1]):
             known, priors = self._known(), self._of(broadcast)
-            points = [propose(*site) for site in zip(priors, self.units, known, strict=True)]
+            points = [_next(*site) for site in zip(priors, self.units, known, strict=True)]
             self._query(np.array(points), broadcast.round)
         if broadcast.round > 0 or self._records is None:
             return np.empty((len(self.clients), 0))
@@ -128,3 +128,11 @@ class Sites:
         return ClientHistory(
             units=self.units.copy(), values=self.values.copy(), rounds=self.rounds.copy(), recommended=recommended
         )
+
+
+def _next(prior: Prior, units: FloatArray, values: FloatArray) -> FloatArray:
+    """A site's next point; where its values leave no posterior, a public one, so that no data can end a run."""
+    try:
+        return propose(prior, units, values)
+    except np.linalg.LinAlgError:
+        return np.asarray(prior.net[len(values) % len(prior.net)])
