@@ -18,6 +18,9 @@ Which accountant may I quote, when?
 upper bounds, so the smallest may be quoted while the plan stands. `docs/accountants.md`
 has the same table with its reasons.
 
+Beside epsilon there is the whole trade-off (``tradeoff``): attack success at any false-alarm rate, advantage, Bayes
+risk, the privacy curve; ``noise_multiplier`` takes each of them as its target.
+
 Example:
     >>> import accountant
     >>> round(accountant.epsilon(noise_multiplier=2.0, sample_rate=0.25, rounds=40, delta=1e-5), 2)

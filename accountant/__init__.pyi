@@ -7,6 +7,7 @@ from accountant import (
     moments as moments,
     renyi as renyi,
 )
+from accountant.curve import Tradeoff as Tradeoff
 from accountant.dp_event import from_dp_event as from_dp_event, to_dp_event as to_dp_event
 from accountant.errors import (
     AccountingError as AccountingError,
@@ -38,7 +39,12 @@ from accountant.events import (
     repeat as repeat,
     to_dict as to_dict,
 )
-from accountant.front import Accountant as Accountant, epsilon as epsilon, noise_multiplier as noise_multiplier
+from accountant.front import (
+    Accountant as Accountant,
+    epsilon as epsilon,
+    noise_multiplier as noise_multiplier,
+    tradeoff as tradeoff,
+)
 from accountant.ledger import Budget as Budget, Ledger as Ledger, LedgerPolicy as LedgerPolicy
 from accountant.tight import numerical as numerical
 from accountant.tight.numerical import (

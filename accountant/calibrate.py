@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 
 from accountant import gaussian_dp
 from accountant.checks import check_delta, check_epsilon
@@ -40,6 +40,7 @@ _LOOSENED: Final = 16.0  # of the ends that a search sees
 _ROUGH: Final = 0.05  # of the log multiplier that Chernoff's prices find
 _MET: Final = 0.01  # log of a loose price over the target, from which one step remains
 _USUAL_SLOPE: Final = -1.5  # of log epsilon in log multiplier
+_LEAST_EPSILON: Final = 1e-6
 MAX_ROUNDS: Final = 2**40
 
 
@@ -117,6 +118,45 @@ def _quick(cost: Callable[[float, EpsilonOf], float], target: float) -> float | 
             before, met = (here, gap), abs(gap) < _MET
         here = max(math.log(_LOW), here - gap / slope)
     return best
+
+
+def against_advantage(plan: Callable[[float], Event], *, advantage: float, adjacency: Adjacency) -> float:
+    """The smallest noise multiplier at which no attack's success exceeds its false alarms by more than ``advantage``.
+
+    Raises:
+        CalibrationError: No multiplier below 2^24 reaches it, or it is not in (0, 1).
+    """
+    _check_rates(0.0, advantage)
+    return math.exp(_solve(lambda log_z: numerical.delta(plan(math.exp(log_z)), 0.0, adjacency=adjacency), advantage))
+
+
+def against_attack(plan: Callable[[float], Event], *, tpr: float, fpr: float, adjacency: Adjacency) -> float:
+    """The smallest noise multiplier at which an attack with false-alarm rate ``fpr`` has success of at most ``tpr``.
+
+    It has where delta + exp(epsilon) fpr <= tpr, or 1 - exp(-epsilon) (1 - delta - fpr) <= tpr, at some epsilon
+    (``accountant.curve``): every epsilon asks for some multiplier, and the least of them suffices.
+
+    Raises:
+        CalibrationError: No multiplier below 2^24 reaches it, or not 0 < ``fpr`` < ``tpr`` < 1.
+    """
+    _check_rates(fpr, tpr)
+
+    def log_multiplier(at: float) -> float:
+        epsilon = max(abs(at), _LEAST_EPSILON)
+        delta = tpr - math.exp(epsilon) * fpr if at > 0.0 else 1.0 - fpr - math.exp(epsilon) * (1.0 - tpr)
+        if delta <= 0.0:
+            return math.log(_HIGH)
+        return math.log(noise_multiplier(plan, epsilon=epsilon, delta=delta, adjacency=adjacency))
+
+    ends = (-math.log((1.0 - fpr) / (1.0 - tpr)), math.log(tpr / fpr))
+    return math.exp(float(minimize_scalar(log_multiplier, bounds=ends, method="bounded", options={"xatol": 1e-3}).fun))
+
+
+def _check_rates(low: float, high: float) -> None:
+    if not 0.0 <= low < high < 1.0:
+        raise CalibrationError(
+            f"an attack's rates must lie in (0, 1), its success {high!r} above its false alarms {low!r}"
+        )
 
 
 def sample_rate(

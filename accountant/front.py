@@ -22,6 +22,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from accountant import calibrate
+from accountant.curve import LEAST, Tradeoff, of_event
 from accountant.errors import AccountingError
 from accountant.events import (
     Adjacency,
@@ -86,23 +87,68 @@ def epsilon(
     return numerical.epsilon(whole, math.nan if delta is None else delta, adjacency=kind)
 
 
-def noise_multiplier(
+def tradeoff(
+    event: AnyEvent | None = None,
     *,
-    epsilon: float,
-    rounds: int,
-    delta: float,
+    noise_multiplier: float | None = None,
+    rounds: int | None = None,
     sample_rate: float = 1.0,
     adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE_ONE,
     group: int = 1,
-) -> float:
-    """The smallest noise multiplier at which equal rounds cost at most ``epsilon``.
+    least: float = LEAST,
+) -> Tradeoff:
+    """Certified trade-off of an event, or of equal rounds: attack success, advantage, Bayes risk, the privacy curve.
+
+    Events compose to one event (``accountant.compose``), which has one trade-off: that is f-DP's composition.
 
     .. versionadded:: 0.3.0
 
     Args:
-        epsilon: Target, positive.
+        event: As in ``epsilon``, and so are the words for equal rounds, ``adjacency`` and ``group``.
+        noise_multiplier: As there.
+        rounds: As there.
+        sample_rate: As there.
+        adjacency: As there.
+        group: As there.
+        least: The smallest delta and false-alarm rate at which the curve has to be tight.
+
+    Raises:
+        AccountingError: A value is out of range, or there is an event and rounds, or neither.
+        EventError: ``event`` or ``adjacency`` is unknown, or nothing is proven of a group under it.
+
+    Example:
+        >>> curve = tradeoff(noise_multiplier=2.0, sample_rate=0.25, rounds=40)
+        >>> round(curve.attack_success(0.01), 3), round(curve.advantage(), 3)
+        (0.07, 0.314)
+    """
+    kind = Adjacency(adjacency)
+    whole = planned(event, noise_multiplier, rounds, sample_rate, adjacency=kind, group=group)
+    return of_event(whole, adjacency=kind, least=least)
+
+
+def noise_multiplier(
+    *,
+    rounds: int,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    tpr: float | None = None,
+    at_fpr: float | None = None,
+    advantage: float | None = None,
+    sample_rate: float = 1.0,
+    adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE_ONE,
+    group: int = 1,
+) -> float:
+    """The smallest noise multiplier at which equal rounds meet a target: name epsilon and delta, or an attack's gain.
+
+    .. versionadded:: 0.3.0
+
+    Args:
         rounds: Number of releases, at least one.
+        epsilon: Target, positive, at ``delta``.
         delta: In (0, 1).
+        tpr: The largest success rate of an attack whose false-alarm rate is ``at_fpr``, between it and 1.
+        at_fpr: In (0, 1).
+        advantage: The largest difference of success and false-alarm rate, in (0, 1).
         sample_rate: q in (0, 1], the probability with which a unit takes part in a round.
         adjacency: Which data sets are neighbours, such as ``"zero-out"``.
         group: Number of units whose presence together is hidden (``accountant.of_group``).
@@ -115,11 +161,23 @@ def noise_multiplier(
     Example:
         >>> round(noise_multiplier(epsilon=4.0, sample_rate=0.25, rounds=40, delta=1e-5), 2)
         1.98
+        >>> round(noise_multiplier(tpr=0.05, at_fpr=0.01, sample_rate=0.25, rounds=40), 2)
+        2.47
     """
-    _require("epsilon", epsilon)
     count, kind = whole_number("rounds", rounds, 1, "releases"), Adjacency(adjacency)
     plan = partial(_equal_rounds, rounds=count, sample_rate=sample_rate, group=group, adjacency=kind)
-    return calibrate.noise_multiplier(plan, epsilon=epsilon, delta=delta, adjacency=kind)
+    targets = {"epsilon": epsilon, "delta": delta, "tpr": tpr, "at_fpr": at_fpr, "advantage": advantage}
+    match {name: value for name, value in targets.items() if value is not None}:
+        case {"epsilon": target, "delta": at, **others} if not others:
+            _require("epsilon", target)
+            return calibrate.noise_multiplier(plan, epsilon=target, delta=at, adjacency=kind)
+        case {"tpr": rate, "at_fpr": alarms, **others} if not others:
+            return calibrate.against_attack(plan, tpr=rate, fpr=alarms, adjacency=kind)
+        case {"advantage": gain, **others} if not others:
+            return calibrate.against_advantage(plan, advantage=gain, adjacency=kind)
+        case given:
+            words = f"got {', '.join(given) or 'none of them'}"
+            raise AccountingError(f"name epsilon and delta, or tpr and at_fpr, or advantage; {words}")
 
 
 class Accountant:
@@ -165,6 +223,10 @@ class Accountant:
     def delta(self, epsilon: float) -> float:
         """Delta of everything at ``epsilon``: the certified upper end."""
         return numerical.delta(self.event, epsilon, adjacency=self.adjacency)
+
+    def tradeoff(self, *, least: float = LEAST) -> Tradeoff:
+        """Trade-off of everything, tight from ``least`` on."""
+        return of_event(self.event, adjacency=self.adjacency, least=least)
 
     def interval(self, delta: float) -> Interval:
         """Certified bounds of epsilon at ``delta``."""

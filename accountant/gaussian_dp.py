@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.errors import EventError
 from accountant.events import Adjacency, Event, parts
+from accountant.mechanisms.pair import FloatArray
 
 _SAFE = 1.0 + 1e-12  # quoted values err upwards by more than the closed form's rounding
 
@@ -77,7 +79,13 @@ def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
     if (trivial := trivial_delta(event, epsilon, adjacency)) is not None:
         return trivial
     mu = math.sqrt(_required(event))
-    return min(1.0, math.exp(log_delta_from_mu(mu, epsilon)) * (_SAFE + relative_error(mu, epsilon)))
+    found = (math.exp(log_delta_from_mu(mu, at)) * (_SAFE + relative_error(mu, at)) for at in (epsilon, 0.0))
+    return min(1.0, *found)  # that at 0 is exact where the other's terms cancel
+
+
+def deltas(event: Event, epsilons: FloatArray, *, adjacency: Adjacency) -> FloatArray:
+    """Exact deltas at many epsilons."""
+    return np.array([delta(event, float(epsilon), adjacency=adjacency) for epsilon in epsilons])
 
 
 def _required(event: Event) -> float:

@@ -33,6 +33,7 @@ _RISEN: Final = 6
 _WIDTHS: Final = (0.2, 0.02, 0.001)  # octaves of order - 1
 _REFINEMENTS: Final = 5
 _POINTS: Final = 9
+_GRID: Final[FloatArray] = 1.0 + 2.0 ** np.arange(-8.0, 14.0, 0.125)
 
 
 def curve(event: Event, orders: npt.ArrayLike, *, adjacency: Adjacency) -> FloatArray:
@@ -71,7 +72,7 @@ def epsilon_offsets(orders: FloatArray, delta: float) -> FloatArray:
     return np.asarray(np.log1p(-1.0 / a) - (math.log(delta) + np.log(a)) / (a - 1.0), dtype=np.float64)
 
 
-def log_delta_at_orders(divergences: FloatArray, orders: FloatArray, epsilon: float) -> FloatArray:
+def log_delta_at_orders(divergences: FloatArray, orders: FloatArray, epsilon: float | FloatArray) -> FloatArray:
     """Log of the delta that each order alone guarantees at ``epsilon``; at most 0."""
     a = np.asarray(orders, dtype=np.float64)
     value = (a - 1.0) * (divergences - epsilon)
@@ -99,6 +100,13 @@ def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:
         return trivial
     least = _best(lambda orders: log_delta_at_orders(curve(event, orders, adjacency=adjacency), orders, epsilon))
     return min(math.exp(least), _total_variation(event, adjacency))
+
+
+def deltas(event: Event, epsilons: FloatArray, *, adjacency: Adjacency) -> FloatArray:
+    """Deltas at many epsilons, each the least over a grid of orders; a little above ``delta``."""
+    divergences = curve(event, _GRID, adjacency=adjacency)
+    logs = log_delta_at_orders(divergences[:, None], _GRID[:, None], epsilons)
+    return np.asarray(np.minimum(np.exp(np.min(logs, axis=0)), _total_variation(event, adjacency)))
 
 
 def _total_variation(event: Event, adjacency: Adjacency) -> float:

@@ -19,6 +19,7 @@ from accountant.tight.fourier import TiltedSum, Window, tilted_sum
 from accountant.tight.lattice import Cells, Extent, lower_cells, upper_cells
 
 _BLOCK = 64
+_LOG_ROUNDING = 1e-12  # of an exponential and of the logarithms in its exponent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,29 +256,44 @@ def _best_test(sums: LowerSums, shown: Callable[[_Tails, _Tails], FloatArray]) -
     return float(np.max(shown(p.within(best - 1, best + 1), q.within(best - 1, best + 1))))
 
 
-def upper_delta(sums: UpperSum, epsilon: float) -> float:
-    """Delta that certainly suffices at ``epsilon``; 1 where these sums prove nothing."""
+def upper_delta(sums: UpperSum, epsilons: FloatArray) -> FloatArray:
+    """Deltas that certainly suffice at ``epsilons``, shape ``(n,)``; 1 where these sums prove nothing."""
     window, spacing = sums.total.window, sums.place.spacing
-    shifted = epsilon * (1.0 - 4.0 * EPS)  # points are rounded, too
-    point = math.ceil(shifted / spacing) - 1  # rounding may leave the product below: the first that is not
-    point += 1 if spacing * point < shifted else 0
-    point += 1 if spacing * point < shifted else 0
-    index = point - window.start
-    if index <= 0:
-        return 1.0
-    if index >= window.size:  # all that could exceed epsilon lies outside of the window
-        outside = math.log(max(sums.total.outside, sys.float_info.min))
-        beyond = outside + sums.total.log_scale - sums.place.theta * shifted + 1e-9
-        return min(1.0, sums.infinite + max(sys.float_info.min, math.exp(min(0.0, beyond))))
-    running = _Running.of(sums.total, sums.place)
-    begin = (index - 1) // _BLOCK
-    tails = running.within(begin, begin + 2)
+    shifted = epsilons * (1.0 - 4.0 * EPS)  # points are rounded, too
+    point = np.ceil(shifted / spacing) - 1.0  # rounding may leave the product below: the first that is not
+    for _ in range(2):
+        point += spacing * point < shifted
+    index = np.clip(point - window.start, 0.0, window.size).astype(np.int64)
+    # where all that could exceed epsilon lies outside of the window
+    outside = math.log(max(sums.total.outside, sys.float_info.min)) + sums.total.log_scale + 1e-9
+    beyond = np.exp(np.minimum(0.0, outside - sums.place.theta * shifted))
+    found = np.where(index == 0, 1.0, np.minimum(1.0, sums.infinite + np.maximum(sys.float_info.min, beyond)))
+    inside = np.flatnonzero((index > 0) & (index < window.size))
+    if not len(inside):
+        return found
+    index, shifted = index[inside], shifted[inside]
+    begin = (int(index.min()) - 1) // _BLOCK
+    tails = _Running.of(sums.total, sums.place).within(begin, int(index.max()) // _BLOCK + 1)
     index -= begin * _BLOCK
-    between = -math.expm1(shifted - float(tails.loss[index]))
-    value = float(tails.excess[index]) + between * float(tails.discounted[index]) * (1.0 + tails.own)
-    total = value + float(tails.excess_slack[index - 1]) * math.exp(_rates(sums.place)[0])
-    total = max(total, sys.float_info.min)  # a tail that underflowed is smaller than this, not nothing
-    return sums.infinite + math.exp(min(0.0, math.log(total) + float(tails.log_unit[index])))
+    between = -np.expm1(shifted - tails.loss[index])
+    value = tails.excess[index] + between * tails.discounted[index] * (1.0 + tails.own)
+    total = value + tails.excess_slack[index - 1] * math.exp(_rates(sums.place)[0])
+    total = np.maximum(total, sys.float_info.min)  # a tail that underflowed is smaller than this, not nothing
+    found[inside] = sums.infinite + np.exp(np.minimum(0.0, np.log(total) + tails.log_unit[index]))
+    return found
+
+
+def lower_tests(sums: LowerSums) -> tuple[FloatArray, FloatArray]:
+    """False-alarm rates, rounded up, and success rates, rounded down, of the tests of all thresholds."""
+    p, q = (_Running.of(one, sums.place) for one in (sums.p, sums.q))
+    success, alarms = (one.within(0, len(one.mass)) for one in (p, q))
+    least, most = success.mass - success.slack, alarms.discounted + alarms.slack
+    use = (least > 0.0) & (most > 0.0)
+    log_tpr, log_fpr = (
+        np.log(least[use]) + success.log_unit[use],
+        np.log(most[use]) + (alarms.log_unit - alarms.loss)[use],
+    )
+    return np.exp(np.minimum(log_fpr, 0.0) + _LOG_ROUNDING), np.exp(np.minimum(log_tpr, 0.0) - _LOG_ROUNDING)
 
 
 def lower_delta(sums: LowerSums, epsilon: float) -> float:

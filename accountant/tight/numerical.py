@@ -43,11 +43,12 @@ from accountant.events import (
     parts,
     to_dict,
 )
-from accountant.mechanisms.pair import Pair
+from accountant.mechanisms.pair import FloatArray, Pair
 from accountant.tight.refine import (
     PROMISED_EPSILON,
     Direction,
     OutOfRangeError,
+    Tests,
     ceiling,
     delta_ends,
     epsilon_ends,
@@ -55,8 +56,11 @@ from accountant.tight.refine import (
     reach_for,
     rough_upper_epsilon,
 )
+from accountant.tight.refine import (
+    curve_ends as curve_of,
+)
 from accountant.verify import events as read
-from accountant.verify.lower.ends import lower_delta, lower_epsilon
+from accountant.verify.lower.ends import lower_delta, lower_epsilon, lower_tests
 
 _SMALL, _LARGE = 1e-3, 100.0  # outside of these the Rényi bound may be as close, and is asked too
 _FAILED = (OutOfRangeError, ArithmeticError)  # then the answer is Rényi's
@@ -212,6 +216,29 @@ def _needs_a_test(event: Event, found: Interval) -> bool:
 def _as_read(event: Event) -> read.Composed:
     """The event as an auditor reads it."""
     return read.composed(read.parts_of(to_dict(compose([event]))))
+
+
+def curve_ends(
+    event: Event, epsilons: FloatArray, least: float, *, adjacency: Adjacency
+) -> list[tuple[FloatArray, list[Tests]]]:
+    """Upper deltas at rising ``epsilons``, and tests, of P against Q and of Q against P; tight from ``least`` on."""
+    exact, attained = gaussian_dp.is_exact(event), all(part.is_attained for part, _ in parts(event))
+    found: list[tuple[FloatArray, list[Tests]]] = []
+    try:
+        with _raising():
+            directions = [] if exact else _directions(event, adjacency)
+            found = [curve_of(pairs, epsilons, least, testing=attained) for pairs in directions]
+    except _FAILED:
+        pass
+    found = [*found, *found][:2]  # one stands for both where the pair is symmetric
+    if found and attained:
+        return found
+    paid, both = _as_read(event), read.Adjacency(adjacency)
+    known = [lower_tests(paid, (least, math.sqrt(least)), both, added=added) for added in (False, True)]
+    if not found:
+        of = gaussian_dp.deltas if exact else renyi.deltas
+        found = [(of(event, epsilons, adjacency=adjacency), [])] * 2
+    return [(upper, tests) for (upper, _), tests in zip(found, known, strict=True)]
 
 
 def _delta_interval(event: Event, epsilon: float, adjacency: Adjacency) -> Interval:

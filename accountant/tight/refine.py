@@ -17,7 +17,16 @@ from scipy import fft
 from scipy.special import ndtri
 
 from accountant.mechanisms.pair import FloatArray, Pair
-from accountant.tight.bounds import Place, lower_delta, lower_epsilon, lower_sums, upper_delta, upper_epsilon, upper_sum
+from accountant.tight.bounds import (
+    Place,
+    lower_delta,
+    lower_epsilon,
+    lower_sums,
+    lower_tests,
+    upper_delta,
+    upper_epsilon,
+    upper_sum,
+)
 from accountant.tight.fourier import Window
 from accountant.tight.lattice import Extent
 
@@ -39,7 +48,12 @@ _UNHEARD = 1e-13  # tilted mass of all releases that may be lifted
 _USUAL_TILTS = 18  # powers of four that are always tried
 _SHARES = 2.0 ** np.arange(-7.0, 9.0)  # multiples of the natural extra tilt that are tried
 
+_CURVE_LOOKS: Final = (1e-3, 0.03, 0.15, 0.4, 0.7, 1.0)  # shares of the largest epsilon at which a curve is looked at
+_LEAST_SHARE: Final = 0.1  # of a curve's least delta, which truncation is measured against
+
 Direction: TypeAlias = tuple[tuple[Pair, int], ...]
+Tests: TypeAlias = tuple[FloatArray, FloatArray]
+"""False-alarm rates, rounded up, and success rates, rounded down."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,13 +329,13 @@ def delta_ends(pairs: Direction, epsilon: float, bound: float, *, enough: float 
         reach = reach_for(pairs, least)
         aim = aim_at_epsilon(rough(pairs, reach), epsilon)
         if not spacing:
-            spacing = spacing_for(aim.moments, aim.theta, 0.5 * _SOUGHT_DELTA.relative / (aim.theta + 1.0))
+            spacing = _spacing_of_delta(aim)
         place = place_at(pairs, aim, spacing, reach)
         if not affordable(place):
             spacing *= 4.0
             continue
         tried = True
-        upper = min(upper, upper_delta(upper_sum(place), epsilon))
+        upper = min(upper, float(upper_delta(upper_sum(place), np.array([epsilon]))[0]))
         if upper <= enough:
             break
         lower = max(lower, min(upper, lower_delta(lower_sums(place), epsilon)))
@@ -333,6 +347,36 @@ def delta_ends(pairs: Direction, epsilon: float, bound: float, *, enough: float 
     if not tried:
         raise OutOfRangeError
     return lower, upper
+
+
+def curve_ends(
+    pairs: Direction, epsilons: FloatArray, least: float, *, testing: bool
+) -> tuple[FloatArray, list[Tests]]:
+    """Upper deltas of one direction at rising ``epsilons``, and tests if any are wanted; by a few looks.
+
+    Raises:
+        OutOfRangeError: Nothing was computed.
+    """
+    reach = reach_for(pairs, _LEAST_SHARE * least)
+    moments, upper = rough(pairs, reach), np.ones_like(epsilons)
+    tests: list[Tests] = []
+    top = min(float(epsilons[-1]), ceiling(pairs, reach))
+    # what is lost between two of the epsilons is about what this lattice loses
+    finest = top / (4.0 * len(epsilons) * math.sqrt(sum(count for _, count in pairs)))
+    for share in _CURVE_LOOKS:
+        aim = aim_at_epsilon(moments, share * top)
+        place = place_at(pairs, aim, max(finest, _spacing_of_delta(aim)), reach)
+        if affordable(place):
+            upper = np.minimum(upper, upper_delta(upper_sum(place), epsilons))
+            tests += [lower_tests(lower_sums(place))] if testing else []
+    if np.all(upper == 1.0):
+        raise OutOfRangeError
+    return upper, tests
+
+
+def _spacing_of_delta(aim: Aim) -> float:
+    """A spacing that usually suffices for a delta."""
+    return spacing_for(aim.moments, aim.theta, 0.5 * _SOUGHT_DELTA.relative / (aim.theta + 1.0))
 
 
 def quick_upper_epsilon(pairs: Direction, delta: float, near: float | None, loosened: float = 1.0) -> float:

@@ -100,8 +100,8 @@ def _report(report: Report) -> Iterator[Shown]:
         yield verbatim(f"spent on {report.population} by this ledger: {total_text(report.total)}", "bold")
     yield Table.of("", {name: value for name, value in report.facts.items() if name != "trust"})
     yield price_table(report.epsilon_at)
-    right = report.attacker.right_guess
-    if right is None:
+    right = report.right_guess
+    if right == 1.0:
         yield f"Nothing limits what can be learnt about a single {report.unit.value}."
     else:
         words = f"With even odds, a guess {report.question} is right at most {percent_bound(right)}"

@@ -6,10 +6,13 @@ Every price is an upper bound; an infinite one is ``math.inf`` (JSON has null fo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+import numpy as np
+
+from accountant.curve import LARGEST, LEAST, Tradeoff, of_deltas, of_event
 from accountant.errors import BudgetExceeded
 from accountant.events import (
     SLACK,
@@ -27,7 +30,6 @@ from accountant.filters import Quote, quote
 from accountant.ledger import Budget, Entry, Ledger
 from accountant.ledger.book import Declaration
 from accountant.ledger.pricing import Total, filter_under, odometer, odometer_delta, total
-from accountant.tight import numerical
 from accountant.tight.numerical import epsilon_table
 from accountant.wording import upper_text
 from privbo.plans.privacy import AGAINST, Against, NoPrivacy, Privacy, default_delta, safe_delta, unknown_noises
@@ -116,8 +118,7 @@ def spending(
 
 
 _STOPS = 40
-_CURVE_POINTS = 25
-_FALSE_ALARMS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
+_CURVE_POINTS = 256
 
 Epsilons: TypeAlias = Mapping[str, float]  # by accountant
 
@@ -157,46 +158,6 @@ class CumulativePrice:
     def to_dict(self) -> JsonObject:
         """Give number and bounds as one flat object."""
         return {"releases": self.releases} | {name: finite(value) for name, value in self.epsilon.items()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class CurvePoint:
-    """Certified bounds on delta at one epsilon: ``delta_lower <= delta(epsilon) <= delta_upper``."""
-
-    epsilon: float
-    delta_lower: float
-    delta_upper: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Caught:
-    """A point of the attacker's trade-off.
-
-    Attributes:
-        false_alarms: Share of innocent units that are accused, in (0, 1).
-        caught: Upper bound on the share of guilty units that are accused then.
-    """
-
-    false_alarms: float
-    caught: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attacker:
-    """The most that a guess about one unit can gain.
-
-    Attributes:
-        right_guess: Upper bound on the probability of a right guess with even odds, at least
-            0.5; None where nothing bounds it.
-        caught: The trade-off at rising false-alarm rates; empty where nothing bounds it.
-    """
-
-    right_guess: float | None
-    caught: tuple[Caught, ...]
-
-    def caught_at(self, false_alarms: float) -> float:
-        """Give the bound at one of the rates that the trade-off lists."""
-        return next(point.caught for point in self.caught if point.false_alarms == false_alarms)
 
 
 def worst_guess(epsilon: float, delta: float) -> float:
@@ -303,51 +264,20 @@ def guarantee(
     return replace(found, guaranteed=math.inf, because=nothing)
 
 
-def curve(event: Event, delta: float, adjacency: Adjacency, *, recovered: bool = False) -> tuple[CurvePoint, ...]:
-    """Bound delta at epsilons from 0 to well beyond the quoted one; empty if epsilon is infinite."""
-    if is_non_private(event):
-        return ()
-    quoted = min(run_table(event, min(delta, 1e-6), adjacency=adjacency, recovered=recovered).values())
-    top = max(1.2 * quoted, 0.1)
-    rows = []
-    for step in range(_CURVE_POINTS):
-        # Squares put more points near zero, where the attacker's best guess is decided.
-        epsilon = top * (step / (_CURVE_POINTS - 1)) ** 2
-        if recovered:
-            upper = odometer_delta([event], epsilon, adjacency=adjacency)
-            rows.append(CurvePoint(epsilon=epsilon, delta_lower=0.0, delta_upper=upper))
-            continue
-        found = numerical.delta_interval(event, epsilon, adjacency=adjacency)
-        rows.append(CurvePoint(epsilon=epsilon, delta_lower=max(0.0, found.lower), delta_upper=found.upper))
-    return tuple(rows)
-
-
-def attacker(points: Sequence[CurvePoint]) -> Attacker:
-    """Bound what a guess about one unit can gain, from the privacy curve.
-
-    With (epsilon, delta) for every point, a test with false alarm rate a catches at most
-    min over points of delta + e^epsilon a and of 1 - e^-epsilon (1 - delta - a) (Wasserman and
-    Zhou 2010; Dong, Roth and Su 2019, equation 5). With even odds the best guess is right with
-    probability (1 + delta(0)) / 2.
+def attacker(event: Event, adjacency: Adjacency, *, recovered: bool = False) -> Tradeoff:
+    """Bound what an attacker gains from a run; of a ``recovered`` one an odometer's curve does.
 
     Example:
         >>> from accountant import Adjacency, Gaussian
-        >>> found = attacker(curve(Gaussian(noise_multiplier=2.0), 1e-5, Adjacency.ZERO_OUT))
-        >>> round(found.right_guess, 3), round(found.caught_at(0.01), 3)
+        >>> found = attacker(Gaussian(noise_multiplier=2.0), Adjacency.ZERO_OUT)
+        >>> round(1.0 - found.bayes_risk(0.5), 3), round(found.attack_success(0.01), 3)
         (0.599, 0.034)
     """
-    if not points:
-        return Attacker(right_guess=None, caught=())
-
-    def bounds(alarms: float) -> Iterator[float]:
-        for point in points:
-            yield point.delta_upper + math.exp(min(point.epsilon, 700.0)) * alarms
-            yield 1.0 - math.exp(-point.epsilon) * max(0.0, 1.0 - point.delta_upper - alarms)
-
-    return Attacker(
-        right_guess=0.5 + 0.5 * min(1.0, points[0].delta_upper),
-        caught=tuple(Caught(false_alarms=alarms, caught=min(1.0, *bounds(alarms))) for alarms in _FALSE_ALARMS),
-    )
+    if not recovered or is_non_private(event):
+        return of_event(event, adjacency=adjacency)
+    epsilons = np.linspace(0.0, min(odometer([event], LEAST, adjacency=adjacency), LARGEST), _CURVE_POINTS)
+    deltas = [odometer_delta([event], epsilon, adjacency=adjacency) for epsilon in epsilons.tolist()]
+    return of_deltas(epsilons, np.array(deltas))
 
 
 _WHO: Mapping[Against | Literal["readers", "traffic"], str] = {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accountant.curve import Tradeoff
 from accountant.dp_event import dp_event_expression
 from accountant.events import Adjacency, Event, Gaussian, Unit, most_expensive, of_one_run, parts, to_dict
 from accountant.filters import Quote
@@ -200,8 +201,7 @@ class Report(LedgerView):
         asked_delta: The delta that the run asked for; the headline's is at most min(1e-5, 1/(10 N)).
         epsilon_interval: Certified ends of the tight accountant at the headline's delta.
         guarantee: Epsilon under adaptive choices, and the epsilon if nothing was adaptive.
-        attacker: The most that a guess about one unit can gain.
-        delta_epsilon_curve: Certified bounds on delta by epsilon; empty for a non-private run.
+        attacker: What a guess about one unit can gain, and delta by epsilon.
         planned_event: The event of the whole plan.
         dp_event: The same as an expression for dp-accounting.
         rounds: Planned rounds.
@@ -232,8 +232,7 @@ class Report(LedgerView):
     asked_delta: float
     epsilon_interval: numerical.Interval
     guarantee: Quote
-    attacker: cost.Attacker
-    delta_epsilon_curve: tuple[cost.CurvePoint, ...]
+    attacker: Tradeoff
     planned_event: Event
     dp_event: str
     rounds: int
@@ -256,6 +255,11 @@ class Report(LedgerView):
     public_seed: int
     versions: Mapping[str, str]
     trust: str
+
+    @property
+    def right_guess(self) -> float:
+        """Upper bound on the share of right guesses about one unit with even odds; 1 where nothing limits it."""
+        return 1.0 - self.attacker.bayes_risk(0.5)
 
     @property
     def shares_its_ledger(self) -> bool:
@@ -348,7 +352,6 @@ def report(record: Record) -> Report:
     """
     spec, plan, policy, view = record.spec, record.plan, record.ledger.policy, ledger_view(record)
     event, delta, adjacency, recovered = record.event, view.delta, plan.adjacency, record.is_added_to
-    curve = cost.curve(event, delta, adjacency, recovered=recovered)
     sent, share = record.releases, plan.sending_share
     return Report(
         **vars(view),
@@ -372,8 +375,7 @@ def report(record: Record) -> Report:
             combine=most_expensive if policy.disjoint else of_one_run,
             recovered=recovered,
         ),
-        attacker=cost.attacker(curve),
-        delta_epsilon_curve=curve,
+        attacker=cost.attacker(event, adjacency, recovered=recovered),
         planned_event=event,
         dp_event=dp_event_expression(event, adjacency=adjacency),
         rounds=spec.rounds,

@@ -131,18 +131,18 @@ def _figures(report: Report) -> dict[str, Figure]:
         here = [replace(line, colour=0) for name, line in lines.items() if name == quoted_by]
         found["epsilon-by-release"] = Figure(series=here, x=releases, y=bound)
         found["epsilon-by-accountant"] = Figure(series=list(lines.values()), x=releases, y=bound)
-    if report.delta_epsilon_curve:
-        seen = [p for p in report.delta_epsilon_curve if p.delta_upper > 0]
-        x, alarms = [p.epsilon for p in seen], [p.false_alarms for p in report.attacker.caught]
+    if math.isfinite(report.smallest_epsilon):
+        ends = report.attacker.points()
+        x, alarms, least = ends["epsilon"], ends["false_alarms"], [delta or None for delta in ends["delta_lower"]]
         series = (
-            Series(label="upper bound", x=x, y=[p.delta_upper for p in seen]),
-            Series(label="lower bound", x=x, y=[p.delta_lower or None for p in seen], colour=4, kind="line"),
+            Series(label="upper bound", x=x, y=ends["delta_upper"]),
+            Series(label="lower bound", x=x, y=least, colour=4, kind="line"),
             Series(label="quoted", x=[quoted], y=[report.delta], colour=1, kind="points"),
         )
         found["delta-epsilon"] = Figure(series=series, x=Axis(label="epsilon"), y=Axis(label="delta", log=True))
         found["trade-off"] = Figure(
             series=(
-                Series(label="upper bound", x=alarms, y=[p.caught for p in report.attacker.caught]),
+                Series(label="upper bound", x=alarms, y=ends["caught_upper"]),
                 Series(label="random guessing", x=alarms, y=alarms, colour=6, dash=1, kind="line"),
             ),
             x=Axis(label="false accusations", log=True, percent=True),

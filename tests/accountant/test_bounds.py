@@ -55,6 +55,10 @@ def more_at(masses, theta, share, index):
     return np.append(masses, extra), points
 
 
+def upper_delta(sums, epsilon):
+    return float(bounds.upper_delta(sums, np.array([epsilon]))[0])
+
+
 def epsilon_where(delta_of, delta):
     """The least epsilon >= 0 at which a falling delta_of is at most delta, by bisection."""
     low, high = 0.0, 50.0
@@ -88,9 +92,9 @@ def test_upper_bounds_are_those_of_the_sum(theta, infinite):
         assert truth - 1e-12 <= found <= truth + 1e-9
     for epsilon in (0.0, 0.05, 0.1, 1.0, 1.23, 3.0):
         truth = delta_of(epsilon)
-        assert truth * (1 - 1e-13) <= bounds.upper_delta(sums, epsilon) <= truth * (1 + 1e-9)
+        assert truth * (1 - 1e-13) <= upper_delta(sums, epsilon) <= truth * (1 + 1e-9)
     assert bounds.upper_epsilon(upper_of(masses, theta, infinite=1e-3), 1e-3) == math.inf
-    assert bounds.upper_delta(sums, SPACING * (POINTS[-1] + 2)) <= infinite + 1e-300  # nothing lies outside
+    assert upper_delta(sums, SPACING * (POINTS[-1] + 2)) <= infinite + 1e-300  # nothing lies outside
 
 
 @pytest.mark.parametrize("theta", THETAS)
@@ -105,7 +109,7 @@ def test_upper_bounds_survive_any_error_that_the_sum_admits(theta):
             assert bounds.upper_epsilon(sums, delta) >= truth - 1e-12
         for epsilon in (0.0, 0.42, 0.5, 1.91, 3.1, max(0.0, SPACING * (START + index - 0.98))):
             truth = hockey_stick(true, SPACING * points, epsilon)
-            assert bounds.upper_delta(sums, epsilon) >= min(1.0, truth) * (1 - 1e-12)
+            assert upper_delta(sums, epsilon) >= min(1.0, truth) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("theta", [2.0, 60.0])
@@ -118,16 +122,16 @@ def test_upper_bounds_survive_rounding_of_their_sums(monkeypatch, theta):
     true = masses * (1.0 + 2e-7 * (SIZE + exponent))
     for epsilon in SPACING * np.arange(0.02, POINTS[-1] - 1, 0.48):
         delta = hockey_stick(true, SPACING * POINTS, epsilon)
-        assert bounds.upper_delta(sums, epsilon) >= min(1.0, delta) * (1 - 1e-12)
+        assert upper_delta(sums, epsilon) >= min(1.0, delta) * (1 - 1e-12)
         assert bounds.upper_epsilon(sums, delta) >= epsilon - 1e-12
 
 
 def test_a_window_that_begins_beyond_epsilon_proves_its_own_begin_only():
     ahead = upper_of(np.array([0.2, 0.1, 0.1]), 1.0, start=20)
     assert bounds.upper_epsilon(ahead, 0.9) == pytest.approx(2.0, rel=1e-12)
-    assert bounds.upper_delta(ahead, 1.99) == 1.0
-    assert bounds.upper_delta(ahead, 2.0) == 1.0  # as rounded it may be less than the first point
-    assert bounds.upper_delta(ahead, 2.05) < 0.2
+    assert upper_delta(ahead, 1.99) == 1.0
+    assert upper_delta(ahead, 2.0) == 1.0  # as rounded it may be less than the first point
+    assert upper_delta(ahead, 2.05) < 0.2
     negative = upper_of(np.array([0.2, 0.1, 0.1]), 1.0, start=-20)
     assert bounds.upper_epsilon(negative, 0.9) == 0.0
     # the last point proves that nothing lies above it, unless an error might

@@ -115,11 +115,12 @@ def test_attacker_bounds_against_the_exact_trade_off() -> None:
     from scipy.special import ndtr, ndtri
 
     mu = 1.0
-    found = cost.attacker(cost.curve(Gaussian(noise_multiplier=1 / mu), 1e-5, ZERO_OUT))
-    assert found.right_guess == pytest.approx(float(ndtr(mu / 2)), rel=1e-9)
-    for row in found.caught:
-        exact = float(ndtr(ndtri(row.false_alarms) + mu))
-        assert exact <= row.caught <= 1.1 * exact + 1e-3
+    found = cost.attacker(Gaussian(noise_multiplier=1 / mu), ZERO_OUT)
+    assert 1.0 - found.bayes_risk(0.5) == pytest.approx(float(ndtr(mu / 2)), rel=1e-9)
+    alarms = np.geomspace(1e-9, 0.99, 30)
+    exact = ndtr(ndtri(alarms) + mu)
+    assert np.all(exact <= found.attack_success(alarms))
+    assert np.all(found.attack_success(alarms) <= 1.001 * exact)
 
 
 def test_cumulative_epsilon_never_understates() -> None:

@@ -38,7 +38,7 @@ from tests.reports.runs import EVIL, evil_run, small_run
 # Other programs read these.
 REPORT_KEYS = {
     "name", "run", "created", "epsilon", "delta", "asked_delta", "epsilon_at", "epsilon_interval", "guaranteed",
-    "because", "as_if_non_adaptive", "attacker", "delta_epsilon_curve", "planned_event", "dp_event", "releases",
+    "because", "as_if_non_adaptive", "attacker", "planned_event", "dp_event", "releases",
     "planned_releases", "rounds", "n_clients", "unit", "unit_text", "adjacency", "trust", "exposures", "samplers",
     "noise_multiplier", "sample_rate", "noise_source", "noise_source_text", "guarantee", "control", "caveat", "outlook",
     "population", "budget", "total", "vote", "common", "ledger", "entries", "cumulative_epsilon", "utility",

@@ -70,7 +70,7 @@ def test_what_was_recovered_is_priced_by_an_odometer_and_said_in_every_view(
     assert "odometer" in found.guarantee.because
     assert "paid for once more" in found.ledger.text
     assert "paid for once more" in document(found).render()
-    assert found.attacker.right_guess > 0.5
+    assert found.right_guess > 0.5
     checked = verify_bundle(write_bundle(home).path)
     assert checked.verified, checked.problems
     assert f"pays again for {ROUNDS - 2} lost releases of" in " ".join(checked.statement)

@@ -26,7 +26,7 @@ run's loss is low and Y where it is high: taking part makes V rarer, so that mor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -95,6 +95,14 @@ def lower_delta(paid: Composed, epsilon: float, adjacency: Adjacency, *, near: f
         return 1.0
     near = min(max(near, _LEAST_DELTA), 0.5)
     return max(_composed(paid, near, adjacency, added=added).delta(epsilon) for added in (False, True))
+
+
+def lower_tests(
+    paid: Composed, deltas: Iterable[float], adjacency: Adjacency, *, added: bool
+) -> list[tuple[FloatArray, FloatArray]]:
+    """False-alarm rates, rounded up, and success rates, rounded down, of tests sought near ``deltas``."""
+    found = [_composed(paid, delta, adjacency, added=added).tests() for delta in deltas]
+    return [(alarms, success) for success, alarms in found]
 
 
 def _composed(paid: Composed, delta: float, adjacency: Adjacency, *, added: bool) -> Cells:

@@ -85,7 +85,7 @@ class Cells:
 
     def epsilon(self, delta: float) -> float:
         """An epsilon that some test shows at ``delta``: log((P(A) - delta) / Q(A))."""
-        p, q = self._tests()
+        p, q = self.tests()
         shown = p > delta * (1.0 + 4.0 * EPS)
         if not np.any(shown):
             return 0.0
@@ -96,7 +96,7 @@ class Cells:
         """A delta that some test shows at ``epsilon``: P(A) - exp(epsilon) Q(A)."""
         if not len(self.p):
             return 0.0
-        p, q = self._tests()
+        p, q = self.tests()
         logs = np.minimum(epsilon * (1.0 + 4.0 * EPS) + np.log(q), 1.0)
         return max(0.0, float(np.max(p - np.exp(logs) * (1.0 + 1e-12))) * (1.0 - 1e-12))
 
@@ -110,7 +110,7 @@ class Cells:
         p, q = (np.add.reduceat(values[order], starts) for values in (self.p, self.q))
         return Cells(p=p * (1.0 - 2.0 * rounding), q=q * (1.0 + 2.0 * rounding))
 
-    def _tests(self) -> tuple[FloatArray, FloatArray]:
+    def tests(self) -> tuple[FloatArray, FloatArray]:
         """Masses of all cells of at least each loss."""
         order = np.argsort(-self.losses)
         rounding = 2.0 * EPS * len(order)
