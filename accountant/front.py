@@ -119,7 +119,7 @@ def tradeoff(
     Example:
         >>> curve = tradeoff(noise_multiplier=2.0, sample_rate=0.25, rounds=40)
         >>> round(curve.attack_success(0.01), 3), round(curve.advantage(), 3)
-        (0.07, 0.314)
+        (0.07, 0.313)
     """
     kind = Adjacency(adjacency)
     whole = planned(event, noise_multiplier, rounds, sample_rate, adjacency=kind, group=group)
