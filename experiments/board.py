@@ -108,6 +108,24 @@ def winner(family: Played, epsilon: float) -> str:
     return min(labels, key=lambda name: family.ratio(labels[name], "mean").value)
 
 
+def recommended(some: Sequence[Played], epsilon: float) -> Standing | None:
+    """Give the best competitor that beats the best arm alone and its own noise alone; None where none is shown to.
+
+    Each by Student's t over families at level .05, one-sided: another user's problem is another family.
+    """
+    board = [one for one in standings(some, epsilon) if one.families == len(some) and one.zeroed is not None]
+    for one in sorted(board, key=lambda one: one.ratios["mean"].value):
+        if one.ratios["mean"].upper(1) < 1.0 and _over_noise(some, one.name, epsilon).upper(1) < 1.0:
+            return one
+    return None
+
+
+def _over_noise(some: Sequence[Played], name: str, epsilon: float) -> Ratio:
+    """A competitor's regret over that of its zeroed arm, over the families that have both."""
+    pairs = [(f, f.label(name, epsilon), f.label(name, epsilon, zeroed=True)) for f in some]
+    return geometric([f.ratio(own, "mean", over) for f, own, over in pairs if own is not None and over is not None])
+
+
 def _zeroed(every: Sequence[Played], name: str, epsilon: float) -> Ratio | None:
     found = [(family, family.label(name, epsilon, zeroed=True)) for family in every]
     known = [family.ratio(label, "mean") for family, label in found if label is not None]

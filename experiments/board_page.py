@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from experiments.board import HOUSE, Mean, Standing, classed, common, standings
+from experiments.board import HOUSE, Mean, Standing, classed, common, recommended, standings
 from experiments.cells import Found
 from experiments.figure import png_of
 from experiments.played import Played, kept, played, read
@@ -67,7 +67,8 @@ def _board(every: Sequence[Played], reporting: Sequence[Played], epsilon: float,
         "",
         f"{len(reporting)} families on which nothing was chosen; the second rank is over all {len(every)}. Rank: mean",
         "over families and seeds, with its 95 % interval over families. Regret: over that of the best arm alone,",
-        "geometric mean over families, standard errors in brackets. Worse off: share of clients, mean over families.",
+        "geometric mean over families, standard errors over families in brackets. Worse off: share of clients, mean",
+        "over families.",
         "",
         f"| {' | '.join(HEADS)} |",
         "|---" * len(HEADS) + "|",
@@ -90,9 +91,12 @@ def _or_dash(ratio: Ratio | None) -> str:
 
 
 def _wins(every: Sequence[Played], levels: Sequence[float]) -> str:
-    """Classes that each algorithm of the house wins and the epsilons at which it does, or that there is none."""
+    """Classes on which each algorithm of the house is recommended and the epsilons at which it is, or that none is."""
     first = {
-        (title, epsilon): _best(some, epsilon)[0].name for title, some in classed(every).items() for epsilon in levels
+        (title, epsilon): found.name
+        for title, some in classed(every).items()
+        for epsilon in levels
+        if (found := recommended(some, epsilon)) is not None
     }
     lines = ["**Where the house wins**", "", "| algorithm | problems |", "|---|---|"]
     for name in HOUSE:
@@ -115,19 +119,23 @@ def _classes(every: Sequence[Played], epsilon: float) -> str:
     lines = [
         "**Which algorithm for which problem**",
         "",
-        f"Smallest regret over all evaluations at epsilon {epsilon:g}, over that of the best arm alone (errors",
-        "in brackets); in brackets behind the families those on which nothing was chosen:",
+        f"At epsilon {epsilon:g}, 22 evaluations per client. An algorithm is recommended where its regret over all",
+        "evaluations is shown to be below that of the best arm alone and below that of its own noise alone (Student",
+        "over families, .05). Regret is over the best arm alone, with its standard error over families; in brackets",
+        "behind the families those on which nothing was chosen:",
         "",
-        "| problem | families | first | regret | best that shares | regret | best rival | regret |",
-        "|---|---|---|---|---|---|---|---|",
+        "| problem | families | recommended | smallest regret that shares | its noise alone | best rival |",
+        "|---|---|---|---|---|---|",
     ]
     for title, some in classed(every).items():
-        board = _best(some, epsilon)
-        sharing = [one for one in board if not one.name.startswith("alone")]
+        sharing = [one for one in _best(some, epsilon) if not one.name.startswith("alone")]
         rivals = [one for one in sharing if one.name not in HOUSE]
-        shown = [f"{one.name} | {one.ratios['mean']:.2f}" for one in (board[0], *sharing[:1], *rivals[:1])]
-        fresh = sum(family.purpose != "choosing" for family in some)
-        lines.append(f"| {title} | {len(some)} ({fresh}) | {' | '.join(shown)} |")
+        best, rival = (f"{one.name} {one.ratios['mean']:.2f}" for one in (sharing[0], rivals[0]))
+        found, fresh = recommended(some, epsilon), sum(family.purpose != "choosing" for family in some)
+        advised = "alone: no gain is shown" if found is None else found.name
+        lines.append(
+            f"| {title} | {len(some)} ({fresh}) | {advised} | {best} | {_or_dash(sharing[0].zeroed)} | {rival} |"
+        )
     return "\n".join([*lines, ""])
 
 

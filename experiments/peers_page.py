@@ -48,7 +48,7 @@ def overall(panels: Sequence[tuple[Panel, Found]]) -> Seen:
     summary: JsonObject = {}
     for panel, found in known:
         here = {tool: {m: ratio(found, tool, m) for m in MEASURES} for tool in tools if tool in found}
-        sizes = sorted({one["mean"].seeds for one in here.values()})
+        sizes = sorted({one["mean"].count for one in here.values()})
         cells = [" / ".join(f"{here[tool][m]:.2f}" for m in MEASURES) if tool in here else "-" for tool in tools]
         lines.append(f"| {panel.title} | {' or '.join(map(str, sizes))} | " + " | ".join(cells) + " |")
         summary[panel.title] = {

@@ -89,9 +89,9 @@ class Played:
         shared = set.intersection(*(set(values) for values in every.values()))
         return min(every, key=lambda label: float(np.mean([every[label][seed] for seed in shared])))
 
-    def ratio(self, label: str, measure: Measure) -> Ratio:
-        """Give an arm over the best arm alone, paired by seed."""
-        ours, theirs = (self.entries[name].values(measure) for name in (label, self.best_alone(measure)))
+    def ratio(self, label: str, measure: Measure, over: str | None = None) -> Ratio:
+        """Give an arm over another, paired by seed; over the best arm alone unless one is named."""
+        ours, theirs = (self.entries[name].values(measure) for name in (label, over or self.best_alone(measure)))
         both = sorted(ours.keys() & theirs.keys())
         return Ratio.of(np.array([ours[s] for s in both]), np.array([theirs[s] for s in both]))
 

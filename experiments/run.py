@@ -17,7 +17,7 @@ from experiments.problems.data import local
 from experiments.study import Panel, Scale, Study, study
 from experiments.summary import Rows, summarise
 from experiments.table import table
-from experiments.verdicts import judge
+from experiments.verdicts import judge, together
 from experiments.verdicts import table as verdicts
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_atomically, write_json
@@ -108,7 +108,7 @@ def write(chosen: Study, out: Path, options: Options) -> None:
         summary["overall"] = seen.summary
         for file, picture in seen.pictures.items():
             write_atomically(out / f"{file}.png", picture)
-    judged = [one for panel, rows in panels for one in judge(panel, rows, chosen.name)]
+    judged = together([one for panel, rows in panels for one in judge(panel, rows, chosen.name)])
     if judged:
         text += f"\n{verdicts(judged)}\n"
     write_json(out / "summary.json", summary)

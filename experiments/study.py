@@ -99,6 +99,7 @@ class Panel:
         reading: What the panel takes the paper to mean, where it can be taken in several ways.
         claims: What the paper says of it; judged by every measure of ``judged``, or by ``measure``.
         judged: The paper's measure first.
+        withdrawn: Why nothing is judged: what differs from the paper's setting before any loss is seen.
     """
 
     title: str
@@ -125,6 +126,7 @@ class Panel:
     reading: str = ""
     claims: Sequence[Claim] = ()
     judged: Sequence[str] = ()
+    withdrawn: str = ""
 
 
 @settings(table="picture")

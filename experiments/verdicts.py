@@ -1,9 +1,11 @@
 """What holds of the papers' figures: ``python -m experiments.verdicts FOLDER`` judges every summary of a folder.
 
-A claim is that one arm loses less than another. It is *found* where the paired difference over seeds lies two
-standard errors or more on the claimed side, *contradicted* where it lies so far on the other, and *open* between
-them. That arms are alike within a share of the loss is found where the difference and two errors stay inside it,
-contradicted where they stay outside. Of several arms together a verdict is found or contradicted where it is so of all.
+A claim is that one arm loses less than another. It is *found* where the paired difference over seeds lies on the
+claimed side and *contradicted* where it lies on the other, each by Student's t at level .05 after Holm's adjustment
+for everything that is judged of one paper. Else it is *open*, which says that too few seeds were run to tell. That arms
+are alike within a share of the loss is found where both differences to the ends of that range are, and where the arm
+beats every control of its panel; two arms that do nothing are alike too. Of several arms together a verdict is found or
+contradicted where it is so of all. A verdict is *withdrawn* where the setting is not the paper's.
 """
 
 from __future__ import annotations
@@ -11,19 +13,44 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+from scipy.special import stdtr
 
 from experiments.claim import Claim
 from experiments.stored import panels_of
 from experiments.study import Panel, study, titles
-from experiments.summary import Measure, Rows
+from experiments.summary import Measure, Row, Rows
+from privbo.comparisons.verdict import holm
 from privbo.protocol.files import read_json
 
 Verdict: TypeAlias = Literal["found", "open", "contradicted"]
-ERRORS = 2.0
+LEVEL = 0.05
 MEASURES = {"cumulative": "over all rounds", "last": "at the end"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tested:
+    """A paired difference of one arm, and how probable so much is by chance.
+
+    Attributes:
+        difference: Over seeds.
+        p_found: Of a difference so far on the claimed side.
+        p_against: Of a difference so far on the other.
+    """
+
+    difference: Measure
+    p_found: float
+    p_against: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """Found, contradicted, or open."""
+        if self.p_found <= LEVEL / 2:  # two-sided
+            return "found"
+        return "contradicted" if self.p_against <= LEVEL / 2 else "open"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,33 +62,36 @@ class Judged:
         claim: What is judged.
         on: Panel's title, reading and measure in words.
         terms: Reading and measure, where either has an alternative.
-        differences: Paired differences, one per arm.
-        verdicts: One per arm.
+        tested: One per arm.
+        seeds: Fewest seeds of an arm.
+        withdrawn: Why it is not judged; empty where it is.
     """
 
     figure: str
     claim: Claim
     on: str
     terms: str
-    differences: tuple[Measure, ...]
-    verdicts: tuple[Verdict, ...]
+    tested: tuple[Tested, ...]
+    seeds: int
+    withdrawn: str = ""
 
     @property
     def verdict(self) -> str:
         """The verdict, with the count where arms differ."""
-        if len(set(self.verdicts)) == 1:
-            return self.verdicts[0]
-        counts = ((kind, self.verdicts.count(kind)) for kind in ("found", "contradicted"))
-        said = ", ".join(f"{kind} in {count} of {len(self.verdicts)}" for kind, count in counts if count)
+        if self.withdrawn:
+            return "withdrawn"
+        verdicts = [one.verdict for one in self.tested]
+        if len(set(verdicts)) == 1:
+            return verdicts[0]
+        counts = ((kind, verdicts.count(kind)) for kind in ("found", "contradicted"))
+        said = ", ".join(f"{kind} in {count} of {len(verdicts)}" for kind, count in counts if count)
         return f"open ({said})"
 
     @property
     def numbers(self) -> str:
         """The difference, or the range of differences."""
-        if len(self.differences) == 1:
-            return f"{shown(self.differences[0])}"
-        means = sorted(self.differences, key=lambda one: one.mean)
-        return f"{shown(means[0])} to {shown(means[-1])}"
+        means = sorted((one.difference for one in self.tested), key=lambda one: one.mean)
+        return " to ".join(dict.fromkeys((shown(means[0]), shown(means[-1]))))
 
 
 def shown(difference: Measure) -> str:
@@ -76,51 +106,89 @@ def shown(difference: Measure) -> str:
 
 
 def judge(panel: Panel, rows: Rows, figure: str) -> Iterator[Judged]:
-    """Judge every claim of a panel by every measure."""
+    """Judge every claim of a panel by every measure, each on its own: ``together`` adjusts them."""
     for claim in panel.claims:
         for measure in panel.judged or (panel.measure,):
             labels = [label for label in claim.of(rows) if measure in rows[label].minus.get(claim.than, {})]
             if not labels:
                 continue
-            differences = tuple(rows[label].minus[claim.than][measure] for label in labels)
             terms = [panel.reading, MEASURES.get(measure, measure) if panel.judged else ""]
             yield Judged(
                 figure=figure,
                 claim=claim,
                 on=panel.title,
                 terms=", ".join(filter(None, terms)),
-                differences=differences,
-                verdicts=tuple(_verdict(one, claim, rows[claim.than].measures[measure]) for one in differences),
+                tested=tuple(_tested(rows[label], claim, rows[claim.than], panel, measure) for label in labels),
+                seeds=min(len(rows[label].seeds) for label in labels),
+                withdrawn=panel.withdrawn,
             )
 
 
-def _verdict(difference: Measure, claim: Claim, other: Measure) -> Verdict:
-    mean, error = difference.mean, ERRORS * difference.error
-    if claim.within is not None:
-        mean = abs(mean) - claim.within * other.mean
-    if mean + error < 0:
-        return "found"
-    return "contradicted" if mean - error > 0 else "open"
+def _tested(row: Row, claim: Claim, other: Row, panel: Panel, measure: str) -> Tested:
+    difference, seeds = row.minus[claim.than][measure], len(row.seeds)
+    if claim.within is None:
+        return Tested(
+            difference=difference,
+            p_found=p_below(difference, seeds),
+            p_against=p_below(Measure((), (-difference.mean, difference.error)), seeds),
+        )
+    margin = claim.within * other.measures[measure].mean
+    above = Measure((), (difference.mean - margin, difference.error))
+    below = Measure((), (-difference.mean - margin, difference.error))
+    controls = [row.minus[name][measure] for name in panel.controls if measure in row.minus.get(name, {})]
+    inside = [p_below(one, seeds) for one in (above, below, *controls)]
+    outside = [p_below(Measure((), (-one.mean, one.error)), seeds) for one in (above, below)]
+    return Tested(difference=difference, p_found=max(inside), p_against=min(1.0, 2.0 * min(outside)))
+
+
+def p_below(difference: Measure, seeds: int) -> float:
+    """Give the probability of a mean so far below 0 by chance, by Student's t; where all seeds agree, by their signs.
+
+    Example:
+        >>> round(p_below(Measure((), (-2.26, 1.0)), 10), 3), p_below(Measure((), (-1.0, 0.0)), 4)
+        (0.025, 0.0625)
+    """
+    if seeds < 2:
+        return 1.0
+    if difference.error == 0.0:
+        return float(0.5**seeds) if difference.mean < 0.0 else 1.0
+    return float(stdtr(seeds - 1, difference.mean / difference.error))
+
+
+def together(judged: Sequence[Judged]) -> list[Judged]:
+    """Adjust what is judged of one paper for its number (Holm 1979), either side on its own."""
+    every = [one for claim in judged for one in claim.tested]
+    counted = [not claim.withdrawn for claim in judged for _ in claim.tested]
+    found, against = (
+        holm([getattr(one, side) if counts else None for one, counts in zip(every, counted, strict=True)])
+        for side in ("p_found", "p_against")
+    )
+    adjusted = iter(
+        one if p is None or q is None else replace(one, p_found=p, p_against=q)
+        for one, p, q in zip(every, found, against, strict=True)
+    )
+    return [replace(claim, tested=tuple(next(adjusted) for _ in claim.tested)) for claim in judged]
 
 
 def every(folder: Path, names: Iterable[str] = ()) -> list[Judged]:
-    """Judge the summaries of a folder, in the order of the studies."""
+    """Judge the summaries of a folder together, in the order of the studies."""
     found: list[Judged] = []
     for name in titles():
         path = folder / f"{name.removeprefix(f'{folder.name}-')}.json"
         if path.exists() and name not in set(names):
             for panel, rows in panels_of(study(name, "paper"), read_json(path)):
                 found.extend(judge(panel, rows, name.removeprefix(f"{folder.name}-")))
-    return found
+    return together(found)
 
 
 def table(judged: Sequence[Judged]) -> str:
-    """Give the findings as Markdown, one row per claim: found under X, not under Y."""
-    lines = ["| figure | the paper says | verdict | differences |", "|---|---|---|---|"]
+    """Give the findings as Markdown, one row per claim: found under X, open under Y."""
+    lines = ["| figure | the paper says | verdict | differences | seeds |", "|---|---|---|---|---|"]
     for cells in _by_claim(judged):
         claim = cells[0].claim
         said = f"*our control:* {claim.says}" if claim.ours else claim.says
-        lines.append(f"| {cells[0].figure} | {said} | {sentence(cells)} | {numbers(cells)} |")
+        seeds = min(one.seeds for one in cells)
+        lines.append(f"| {cells[0].figure} | {said} | {sentence(cells)} | {numbers(cells)} | {seeds} |")
     return "\n".join(lines)
 
 
@@ -148,6 +216,8 @@ def _problem(one: Judged) -> str:
 
 def sentence(cells: Sequence[Judged]) -> str:
     """Give the verdicts of one claim in one sentence."""
+    if cells[0].withdrawn:
+        return f"**withdrawn**: {cells[0].withdrawn}"
     if len({one.verdict for one in cells}) == 1:
         return f"**{cells[0].verdict}**" + (" under both" if len(cells) > 1 else "")
     return "; ".join(f"**{one.verdict}** {one.terms}" for one in cells)

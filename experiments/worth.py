@@ -27,17 +27,17 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ratio of mean regrets, paired by seed.
+    """Ratio of mean regrets, paired by seed, or the mean of such ratios over families.
 
     Attributes:
         value: Ours over theirs; below 1 is a gain.
-        error: Standard error; infinite for a single seed.
-        seeds: Number of seeds both have.
+        error: Standard error; infinite for a single one.
+        count: Number of seeds both have, or of families.
     """
 
     value: float
     error: float
-    seeds: int
+    count: int
 
     @staticmethod
     def of(ours: FloatArray, theirs: FloatArray) -> Ratio:
@@ -56,10 +56,18 @@ class Ratio:
         """Give the lower end that holds for so many ratios together with 95 % confidence."""
         return self.value - self._reach(comparisons)
 
+    @property
+    def interval(self) -> str:
+        """The 95 % interval in brackets; empty for a single one."""
+        if self.count < 2:
+            return ""
+        reach = float(student.ppf(0.5 + CONFIDENCE / 2, self.count - 1)) * self.error
+        return f" [{self.value - reach:.2f}, {self.value + reach:.2f}]"
+
     def _reach(self, comparisons: int) -> float:
-        if self.seeds < 2:
+        if self.count < 2:
             return math.inf
-        return float(student.ppf(CONFIDENCE ** (1.0 / comparisons), self.seeds - 1)) * self.error
+        return float(student.ppf(CONFIDENCE ** (1.0 / comparisons), self.count - 1)) * self.error
 
     def __format__(self, spec: str) -> str:
         return f"{self.value:{spec}}" + (f" ({self.error:{spec}})" if math.isfinite(self.error) else "")
@@ -162,8 +170,16 @@ def families(panels: Iterable[tuple[Panel, Found]]) -> list[Family]:
 
 
 def geometric(ratios: Sequence[Ratio]) -> Ratio:
-    """Give the geometric mean of ratios of different families."""
+    """Give the geometric mean of ratios of different families, with its error over families.
+
+    Another user's problem is another family, so families are what it generalises over: seeds of the same ones say
+    nothing about the next. The error of one family alone is infinite.
+
+    Example:
+        >>> f"{geometric([Ratio(0.5, 0.01, 20), Ratio(0.8, 0.01, 20)]):.2f}"
+        '0.63 (0.15)'
+    """
     logs = np.log([ratio.value for ratio in ratios])
-    value = float(np.exp(logs.mean()))
-    errors = np.array([ratio.error / ratio.value for ratio in ratios])
-    return Ratio(value, value * float(np.sqrt((errors**2).sum())) / len(ratios), min(r.seeds for r in ratios))
+    value, count = float(np.exp(logs.mean())), len(ratios)
+    error = value * float(logs.std(ddof=1)) / math.sqrt(count) if count > 1 else math.inf
+    return Ratio(value, error, count)

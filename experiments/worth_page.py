@@ -102,7 +102,7 @@ def _bars(every: Sequence[Played]) -> str:
     lines = [line for bar in BARS for name, purposes in GROUPS.items() if (line := _bar(every, bar, name, purposes))]
     if not lines:
         return ""
-    head = ["**Bars** (geometric mean over families, mean over evaluations / at the end)", ""]
+    head = ["**Bars** (geometric mean over families, with its 95 % interval; over evaluations / at the end)", ""]
     head += ["| families | for | number | found | at most | reached |", "|---|---|---|---|---|---|"]
     return "\n".join([*head, *lines, ""])
 
@@ -113,7 +113,7 @@ def _bar(every: Sequence[Played], bar: Bar, name: str, purposes: Sequence[str]) 
     if not known:
         return ""
     means = {measure: geometric([f.ratio(label, measure) for f, label in known]) for measure in MEASURES}
-    found = " / ".join(f"{means[measure]:.3f}" for measure in MEASURES)
+    found = " / ".join(f"{means[measure].value:.2f}{means[measure].interval}" for measure in MEASURES)
     wanted = " / ".join(f"{bar.limits[measure]:.2f}" for measure in MEASURES)
     reached = all(means[measure].value <= bar.limits[measure] for measure in MEASURES)
     return (
@@ -138,9 +138,9 @@ def _never_worse(every: Sequence[Played]) -> str:
     count = len(cells)
     worst = sorted(cells, key=lambda cell: -cell[2].value)[:8]
     unsure = sum(ratio.error > 0.02 for *_, ratio in cells)
-    few = sum(ratio.seeds < ENOUGH for *_, ratio in cells)
-    above = sum(ratio.upper(count) > NEVER_WORSE for *_, ratio in cells if ratio.seeds >= ENOUGH)
-    found = sum(ratio.lower(count) > 1.0 for *_, ratio in cells if ratio.seeds >= ENOUGH)
+    few = sum(ratio.count < ENOUGH for *_, ratio in cells)
+    above = sum(ratio.upper(count) > NEVER_WORSE for *_, ratio in cells if ratio.count >= ENOUGH)
+    found = sum(ratio.lower(count) > 1.0 for *_, ratio in cells if ratio.count >= ENOUGH)
     lines = [
         f"**Never worse than alone** (over all evaluations; {count} ratios, {unsure} with an error above 2 %)",
         "",
@@ -156,7 +156,7 @@ def _never_worse(every: Sequence[Played]) -> str:
 
 
 def _ends(ratio: Ratio, count: int) -> str:
-    return f"{ratio.lower(count):.2f} | {ratio.upper(count):.2f}" if ratio.seeds >= ENOUGH else "- | -"
+    return f"{ratio.lower(count):.2f} | {ratio.upper(count):.2f}" if ratio.count >= ENOUGH else "- | -"
 
 
 def _clients(every: Sequence[Played]) -> str:

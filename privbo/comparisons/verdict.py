@@ -373,7 +373,7 @@ def verdicts(settings: Sequence[Setting], measure: Measure) -> tuple[Verdict, ..
         for setting in settings
         if setting.kind == "private" and setting.curves is not None
     ]
-    helped, hurt = _holm([v.p_helped for v in found]), _holm([v.p_hurt for v in found])
+    helped, hurt = holm([v.p_helped for v in found]), holm([v.p_hurt for v in found])
     return tuple(replace(v, p_helped=p, p_hurt=q) for v, p, q in zip(found, helped, hurt, strict=True))
 
 
@@ -407,8 +407,13 @@ def _over_seeds(setting: Setting, alone: Setting | None, noise_only: Setting | N
     )
 
 
-def _holm(found: Sequence[float | None]) -> list[float | None]:
-    """P-values adjusted by Holm's step-down rule; what has none keeps none."""
+def holm(found: Sequence[float | None]) -> list[float | None]:
+    """Adjust p-values by Holm's step-down rule; what has none keeps none.
+
+    Example:
+        >>> holm([0.01, None, 0.04])
+        [0.02, None, 0.04]
+    """
     order = sorted((p, index) for index, p in enumerate(found) if p is not None)
     adjusted: list[float | None] = list(found)
     largest = 0.0

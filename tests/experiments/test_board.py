@@ -1,6 +1,7 @@
 """The leaderboard: its panels, its player, its ranks and its tables."""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,13 @@ import pytest
 
 import privbo as pb
 from experiments.baselines.private_search import PrivateSearch
-from experiments.board import Mean, common, ranks, standings, winner
+from experiments.board import Mean, common, ranks, recommended, standings, winner
 from experiments.board_page import again, epsilons, overall
 from experiments.outcome import Outcome, Task
 from experiments.played import Entry, Played, added, kept, played, read
 from experiments.plays.board import EVALUATIONS, play
 from experiments.study import Arm, Panel
-from experiments.worth import Family
+from experiments.worth import Family, Ratio, geometric
 
 PROCESS = {
     "type": "experiments.problems.drawn_surfaces:gaussian_process",
@@ -117,7 +118,7 @@ def test_tables_name_what_is_best_and_what_wins_nowhere() -> None:
     assert epsilons([on_board("one")]) == [2.0]
     assert "**Leaderboard at epsilon 2**" in seen.text
     assert "| SharedPrior | none of the classes |" in seen.text
-    assert "| fewer than 20 clients | 2 (2) | A | 0.75" in seen.text
+    assert "| fewer than 20 clients | 2 (2) | A | A 0.75 (0.00) | 1.00 (0.00) | A 0.75" in seen.text
     assert "| B and a vote | 0.200 ± 0.000 |" in seen.text
     assert common([on_board("one")], 2.0)["A"].value == pytest.approx(0.6)
     assert seen.pictures["figure"].startswith(b"\x89PNG")
@@ -149,5 +150,39 @@ def test_families_and_seeds_are_added_to_what_is_kept() -> None:
     assert one.seeds == (0, 1, 2)
     assert one.mean == one.end == one.common == (0.5, 0.8, 0.8)  # seed 1 counts as it was played last
     assert one.worse == pytest.approx((1 * 0.2 + 2 * 0.4) / 3, abs=1e-4)
-    assert found["one"].ratio("ours", "mean").seeds == 3
+    assert found["one"].ratio("ours", "mean").count == 3
     assert added(before, {}) == before
+
+
+def judged_family(title: str, height: float, noise: float) -> Played:
+    """Alone at 1, ours and ours with the clients' sum zeroed at some heights, over three seeds."""
+    entries = {
+        "alone": Entry(series="alone", seeds=(0, 1, 2), mean=(1.0,) * 3, end=(1.0,) * 3),
+        "ours": Entry(series="ours", epsilon=2.0, seeds=(0, 1, 2), mean=(height,) * 3, end=(height,) * 3),
+        "zeroed": Entry(series="ours", epsilon=2.0, zeroed=True, seeds=(0, 1, 2), mean=(noise,) * 3, end=(noise,) * 3),
+    }
+    return Played(title=title, entries=entries, purpose="own", n_clients=4, correlation=0.5, is_model=False)
+
+
+@pytest.mark.parametrize(
+    ("cells", "wanted"),
+    [
+        ([(0.70, 1.0), (0.75, 1.0), (0.72, 1.0)], "ours"),
+        ([(0.30, 0.30), (0.35, 0.35), (0.32, 0.32)], None),  # its noise alone does as well
+        ([(0.20, 1.0), (1.30, 1.4), (0.90, 1.2)], None),  # one family carries it
+        ([(0.30, 1.0)], None),  # one family says nothing of the next
+    ],
+)
+def test_only_what_beats_alone_and_its_noise_over_families_is_recommended(
+    cells: list[tuple[float, float]], wanted: str | None
+) -> None:
+    found = recommended([judged_family(f"f{i}", *cell) for i, cell in enumerate(cells)], 2.0)
+    assert (None if found is None else found.name) == wanted
+
+
+def test_another_family_is_what_an_error_speaks_of() -> None:
+    """A hundred seeds of two families that differ leave the mean as unsure as the families are."""
+    one = geometric([Ratio(0.5, 0.001, 100), Ratio(0.8, 0.001, 100)])
+    assert one.value == pytest.approx(0.4**0.5)
+    assert one.error == pytest.approx(one.value * abs(math.log(0.8 / 0.5)) / 2)
+    assert (one.count, geometric([Ratio(0.5, 0.001, 100)]).error) == (2, math.inf)

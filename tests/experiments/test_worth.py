@@ -106,7 +106,7 @@ FAMILY = Family(panel=panel(), found=FOUND)
 
 def test_a_ratio_is_paired_by_seed() -> None:
     found = Ratio.of(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
-    assert (found.value, found.error, found.seeds) == (0.5, 0.0, 3)
+    assert (found.value, found.error, found.count) == (0.5, 0.0, 3)
     # Residuals 2 - 1.5 and 1 - 1.5 over 1, standard deviation .7071, over root 2.
     assert Ratio.of(np.array([2.0, 1.0]), np.array([1.0, 1.0])).error == pytest.approx(0.5)
     assert Ratio.of(np.array([2.0]), np.array([1.0])).error == math.inf
