@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import numpy as np
 
@@ -59,20 +60,17 @@ def _whole_run() -> Iterator[Row]:
 
 
 def _capped() -> Iterator[Row]:
-    """A round of clients' own models at short and long histories."""
-    short, long = (smallest(_at(t)) / MODELLED for t in (100, 1000))
-    own = pb.SharedPrior().own
-    name = f"a round with a fit at 1,000 evaluations, max_points={own.max_points}, per client"
-    limit = least(flops=round_flops(own.max_points or 1000, own.fit_steps))
-    yield Row(name, long, "the bar, five times one at 100", 5.0 * short, kind="bar", least=limit)
+    """A round of both algorithms' clients at long histories: the fit, the point, and the answer."""
+    for label, algorithm in (("SharedPrior", pb.SharedPrior()), ("DP-FTS-DE", pb.DPFTSDE(n_regions=1))):
+        seconds, own = smallest(_at(algorithm, 1000)) / MODELLED, algorithm.own
+        name = f"{label}: a client's round with a fit and an answer at 1,000 evaluations, max_points={own.max_points}"
+        limit = least(flops=round_flops(own.max_points or 1000, own.fit_steps))
+        yield Row(name, seconds, "the bar of 25 ms", 25e-3, kind="bar", least=limit)
 
 
-def _at(t: int) -> Callable[[], object]:
+def _at(algorithm: pb.SharedPrior | pb.DPFTSDE, t: int) -> Callable[[], object]:
     """A round of some clients that have t evaluations each."""
-    import torch
-
-    from privbo.algorithms.thompson.evaluations import Evaluations
-    from privbo.algorithms.thompson.local_model import LocalModel
+    from privbo.algorithms.thompson.clients import ModellingClients
     from privbo.protocol.messages import PlainEvaluate, Setting
     from privbo.protocol.space import Space
 
@@ -80,11 +78,15 @@ def _at(t: int) -> Callable[[], object]:
     clients, rng = np.arange(MODELLED), np.random.default_rng(0)
     setting = Setting(space=space, n_clients=len(clients), rounds=2000, public_seed=0)
     evaluate = PlainEvaluate(lambda who, units: np.sin(7.0 * units.sum(axis=1) + who))
-    seen = Evaluations(clients, evaluate, space, torch.device("cpu"))
+    cohort = cast("ModellingClients[object]", algorithm.cohort(setting, clients=clients, evaluate=evaluate, seed=0))
     for round_ in range(t):
-        seen.query(rng.random((len(clients), 2)), round_)
+        cohort.seen.query(rng.random((len(clients), 2)), round_)
+    cohort.weights(clients, t - 2)
+    first = cohort.model.snapshot()
 
-    def once() -> object:
-        return LocalModel(pb.SharedPrior().own, setting, clients, 0, avoid=True).propose(seen, t)
+    def once() -> None:
+        cohort.model.restore(first)
+        cohort.model.propose(cohort.seen, t)
+        cohort.weights(clients, t - 1)
 
     return once

@@ -239,7 +239,7 @@ def _weight_draws() -> Iterator[Row]:
     points = torch.as_tensor(generator.random((n, t, 2)))
     values = torch.as_tensor(generator.normal(size=(n, t)))
     features = _features("paired", 0.3)
-    ridge = GrowingRidge(n_clients=n, capacity=t, n_features=m, noise=noise, device=torch.device("cpu"))
+    ridge = GrowingRidge(n_clients=n, capacity=t, n_features=m, noise=noise)
     for index in range(t - 1):
         ridge.append(features(points[:, index]))
 

@@ -1,5 +1,6 @@
 """Settings of the server and its clients that exist for the paper's variants and for controls."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -119,3 +120,10 @@ def test_true_price_of_the_papers_noise(rate, z, epsilon):
         found = terms.epsilon()["tight"]
     assert terms.releases == 60
     assert found == pytest.approx(epsilon, abs=0.005)
+
+
+def test_own_models_of_every_algorithm_have_a_limit_and_the_papers_have_none() -> None:
+    own = pb.OwnModel(refit_every=0)
+    capped = [pb.SharedPrior(), pb.DPFTSDE(), pb.SharedPrior(own=own), pb.DPFTSDE(own=own), pb.DPFTSDE().local()]
+    assert {algorithm.own.max_points for algorithm in capped} == {200}
+    assert pb.DPFTSDE.paper().own == dataclasses.replace(pb.DPFTSDE().own, max_points=None)

@@ -21,7 +21,7 @@ from privbo.algorithms.thompson.features import FourierFeatures, InducingFeature
 from privbo.algorithms.thompson.local_model import LocalModel, chunks
 from privbo.algorithms.thompson.maximise import Search, maximise
 from privbo.algorithms.thompson.pooled import Blurs, Pooled, pool
-from privbo.algorithms.thompson.posterior import Observations
+from privbo.algorithms.thompson.posterior import Observations, is_compiled
 from privbo.algorithms.thompson.ridge import GrowingRidge, ridge_mean, ridge_sample
 from privbo.algorithms.thompson.settings import SharedPriorSettings, ThompsonSettings, digest_array, shared_vectors
 from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms, public_stream
@@ -29,7 +29,6 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
 T = TypeVar("T")
-_LARGEST = 2**15  # clients of one cohort, as runs group them
 
 
 class Clients:
@@ -247,18 +246,18 @@ class Agents(ModellingClients[FloatArray]):
 
     @cached_property
     def ridge(self) -> GrowingRidge | None:
-        """Factors of the shared features that grow with the histories; None where they would not fit in memory."""
+        """Factors of the shared features that grow with the histories; None where each answer is made anew."""
         algorithm, setting = self.algorithm, self.setting
-        size = {
-            # Of the run's clients, not the cohort's: whether factors grow must not depend on how clients are grouped.
-            "n_clients": min(setting.n_clients, _LARGEST),
-            "capacity": self.seen.n_earlier + algorithm.n_init + setting.rounds,
-            "n_features": algorithm.n_features,
-        }
-        if not GrowingRidge.fits(**size):
+        m, capacity = algorithm.n_features, algorithm.n_init + setting.rounds
+        # A question of the run, not of the cohort: answers must not depend on how clients are grouped.
+        if not is_compiled(self.device) or not GrowingRidge.pays(setting.n_clients, capacity, m):
             return None
-        size["n_clients"] = len(self.clients)
-        return GrowingRidge(**size, noise=algorithm.regularisation(setting.rounds), device=self.device)
+        return GrowingRidge(
+            n_clients=len(self.clients),
+            capacity=self.seen.n_earlier + capacity,
+            n_features=m,
+            noise=algorithm.regularisation(setting.rounds),
+        )
 
     def grown(self) -> GrowingRidge | None:
         """The factors with what was evaluated since the last answer."""

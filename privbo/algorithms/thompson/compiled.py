@@ -21,22 +21,30 @@ kernels' exponential and the paths' cosine are made here from sums and products,
 lanes.
 
 Numba was chosen over a wheel with C: nothing has to be compiled where privbo is installed, and there is one wheel for
-all machines. It costs less than a second per process, at the first model, and ten seconds at the first one on a
-machine; what is compiled then is stored next to this file or in the user's cache.
+all machines. It costs less than a second per process, at the first model, and some seconds for each function at its
+first call on a machine; what is compiled then is stored next to this file or in the user's cache.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import cache, wraps
+from pathlib import Path
 from typing import TypeVar, cast
 
 import numba
 import numpy as np
 import numpy.typing as npt
 from numba import boolean, float64, int64, void
+from numba.core.typing.templates import Signature
 
 from privbo.protocol.messages import FloatArray
+
+if sys.platform != "win32":
+    import fcntl
 
 F = TypeVar("F", bound=Callable[..., object])
 _PIVOTS, _POINTS = 8, 64  # worked on at once
@@ -48,17 +56,33 @@ _SINE = tuple((-1) ** k * _TURN ** (2 * k + 1) / math.factorial(2 * k + 1) for k
 _LINE, _TABLE, _CUBE, _MASK = float64[::1], float64[:, ::1], float64[:, :, ::1], boolean[:, ::1]
 
 
-def _compiled(signature: object) -> Callable[[F], F]:
-    """Compile for one signature, once per machine where there is a place to keep it, else once per process."""
+def _compiled(signature: Signature) -> Callable[[F], F]:
+    """Compile for one signature at the first call, once per machine where it can be kept, else once per process."""
 
     def compile_(function: F) -> F:
-        try:
-            compiled = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
-        except RuntimeError as error:
-            if "no locator available" not in str(error):
-                raise
-            compiled = numba.njit(signature, nogil=True, error_model="numpy")(function)
-        return cast("F", compiled)
+        @cache
+        def machine_code() -> Callable[..., object]:
+            compiled = numba.njit(nogil=True, error_model="numpy")(function)
+            with ExitStack() as alone:
+                try:
+                    compiled.enable_caching()
+                    # One process at a time, so that the others find its code stored; some systems have no such lock.
+                    with suppress(OSError):
+                        file = alone.enter_context((Path(str(compiled.stats.cache_path)) / "privbo.lock").open("ab"))
+                        if sys.platform != "win32":
+                            fcntl.flock(file, fcntl.LOCK_EX)
+                except RuntimeError as error:
+                    if "no locator available" not in str(error):
+                        raise
+                compiled.compile(signature)
+            compiled.disable_compile()
+            return cast("F", compiled)
+
+        @wraps(function)
+        def call(*arguments: object) -> object:
+            return machine_code()(*arguments)
+
+        return cast("F", call)
 
     return compile_
 
@@ -496,3 +520,82 @@ def add_prior_paths(
                     for p in range(size):
                         turns[p] += frequency * scaled[k, p]
                 _add_waves(amplitudes[client, f], turns, size, values[client, start : start + size])
+
+
+@_compiled_inside
+def _rotate(factor: FloatArray, row: FloatArray) -> None:
+    """Make R' R + row' row of R' R, in place; R is upper triangular, its rows one after the other."""
+    place, m = 0, len(row)
+    for k in range(m):
+        behind, left = factor[place + 1 : place + m - k], row[k + 1 :]
+        diagonal = factor[place]
+        length = math.sqrt(diagonal * diagonal + row[k] * row[k])
+        shrink, sine, cosine = diagonal / length, row[k] / diagonal, length / diagonal
+        factor[place] = length
+        for i in range(len(behind)):
+            behind[i] = (behind[i] + sine * left[i]) * shrink
+            left[i] = cosine * left[i] - sine * behind[i]
+        place += m - k
+
+
+@_compiled_inside
+def _solve(factor: FloatArray, vector: FloatArray) -> None:
+    """Make (R' R)^-1 v of v, in place."""
+    place, m = 0, len(vector)
+    for k in range(m):
+        behind, left = factor[place + 1 : place + m - k], vector[k + 1 :]
+        vector[k] /= factor[place]
+        for i in range(len(behind)):
+            left[i] -= behind[i] * vector[k]
+        place += m - k
+    for k in range(m - 1, -1, -1):
+        place -= m - k
+        behind, left = factor[place + 1 : place + m - k], vector[k + 1 :]
+        vector[k] = (vector[k] - _product(behind, left)) / factor[place]
+
+
+@_compiled_inside
+def _product(left: FloatArray, right: FloatArray) -> float:
+    """Sum of products, four at once."""
+    a = b = c = d = 0.0
+    whole = len(left) // 4
+    for i in range(whole):
+        a += left[4 * i] * right[4 * i]
+        b += left[4 * i + 1] * right[4 * i + 1]
+        c += left[4 * i + 2] * right[4 * i + 2]
+        d += left[4 * i + 3] * right[4 * i + 3]
+    for i in range(4 * whole, len(left)):
+        a += left[i] * right[i]
+    return (a + b) + (c + d)
+
+
+@_compiled(void(_CUBE, _TABLE, int64, float64, _TABLE, _TABLE))
+def draw_weights(
+    features: FloatArray, factors: FloatArray, factored: int, noise: float, values: FloatArray, weights: FloatArray
+) -> None:
+    """Draw every client's weights of features by Matheron's rule; ``factors`` take in the rows that they lack.
+
+    Args:
+        features: Phi, ``(n, capacity, m)``; zero rows where a value is missing.
+        factors: R with R' R = Phi' Phi + lambda I of the first rows, row after row, ``(n, m (m + 1) / 2)``.
+        factored: Number of those rows; with 0 the factors are made anew.
+        noise: lambda.
+        values: y - sqrt(lambda) e, of the first t rows, ``(n, t)``.
+        weights: lambda times a draw from the prior, which the draw takes the place of, ``(n, m)``.
+    """
+    m = features.shape[2]
+    row = np.empty(m)
+    for client in range(len(values)):
+        factor, weight, place = factors[client], weights[client], 0
+        if factored == 0:
+            factor[:] = 0.0
+            for k in range(m):
+                factor[place] = math.sqrt(noise)
+                place += m - k
+        for t in range(factored, values.shape[1]):
+            row[:] = features[client, t]
+            _rotate(factor, row)
+        for t in range(values.shape[1]):
+            for k in range(m):
+                weight[k] += values[client, t] * features[client, t, k]
+        _solve(factor, weight)

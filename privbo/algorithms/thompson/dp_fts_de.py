@@ -79,12 +79,15 @@ class DPFTSDE(ThompsonSettings):
     def paper(*, n_init: int = 10, clipping_norm: float = 22.0) -> DPFTSDE:
         """Give the paper's real-world setting (Section 5.2, Appendix B); its noise is a matter of the run.
 
+        Own models are made of all points, so a round with a fit costs like their cube.
+
         Example:
             >>> import privbo as pb
-            >>> pb.DPFTSDE.paper() == pb.DPFTSDE(clipping_norm=22.0, values="raw")
-            True
+            >>> pb.DPFTSDE.paper().own.max_points is None, pb.DPFTSDE.paper(clipping_norm=11.0).bound
+            (True, 11.0)
         """
-        return DPFTSDE(n_init=n_init, clipping_norm=clipping_norm, values="raw")
+        own = dataclasses.replace(DPFTSDE().own, max_points=None)
+        return DPFTSDE(n_init=n_init, clipping_norm=clipping_norm, values="raw", own=own)
 
     def local(self) -> DPFTSDE:
         """Give plain Thompson sampling: the same clients with nothing shared, exploring the whole space.

@@ -129,7 +129,8 @@ class OwnModel:
         fit_steps: Adam steps of a fit.
         n_candidates: Candidates in the search for a draw's maximum; also the largest finite
             space searched whole.
-        max_points: Most points that a model is made of; None takes all, at a cost like their cube.
+        max_points: Most points that a model is made of; None takes all, at a cost like their cube. 200 cost no regret
+            (docs/scale.md).
         kept: Points of a longer history that the model is made of, equal parts of them: those with the largest values,
             the newest, and others spread over the space. ``("newest",)`` follows an objective that drifts.
         ard: One length scale per coordinate; otherwise one for all.
@@ -159,7 +160,7 @@ class OwnModel:
     refit_every: Annotated[int, Field(ge=0)] = 1
     fit_steps: Count = 40
     n_candidates: Count = 512
-    max_points: Annotated[int, Field(ge=8)] | None = None
+    max_points: Annotated[int, Field(ge=8)] | None = 200
     kept: Annotated[Sequence[Part], Field(min_length=1)] = ("best", "newest", "spread")
     ard: bool = True
     lengthscale: Prior = Prior(median=0.4, spread=0.7, low=0.02, high=10.0)

@@ -106,19 +106,26 @@ def blur(
     generator = public_stream(setting.public_seed, Stream.FEATURES, 1 + n_points)
     units = setting.space.snap(generator.random((_DESIGNS, n_points, setting.space.n_dims)))
     waves = features(_embedded(setting.space, units, torch.device("cpu"))).numpy()
-    gram = waves @ waves.swapaxes(1, 2) + noise * np.eye(n_points)
-    matrix = (waves.swapaxes(1, 2) @ np.linalg.solve(gram, waves - waves.mean(axis=1, keepdims=True))).mean(axis=0)
+    matrix = _ridge(waves, waves - waves.mean(axis=1, keepdims=True), noise).mean(axis=0)
     matrix = 0.5 * (matrix + matrix.T)
     weights = generator.standard_normal((_DESIGNS, waves.shape[2])) / math.sqrt(
         _over_the_space(features, setting)[1].trace()
     )
     values = without_minima(np.einsum("ntm,nm->nt", waves, weights), np.ones(units.shape[:2], dtype=bool))
-    answers = np.einsum("ntm,nt->nm", waves, np.linalg.solve(gram, values[..., None])[..., 0])
+    answers = _ridge(waves, values[..., None], noise)[..., 0]
     norms = np.linalg.norm(answers, axis=1, keepdims=True)
     answers = answers * np.minimum(1.0, clipping_norm / np.maximum(norms, _TINY))
     expected = weights @ matrix
     shrinkage = float((answers * expected).sum() / max(np.square(expected).sum(), _TINY))
     return Blur(matrix=np.asarray(shrinkage * matrix), norm=math.sqrt(float(np.square(answers).sum(axis=1).mean())))
+
+
+def _ridge(waves: FloatArray, values: FloatArray, noise: float) -> FloatArray:
+    """Ridge weights ``(n, m, k)`` of features ``(n, t, m)`` given values ``(n, t, k)``, by the smaller Gram matrix."""
+    turned, (t, m) = waves.swapaxes(1, 2), waves.shape[1:]
+    if t <= m:
+        return np.asarray(turned @ np.linalg.solve(waves @ turned + noise * np.eye(t), values))
+    return np.asarray(np.linalg.solve(turned @ waves + noise * np.eye(m), turned @ values))
 
 
 class Blurs:

@@ -3,13 +3,11 @@
 Histories are ragged (evaluations fail); a masked observation has zero features and zero value, which leaves the
 weights untouched.
 
-Clients gain one observation per round, so the inverse Cholesky factor of their Gram matrix
-gains a row: a few products of a vector and a matrix instead of a product of matrices and a
-factorisation. The leading block of a factor belongs to the history's beginning, so any
-earlier round can be answered again.
+Clients gain one observation per round, so a Cholesky factor R' R = Phi' Phi + lambda I is updated by one row: rotations
+instead of a product of matrices and a factorisation, whatever the history's length. A draw from it is Matheron's, by
+the push-through identity
 
-What is kept is larger than a processor's caches and every product is one pass over it, so
-the newest row and the weights are computed together: their products share the passes.
+    w + Phi' (Phi Phi' + lambda I)^-1 (y - Phi w - sqrt(lambda) e) = (R' R)^-1 (Phi' (y - sqrt(lambda) e) + lambda w).
 """
 
 from __future__ import annotations
@@ -17,7 +15,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-_LARGEST_BYTES = 2 * 2**30
+_LARGEST_BYTES = 2 * 2**30  # of a run
+_SHORT = 3  # a history shorter than a third of the features is factored from its few points sooner
 
 
 def ridge_mean(features: torch.Tensor, values: torch.Tensor, noise: float | torch.Tensor) -> torch.Tensor:
@@ -118,83 +117,48 @@ def _column(noise: float | torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 class GrowingRidge:
-    """Features of n clients' observations and inverse factors of ``Phi Phi' + lambda I``.
+    """Features of n clients' observations and factors of ``Phi' Phi + lambda I``, on a processor.
 
     Args:
         n_clients: n.
         capacity: Most observations a client can have.
         n_features: M.
         noise: lambda.
-        device: Where to keep them.
-        block_bytes: Size of what is worked on at once on a processor: what a pass reads should still be in
-            its caches at the next. No answer depends on it by more than rounding.
 
     Attributes:
         count: Observations per client so far.
     """
 
-    def __init__(
-        self,
-        *,
-        n_clients: int,
-        capacity: int,
-        n_features: int,
-        noise: float,
-        device: torch.device,
-        block_bytes: int = 16 * 2**20,
-    ) -> None:
+    def __init__(self, *, n_clients: int, capacity: int, n_features: int, noise: float) -> None:
         self._noise = noise
-        self._block_bytes = block_bytes
-        self._features = torch.zeros(n_clients, capacity, n_features, dtype=torch.float64, device=device)
-        # W with W' W = (Phi Phi' + lambda I)^-1, lower triangular; its last row waits for the next answer.
-        self._inverse = torch.zeros(n_clients, capacity, capacity, dtype=torch.float64, device=device)
+        self._features = np.zeros((n_clients, capacity, n_features))
+        self._factors = np.zeros((n_clients, _triangle(n_features)))
         self._factored = 0
         self.count = 0
 
     @staticmethod
-    def fits(n_clients: int, capacity: int, n_features: int) -> bool:
-        """Whether so many clients' factors can be kept in memory."""
-        return 8 * n_clients * capacity * (capacity + n_features) <= _LARGEST_BYTES
+    def pays(n_clients: int, capacity: int, n_features: int) -> bool:
+        """Whether factors are kept: histories get long enough for them to be faster, and so many fit in memory."""
+        size = 8 * n_clients * (capacity * n_features + _triangle(n_features))
+        return _SHORT * capacity >= n_features and size <= _LARGEST_BYTES
 
     def append(self, features: torch.Tensor) -> None:
         """One more observation per client, its features ``(n, n_features)``; zero where it is missing."""
-        self._features[:, self.count] = features
+        self._features[:, self.count] = features.numpy()
         self.count += 1
 
     def sample(self, values: torch.Tensor, *, prior: torch.Tensor, observation_noise: torch.Tensor) -> torch.Tensor:
-        """A draw of the weights given the first t values ``(n, t)``: prior ones moved by what the values say beyond."""
-        values = values - self._noise**0.5 * observation_noise
-        t = values.shape[1]
-        if t == 0:
-            return prior
-        weights = torch.empty_like(prior)
-        n, capacity, m = self._features.shape
-        # The same at every length of the histories, so an answer does not depend on when a row was written.
-        fitting = max(1, self._block_bytes // (8 * capacity * (capacity + m)))
-        size = fitting if self._features.device.type == "cpu" else n
-        for start in range(0, n, size):
-            clients = slice(start, start + size)
-            # Rows of observations that came without an answer, as at the start and after a restart.
-            for row in range(self._factored, t - 1):
-                self._newest(clients, torch.zeros_like(values[clients, : row + 1]), torch.zeros_like(prior[clients]))
-            weights[clients] = self._newest(clients, values[clients], prior[clients])
-        self._factored = max(self._factored, t)
-        return weights
+        """A draw of the weights given the first t values ``(n, t)``: that of ``ridge_sample`` at t < n_features."""
+        from privbo.algorithms.thompson import compiled  # loads Numba, which servers do without
 
-    def _newest(self, clients: slice, values: torch.Tensor, prior: torch.Tensor) -> torch.Tensor:
-        """Write the factors' row of the last of t observations; weights given the t values."""
-        t = values.shape[1] - 1
-        past, inverse = self._features[clients, :t], self._inverse[clients, :t, :t]
-        new = self._features[clients, t]
-        products = batch_product(torch.stack((new, prior), dim=1), past.mT)
-        products[:, 1] = values[:, :t] - products[:, 1]
-        column, surprise = batch_product(products, inverse.mT).unbind(1)
-        row, solution = batch_product(torch.stack((column, surprise), dim=1), inverse).unbind(1)
-        # In exact arithmetic what is left of the new point is at least lambda.
-        left = new.square().sum(-1) + self._noise - column.square().sum(-1)
-        scale = left.clamp_min(self._noise).rsqrt()
-        self._inverse[clients, t, :t] = -scale[:, None] * row
-        self._inverse[clients, t, t] = scale
-        last = scale.square() * (values[:, t] - (new * prior).sum(-1) - (column * surprise).sum(-1))
-        moved = batch_product((solution - last[:, None] * row)[:, None], past)[:, 0]
-        return prior + moved + last[:, None] * new
+        t, weights = values.shape[1], self._noise * prior.numpy()
+        noisy = np.ascontiguousarray((values - self._noise**0.5 * observation_noise).numpy())
+        if t < self._factored:
+            self._factored = 0  # an earlier round once more: its factor has fewer rows in it
+        compiled.draw_weights(self._features, self._factors, self._factored, self._noise, noisy, weights)
+        self._factored = t
+        return torch.from_numpy(weights)
+
+
+def _triangle(size: int) -> int:
+    return size * (size + 1) // 2

@@ -24,7 +24,6 @@ Start: TypeAlias = Literal["region", "everywhere"]
 # for noise stops refining its best point.
 QUIET = Prior(median=1e-4, spread=3.0, low=1e-6, high=1.0)
 _EXPLORE = 2
-_KEPT = 200  # points of a long history: no more regret than with all of them (docs/scale.md)
 Whole: TypeAlias = Annotated[int, Field(ge=0)]
 
 
@@ -166,7 +165,7 @@ class SharedPriorSettings(ModellingSettings):
     lengthscale: Positive | None = None
     noise: Positive = 0.1
     kernel: Kernel = "matern52"
-    own: OwnModel = field(default_factory=lambda: OwnModel(noise=QUIET, max_points=_KEPT))
+    own: OwnModel = field(default_factory=lambda: OwnModel(noise=QUIET))
     acquisition: Literal["log-ei", "thompson"] = "log-ei"
     repeats: Literal["avoid", "query"] = "avoid"
     failures: Literal["ignored", "worst"] = "worst"

@@ -51,7 +51,7 @@ class SharedPrior(SharedPriorSettings):
         noise: lambda of the shared features, variance on standardised values; public.
         kernel: Of the shared features.
         own: How clients model their own objective; by default its noise has a wide prior around a ten-thousandth of
-            the variance, and a history of more than 200 evaluations is narrowed to as many.
+            the variance.
         acquisition: ``"log-ei"``: the largest expected improvement, by its logarithm; ``"thompson"``: the maximiser of
             a draw from the client's posterior.
         failures: ``"worst"`` lets a client's own model take a trial that failed for its worst value, so that it stays
