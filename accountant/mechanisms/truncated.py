@@ -20,6 +20,10 @@ release is (1 - q_T) N(w) + q_T N(v) with the unit's contribution v. It is held 
   multiplier z.
 
 The Rényi curve takes a sample of fixed size at multiplier z / 2 for the first two, which is simple and much looser.
+Under zero-out it takes the following where that is less. With f convex and f(1) = f'(1) = 0, as x^a - 1 - a (x - 1), a
+divergence is an integral over g of f''-weighted H_g, less (1 - g)_+, which is nowhere negative. So A - 1 is at most
+that of the pair on one side of g = 1 and that of the pair on the other, each taken whole (below: opposed, and the
+Poisson sample's). Of the opposed pair, joint convexity leaves q (exp(a (a - 1) / (2 z^2)) - 1).
 
 Tails come from the incomplete beta function; what it may lack is booked as a third share.
 
@@ -55,7 +59,7 @@ import numpy as np
 
 from accountant.mechanisms.basic import Adjacency, Basic, DpCall
 from accountant.mechanisms.fixed_size import fixed_size_curve, fixed_size_pair
-from accountant.mechanisms.gaussian import Gaussian, gaussian_pair
+from accountant.mechanisms.gaussian import Gaussian, gaussian_curve, gaussian_pair
 from accountant.mechanisms.pair import (
     EPS,
     NODES,
@@ -146,15 +150,10 @@ class TruncatedPoissonSampledGaussian(Basic):
     def renyi_curve(self, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
         """Of the release that tells whether its sample is cut: A - 1 is the weighted sum of its parts'."""
         found, z = shares(self), self.noise_multiplier
-        full = z if adjacency == Adjacency.REPLACE_ONE else 0.5 * z
-        parts = [(found.uncut, self._poisson.renyi_curve(orders, adjacency))]
-        parts += [(found.unsure, fixed_size_curve(self.sample_rate, full, orders))]
-        parts += [(found.cut, fixed_size_curve(found.cut_rate, full, orders))]
-        logs = [
-            math.log(weight) + (growth := (orders - 1.0) * divergences) + np.log(-np.expm1(-growth))
-            for weight, divergences in parts
-            if weight
-        ]
+        parts = [(found.uncut, _log_excess(self._poisson.renyi_curve(orders, adjacency), orders))]
+        parts += [(found.unsure, _full_batch_excess(self.sample_rate, z, orders, adjacency))]
+        parts += [(found.cut, _full_batch_excess(found.cut_rate, z, orders, adjacency))]
+        logs = [math.log(weight) + log_excess for weight, log_excess in parts if weight]
         return from_log_excess(np.logaddexp.reduce(logs, axis=0), orders)
 
     def for_group(self, size: int, adjacency: Adjacency) -> None:
@@ -231,6 +230,23 @@ def _full_batch(rate: float, z: float, adjacency: Adjacency) -> tuple[Pair, Pair
     if adjacency == Adjacency.ZERO_OUT:
         return displacing(rate, z, *sampled_pairs(rate, z))
     return (fixed_size_pair(rate, z),) * 2
+
+
+def _log_excess(divergences: FloatArray, orders: FloatArray) -> FloatArray:
+    """log(A - 1), where A = exp((a - 1) D)."""
+    growth = (orders - 1.0) * divergences
+    return np.asarray(growth + np.log(np.maximum(-np.expm1(-growth), _LEAST)), dtype=np.float64)
+
+
+def _full_batch_excess(rate: float, z: float, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
+    """log(A - 1) of such a batch: a sample of fixed size, or under zero-out both sides of loss 0, if that is less."""
+    fixed = fixed_size_curve(rate, z if adjacency == Adjacency.REPLACE_ONE else 0.5 * z, orders)
+    if adjacency != Adjacency.ZERO_OUT:
+        return _log_excess(fixed, orders)
+    opposed = math.log(rate) + _log_excess(gaussian_curve(z, orders), orders)
+    sampled = PoissonSampledGaussian(sample_rate=rate, noise_multiplier=z).renyi_curve(orders, adjacency)
+    both = np.logaddexp(opposed, _log_excess(sampled, orders))
+    return np.asarray(np.minimum(_log_excess(fixed, orders), both), dtype=np.float64)
 
 
 def displacing(q: float, z: float, removed: Pair, added: Pair) -> tuple[Pair, Pair]:

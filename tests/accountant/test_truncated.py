@@ -10,6 +10,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+from accountant import renyi
 from accountant.events import (
     Adjacency,
     FixedSizeSampledGaussian,
@@ -181,4 +182,44 @@ def test_rare_and_certain_cuts_are_the_events_they_become():
                 assert 0.4 * other < one < other
             orders = np.array([1.5, 4.0, 8.0])  # at far larger ones the rarest cut is what costs
             curves = [event.renyi_curve(orders, at) for event, at in ((ours, adjacency), (theirs, named))]
-            np.testing.assert_allclose(*curves, rtol=1e-7)
+            if theirs is fixed and adjacency is ZERO:
+                assert np.all(0.2 * curves[1] < curves[0])
+                assert np.all(curves[0] < 0.6 * curves[1])
+            else:
+                np.testing.assert_allclose(*curves, rtol=1e-7)
+
+
+@pytest.mark.parametrize(("n", "q", "size", "z"), [(1000, 0.05, 80, 1.0), (40, 0.25, 12, 2.0), (40, 0.25, 4, 0.8)])
+def test_the_curve_of_a_cut_sample_lies_above_its_pair_and_not_far(n, q, size, z):
+    """Of the pair, from its densities: x^a - 1 - a (x - 1) of the opposed pair above ratio 1, of the sample's below."""
+    event = truncated(n, q, size, z)
+    found, orders = shares(event), np.array([1.5, 2.0, 4.0, 12.0])
+    x = np.arange(-60.0, 60.0, 0.01)
+
+    def density(rate, low, high):
+        parts = ((1.0 - rate, low), (rate, high))
+        return sum(w * np.exp(-0.5 * ((x - c) / z) ** 2) for w, c in parts) / (z * math.sqrt(2.0 * math.pi)) + 1e-300
+
+    def excess(p, q_, order, where):
+        ratio = p / q_
+        terms = q_ * (ratio**order - 1.0 - order * (ratio - 1.0))
+        return 0.01 * float(np.sum(terms[where(ratio)]))
+
+    rate, (still, sampled) = found.cut_rate, (density(0.0, 0.0, 0.0), density(found.cut_rate, 0.0, 1.0))
+    opposed, gone = density(rate, -1.0, 1.0), density(rate, -1.0, 0.0)
+    whole = density(q, 0.0, 1.0)
+    for order, curve in zip(orders, event.renyi_curve(orders, ZERO), strict=True):
+        above, below = (lambda r: r >= 1.0), (lambda r: r < 1.0)
+        removed = excess(opposed, gone, order, above) + excess(still, sampled, order, below)
+        added = excess(sampled, still, order, above) + excess(gone, opposed, order, below)
+        uncut = excess(whole, still, order, lambda r: r > 0.0)
+        least = math.log1p(found.uncut * uncut + found.cut * max(removed, added)) / (order - 1.0)
+        assert least * (1.0 - 1e-6) <= curve
+    assert np.all(event.renyi_curve(orders, ZERO) <= event.renyi_curve(orders, ADD) * (1.0 + 1e-12))
+
+
+def test_a_rare_cut_is_charged_little_under_zero_out():
+    event = truncated(1000, 0.05, 80, 1.0)
+    zero, add = (renyi.epsilon(event, 1e-5, adjacency=adjacency) for adjacency in (ZERO, ADD))
+    assert zero < 0.6 * add
+    assert numerical.epsilon(event, 1e-5, adjacency=ZERO) < zero
