@@ -16,12 +16,17 @@ import privbo as pb
 from accountant.events import Adjacency, Gaussian, Unit
 from accountant.ledger import Ledger
 from accountant.tight import numerical
+from accountant.verify.auditor import verify_bundle
 from privbo.audits.empirical import audit_run
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sums import noisy_sums
+from privbo.flower.registry import Federation, SiteEntry, require_guardians
 from privbo.plans.privacy import SITES_ARE_SEEN
 from privbo.protocol.messages import Broadcast, FloatArray, Records
+from privbo.reports.bundle import write_bundle
+from privbo.reports.comparison import note_lines
+from privbo.reports.watch import Watch
 from privbo.runs.opening import planned_requests
 from privbo.runs.spec import Spec
 
@@ -292,10 +297,21 @@ def test_every_view_says_who_is_hidden_and_who_is_not(tmp_path: Path) -> None:
     shown = [*views, *(path.read_text() for path in page.parent.glob("*.html"))]
     for view in shown:
         assert words in html.unescape(view)
+    assert words in html.unescape(Watch(directories=[tmp_path / "run"]).page())
+    assert any(words in line for line in note_lines(pb.compare([record])))
+    found = verify_bundle(write_bundle(tmp_path / "run").path)
+    assert any("a client's records say together is not hidden" in line for line in found.statement)
     loaded = pb.load(tmp_path / "run")
     assert loaded.plan.unit_text == words
     assert loaded.plan.n_records == sum(COUNTS)
     assert loaded.plan.safe_delta == record.plan.safe_delta
+
+
+def test_flower_is_refused_until_sites_add_their_own_noise() -> None:
+    sites = Federation(sites={"north": SiteEntry(clients="0-7")})
+    with pytest.raises(pb.ConfigurationError, match="would have to add its own noise"):
+        require_guardians(sites, QUIET)
+    assert require_guardians(sites, pb.Privacy(epsilon=1.0)) == {}
 
 
 def test_a_person_with_several_records_is_named() -> None:
