@@ -12,30 +12,57 @@ from typing import cast
 
 import numpy as np
 
+import privbo as pb
 from accountant.gaussian_dp import mu_from_epsilon
 from experiments.outcome import Outcome, Task, make
 from experiments.plays.worth import judged
 from experiments.problems.records import Sites
 from privbo.algorithms.multitask.posterior import Posterior, Prior, Releases, alone, front, propose
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.messages import FloatArray, IntArray
 
 DELTA, EVALUATIONS = 1e-6, 22
 
 
 def play(task: Task) -> Outcome:
-    """Play one arm: options ``points`` (of the front), ``epsilon`` (0 is alone, inf without noise), ``noise_only``."""
-    given = cast("Sites", make(task.problem, task.seed))
-    points, epsilon = cast("int", task.options["points"]), cast("float", task.options["epsilon"])
-    stddev = noise_stddev(points, given.n_records, epsilon) if epsilon else None
-    losses = regrets(given, points, stddev, task.seed, noise_only=bool(task.options.get("noise_only", False)))
+    """Play one arm, the option ``arm``, on a front of ``points`` per site.
+
+    ``"shared"`` releases it at ``epsilon``; ``"noise"`` releases its noise alone; ``"exact"`` releases exact values;
+    ``"alone"`` releases nothing; ``"engine"`` is the local engine of ``SharedPrior``, alone, with its own start.
+
+    Raises:
+        ConfigurationError: If the arm is none of these.
+    """
+    given, arm = cast("Sites", make(task.problem, task.seed)), task.options["arm"]
+    points = cast("int", task.options["points"])
+    if arm == "engine":
+        losses = by_engine(given, points, task)
+    elif arm in ("alone", "exact", "shared", "noise"):
+        stddev = None if arm == "alone" else 0.0
+        if arm in ("shared", "noise"):
+            stddev = noise_stddev(points, given.n_records, cast("float", task.options["epsilon"]))
+        losses = regrets(given, points, stddev, task.seed, noise_only=arm == "noise")
+    else:
+        raise pb.ConfigurationError(f"arm={arm!r} is none of shared, noise, exact, alone, engine")
     return judged(losses, correlation(given), None)
+
+
+def by_engine(given: Sites, points: int, task: Task) -> FloatArray:
+    """Regret of every site's best point by the local engine, ``(n_sites, evaluations)``."""
+    index = {point.tobytes(): i for i, point in enumerate(given.points)}
+
+    def objective(sites: IntArray, units: FloatArray) -> FloatArray:
+        return np.asarray(given.values[sites, [index[unit.tobytes()] for unit in units]])
+
+    problem = pb.Problem(space=given.space, batch_objective=objective, n_clients=len(given.values))
+    algorithm = pb.SharedPrior(n_init=points).local()
+    record = pb.run(problem, algorithm, privacy=task.privacy, rounds=EVALUATIONS - points, seed=task.seed)
+    found = np.array([[index[unit.tobytes()] for unit in units] for units in record.clients.units])
+    return np.asarray(np.minimum.accumulate(np.take_along_axis(given.losses, found, axis=1), axis=1))
 
 
 @cache
 def noise_stddev(points: int, n_records: int, epsilon: float) -> float:
     """Standard deviation of the noise in each of a site's releases."""
-    if math.isinf(epsilon):
-        return 0.0
     return math.sqrt(points) / (n_records * mu_from_epsilon(epsilon, DELTA))
 
 
@@ -52,9 +79,8 @@ def regrets(
     seed: int,
     *,
     noise_only: bool = False,
-    evaluations: int = EVALUATIONS,
 ) -> FloatArray:
-    """Regret of every site's best point after each evaluation, ``(n_sites, evaluations)``.
+    """Regret of every site's best point after each evaluation, ``(n_sites, EVALUATIONS)``.
 
     Args:
         given: The sites.
@@ -62,7 +88,6 @@ def regrets(
         stddev: Of the noise in a release; None where nothing is released.
         seed: Of the front and the noise.
         noise_only: Whether releases are their noise alone.
-        evaluations: Of every site.
     """
     n_sites, index = len(given.values), {point.tobytes(): i for i, point in enumerate(given.points)}
     start = front(given.space, n_sites, points, seed)
@@ -79,10 +104,10 @@ def regrets(
         )
         posterior = Posterior(given.space, releases)
         priors = [posterior.of(site) for site in range(n_sites)]
-    found = np.empty((n_sites, evaluations), dtype=np.int64)
+    found = np.empty((n_sites, EVALUATIONS), dtype=np.int64)
     found[:, :points] = chosen
     for site in range(n_sites):
-        for t in range(points, evaluations):
+        for t in range(points, EVALUATIONS):
             at = found[site, :t]
             found[site, t] = index[propose(priors[site], given.points[at], given.values[site, at]).tobytes()]
     return np.asarray(np.minimum.accumulate(np.take_along_axis(given.losses, found, axis=1), axis=1))

@@ -21,7 +21,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import linear_sum_assignment
-from scipy.special import erfcx, logsumexp, ndtr, softmax
+from scipy.special import erfcx, ndtr, softmax
 
 from privbo.protocol.common import different, spread
 from privbo.protocol.errors import ConfigurationError
@@ -33,7 +33,7 @@ _LENGTHS, _FACTORS = (0.15, 0.3, 0.6, 1.2), (0.4, 0.8)
 _VARIANCES = np.array([1.5, 0.5, 0.15, 0.04])  # of surfaces, in units of the releases' variance
 _NUGGET, _LEVEL, _MIDDLE = 1e-4, 1.0, 10.0  # variances over that of a surface: rounding, sites' levels, their mean
 _SCORES = 0.1  # the likeliest deviation of a surface beforehand, within a factor e
-_LEAST = 1e-3  # weight below which a model is left out
+_LEAST, _LITTLE = 1e-3, 1e-2  # of the releases' weight, of the likeliest model's by a site's own values: left out below
 _NET = 1024  # a larger space is searched on a net of so many points, and close to the best points so far
 _STARTS, _CLOUD = 2, 24  # such points, and how many are tried around each
 _TRIED = 200  # points among which the farthest is sought
@@ -337,8 +337,10 @@ def propose(prior: Prior, units: FloatArray, values: FloatArray) -> FloatArray:
     points = np.concatenate([prior.net, near])
     owns = [_Own(part, units, values) for part in prior.parts]
     top = max(float(own.logs.max()) for own in owns)
-    logs = [own.log_improvements(points, near, float(values.max()), top + np.log(_LEAST)) for own in owns]
-    wish = logsumexp(np.concatenate(logs), axis=0)
+    logs = [own.log_improvements(points, near, float(values.max()), top + np.log(_LITTLE)) for own in owns]
+    every = np.concatenate(logs)
+    highest = every.max(axis=0)
+    wish = highest + np.log(np.exp(every - highest).sum(axis=0))
     seen = (points[:, None] == units).all(axis=2).any(axis=1)
     return np.asarray(points[int(np.argmax(np.where(seen, -np.inf, wish)))])
 
@@ -396,12 +398,15 @@ class _Own:
 def log_improvement(gain: FloatArray, stddev: FloatArray) -> FloatArray:
     """Logarithm of E max(g, 0) for normal g of mean ``gain``, whatever the distance (Ament et al. 2023, eq. 9)."""
     u = gain / stddev
-    far = -np.minimum(u, -1.0)
+    found = -0.5 * u * u - 0.5 * np.log(2.0 * np.pi) + np.log(stddev)
     # phi(u) + u Phi(u) = phi(u) (1 - |u| sqrt(pi / 2) erfcx(|u| / sqrt 2)), which tends to phi(u) / u^2.
-    share = np.where(far < 1e3, 1.0 - far * np.sqrt(0.5 * np.pi) * erfcx(far / np.sqrt(2.0)), far**-2.0)
-    direct = np.exp(-0.5 * u * u) / np.sqrt(2.0 * np.pi) + np.maximum(u, -1.0) * ndtr(np.maximum(u, -1.0))
-    distant = -0.5 * u * u - 0.5 * np.log(2.0 * np.pi) + np.log(np.maximum(share, 1e-300))
-    return np.asarray(np.where(u > -1.0, np.log(np.maximum(direct, 1e-300)), distant) + np.log(stddev))
+    near, series = u > -1.0, u < -1e3
+    direct, far, middle = u[near], -u[series], -u[~(near | series)]
+    found[near] = np.log(np.exp(-0.5 * direct * direct) / np.sqrt(2.0 * np.pi) + direct * ndtr(direct))
+    found[near] += np.log(stddev[near])
+    found[series] -= 2.0 * np.log(far)
+    found[~(near | series)] += np.log(1.0 - middle * np.sqrt(0.5 * np.pi) * erfcx(middle / np.sqrt(2.0)))
+    return np.asarray(found)
 
 
 def _nearby(prior: Prior, units: FloatArray, values: FloatArray) -> FloatArray:
