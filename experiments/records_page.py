@@ -8,7 +8,8 @@ Student's t over families. What a family loses is tested site by site, Holm-corr
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import cast
 
 import numpy as np
 from scipy.stats import t as student
@@ -17,76 +18,124 @@ from experiments.cells import Found
 from experiments.run import Seen
 from experiments.study import Panel
 from experiments.worth import MEASURES, Measure, Ratio
-from privbo.protocol.settings import JsonObject
+from privbo.protocol.messages import FloatArray
+from privbo.protocol.settings import JsonObject, dump_settings, read_settings, settings
 
 _LEVEL = 0.05
+_BY_FAMILY = ("n=1000, epsilon 1", "n=1000, epsilon 1, noise only")
+
+
+@settings(table="compared")
+class Compared:
+    """An arm over the best one alone, on one family.
+
+    Attributes:
+        group: Number of sites and purpose of the family.
+        arm: Label.
+        family: Name.
+        measure: ``"mean"`` or ``"end"``.
+        ours, alone: Regret.
+        error: Of their ratio, over pairs.
+        pairs: Sites times seeds.
+        worse: Share of pairs in which ours is larger.
+    """
+
+    group: str
+    arm: str
+    family: str
+    measure: Measure
+    ours: float
+    alone: float
+    error: float
+    pairs: int
+    worse: float
+
+    @property
+    def ratio(self) -> float:
+        """Ours over alone."""
+        return self.ours / self.alone
+
+    @property
+    def significance(self) -> float:
+        """Probability of a ratio as far above 1 by chance, by Student's t over pairs."""
+        if self.ratio <= 1.0:
+            return 1.0
+        return float(student.sf((self.ratio - 1.0) / max(self.error, 1e-12), self.pairs - 1))
 
 
 def overall(panels: Sequence[tuple[Panel, Found]]) -> Seen:
     """Give the tables over families, and what they are made of as JSON."""
-    kept: JsonObject = {}
-    for panel, found in panels:
-        family, _, place = panel.title.rpartition(", ")
-        group = f"{place}, {'families for choosing' if panel.purpose == 'choosing' else 'frozen families'}"
-        alone = [arm.label for arm in panel.arms if arm.series == "alone" and arm.label in found]
-        for arm in panel.arms:
-            size = arm.label.partition(",")[0]
-            base = [label for label in alone if label.startswith(f"{size},")]
-            if arm.series != "alone" and base and arm.label in found:
-                entry = {m: _compared(found, arm.label, base, m) for m in MEASURES}
-                kept.setdefault(group, {}).setdefault(arm.label, {})[family] = entry
-    return again(kept)
-
-
-def _compared(found: Found, label: str, alone: Sequence[str], measure: Measure) -> JsonObject:
-    """An arm over the best one alone: regrets, the error of the ratio over sites, and the share of sites that lose."""
-    seeds = sorted(set.intersection(*(set(found[one]) for one in (label, *alone))))
-    regret = lambda one: np.concatenate([found[one][s].curves[f"{measure} by client"] for s in seeds])  # noqa: E731
-    best = min((regret(one) for one in alone), key=np.mean)
-    ours = regret(label)
-    ratio = Ratio.of(ours, best)
-    return {
-        "ours": float(ours.mean()),
-        "alone": float(best.mean()),
-        "error": ratio.error,
-        "sites": ratio.seeds,
-        "worse": float(np.mean(ours > best)),
-    }
+    return _shown([one for panel, found in panels for one in _of_panel(panel, found)])
 
 
 def again(kept: JsonObject) -> Seen:
     """Give the same tables from what is kept."""
-    parts = [_table(group, kept[group]) for group in kept]
-    parts += [_by_family(group, kept[group]) for group in kept if "n=1000, epsilon 1" in kept[group]]
-    return Seen(text="\n".join(parts), summary=kept)
+    return _shown([read_settings(Compared, one, "compared") for one in cast("list[JsonObject]", kept["compared"])])
 
 
-def _table(group: str, arms: JsonObject) -> str:
+def _of_panel(panel: Panel, found: Found) -> Iterator[Compared]:
+    family, _, place = panel.title.rpartition(", ")
+    group = f"{place}, {'families for choosing' if panel.purpose == 'choosing' else 'frozen families'}"
+    arms = [arm for arm in panel.arms if arm.label in found]
+    for arm in arms:
+        size = arm.label.partition(",")[0]
+        alone = [one.label for one in arms if one.series == "alone" and one.label.startswith(f"{size},")]
+        for measure in MEASURES if arm.series != "alone" and alone else ():
+            seeds = sorted(set.intersection(*(set(found[label]) for label in (arm.label, *alone))))
+            best = min((_regret(found, label, seeds, measure) for label in alone), key=lambda one: float(one.mean()))
+            ours = _regret(found, arm.label, seeds, measure)
+            ratio = Ratio.of(ours, best)
+            yield Compared(
+                group=group,
+                arm=arm.label,
+                family=family,
+                measure=measure,
+                ours=float(ours.mean()),
+                alone=float(best.mean()),
+                error=ratio.error,
+                pairs=ratio.seeds,
+                worse=float(np.mean(ours > best)),
+            )
+
+
+def _regret(found: Found, label: str, seeds: Sequence[int], measure: Measure) -> FloatArray:
+    return np.concatenate([found[label][seed].curves[f"{measure} by client"] for seed in seeds])
+
+
+def _shown(every: Sequence[Compared]) -> Seen:
+    groups = dict.fromkeys(one.group for one in every)
+    parts = [_table(group, [one for one in every if one.group == group]) for group in groups]
+    parts += [_by_family(group, [one for one in every if one.group == group]) for group in groups]
+    return Seen(text="\n".join(filter(None, parts)), summary={"compared": [dump_settings(one) for one in every]})
+
+
+def _table(group: str, every: Sequence[Compared]) -> str:
     lines = [
-        f"**{group}** (over the best arm alone, with 95 % over families; the worst family; how many lose, by Holm's test",
+        f"**{group}** (over the best arm alone, with 95 % over families; worst family; how many lose, by Holm's test",
         "over sites; share of sites that do worse than alone)",
         "",
         "| arm | families | mean over evaluations | worst | lose | at the end | worst | lose | sites worse |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for label in sorted(arms, key=_order):
-        families = list(arms[label].values())
-        cells = [f"| {label} | {len(families)}"]
+    for arm in sorted({one.arm for one in every}, key=_order):
+        cells = [arm, ""]
         for measure in MEASURES:
-            ratios = np.array([one[measure]["ours"] / one[measure]["alone"] for one in families])
-            cells += [_interval(ratios), f"{ratios.max():.2f}", str(_losing(families, measure))]
-        worse = np.mean([one["mean"]["worse"] for one in families])
-        lines.append(" | ".join([*cells, f"{100 * worse:.0f} % |"]))
+            families = [one for one in every if one.arm == arm and one.measure == measure]
+            ratios = np.array([one.ratio for one in families])
+            cells[1] = str(len(families))
+            cells += [_interval(ratios), f"{ratios.max():.2f}", str(_losing(families))]
+        worse = np.mean([one.worse for one in every if one.arm == arm and one.measure == "mean"])
+        lines.append(f"| {' | '.join(cells)} | {100 * worse:.0f} % |")
     return "\n".join([*lines, ""])
 
 
-def _order(label: str) -> tuple[int, float, str]:
-    size, _, rest = label.partition(", ")
+def _order(arm: str) -> tuple[int, float, str]:
+    size, _, rest = arm.partition(", ")
     level = rest.partition(",")[0].removeprefix("epsilon ")
     return int(size.removeprefix("n=")), float(level) if level[0].isdigit() else math.inf, rest
 
 
-def _interval(ratios: np.typing.NDArray[np.float64]) -> str:
+def _interval(ratios: FloatArray) -> str:
     logs = np.log(ratios)
     if len(logs) < 2:
         return f"{ratios[0]:.2f}"
@@ -95,35 +144,26 @@ def _interval(ratios: np.typing.NDArray[np.float64]) -> str:
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
-def _losing(families: Sequence[JsonObject], measure: Measure) -> int:
+def _losing(families: Sequence[Compared]) -> int:
     """Families whose ratio lies above 1 by Holm's test of all of them at 5 %."""
-    found = []
-    for one in (family[measure] for family in families):
-        gap = one["ours"] / one["alone"] - 1.0
-        error = max(one["error"], 1e-12)
-        found.append(float(student.sf(gap / error, one["sites"] - 1)) if gap > 0 else 1.0)
-    count = 0
-    for rank, value in enumerate(sorted(found)):
-        if value > _LEVEL / (len(found) - rank):
-            break
-        count += 1
-    return count
+    found = sorted(one.significance for one in families)
+    return next((i for i, value in enumerate(found) if value > _LEVEL / (len(found) - i)), len(found))
 
 
-def _by_family(group: str, arms: JsonObject) -> str:
-    chosen = {label: arms[label] for label in ("n=1000, epsilon 1", "n=1000, epsilon 1, noise only") if label in arms}
+def _by_family(group: str, every: Sequence[Compared]) -> str:
+    cells = {(one.family, one.arm, one.measure): one for one in every}
+    arms = [arm for arm in _BY_FAMILY if any(one.arm == arm for one in every)]
+    if not arms:
+        return ""
     lines = [
         f"**By family: {group}** (mean over evaluations / at the end; standard errors over sites in brackets)",
         "",
-        "| family | " + " | ".join(chosen) + " | regret of the best alone |",
-        "|---|" + "---|" * (len(chosen) + 1),
+        f"| family | {' | '.join(arms)} | regret of the best alone |",
+        "|---|" + "---|" * (len(arms) + 1),
     ]
-    for family in next(iter(chosen.values())):
-        cells, one = [], {}
-        for label in chosen:
-            one = chosen[label][family]
-            parts = [f"{one[m]['ours'] / one[m]['alone']:.2f} ({one[m]['error']:.2f})" for m in MEASURES]
-            cells.append(" / ".join(parts))
-        alone = " / ".join(f"{one[m]['alone']:.3f}" for m in MEASURES)
-        lines.append(f"| {family} | " + " | ".join(cells) + f" | {alone} |")
+    for family in dict.fromkeys(one.family for one in every):
+        row = [[cells[family, arm, measure] for measure in MEASURES] for arm in arms]
+        shown = [" / ".join(f"{one.ratio:.2f} ({one.error:.2f})" for one in pair) for pair in row]
+        alone = " / ".join(f"{one.alone:.3f}" for one in row[0])
+        lines.append(f"| {family} | {' | '.join(shown)} | {alone} |")
     return "\n".join([*lines, ""])

@@ -7,6 +7,7 @@ at (epsilon, 1e-6) for one record of one site. Regret is of exact values, in uni
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import cast
 
@@ -27,37 +28,50 @@ def play(task: Task) -> Outcome:
     """Play one arm, the option ``arm``, on a front of ``points`` per site.
 
     ``"shared"`` releases it at ``epsilon``; ``"noise"`` releases its noise alone; ``"exact"`` releases exact values;
-    ``"alone"`` releases nothing; ``"engine"`` is the local engine of ``SharedPrior``, alone, with its own start.
+    ``"alone"`` releases nothing; ``"engine"`` is the local engine of ``SharedPrior``, with its own start. Two are
+    judged on the mean surface: ``"common"`` is the best setting by the releases, ``"own"`` each site's best one alone.
 
     Raises:
         ConfigurationError: If the arm is none of these.
     """
     given, arm = cast("Sites", make(task.problem, task.seed)), task.options["arm"]
     points = cast("int", task.options["points"])
+    start = front(given.space, len(given.values), points, task.seed)
+    losses = given.losses
+    stddev = 0.0
+    if "epsilon" in task.options:
+        stddev = noise_stddev(points, given.n_records, cast("float", task.options["epsilon"]))
     if arm == "engine":
-        losses = by_engine(given, points, task)
-    elif arm in ("alone", "exact", "shared", "noise"):
-        stddev = None if arm == "alone" else 0.0
-        if arm in ("shared", "noise"):
-            stddev = noise_stddev(points, given.n_records, cast("float", task.options["epsilon"]))
-        losses = regrets(given, points, stddev, task.seed, noise_only=arm == "noise")
+        found = by_engine(given, points, task)
+    elif arm in ("alone", "own"):
+        found = carried_on(given, start, [alone(given.space)] * len(start))
+    elif arm in ("exact", "shared", "noise", "common"):
+        posterior = Posterior(given.space, released(given, start, stddev, task.seed, noise_only=arm == "noise"))
+        if arm == "common":
+            found = np.full((len(start), EVALUATIONS), given.at(posterior.best()[None]))
+        else:
+            found = carried_on(given, start, [posterior.of(site) for site in range(len(start))])
     else:
-        raise pb.ConfigurationError(f"arm={arm!r} is none of shared, noise, exact, alone, engine")
-    return judged(losses, correlation(given), None)
+        raise pb.ConfigurationError(f"arm={arm!r} is none of shared, noise, exact, alone, engine, common, own")
+    if arm in ("common", "own"):
+        best = np.take_along_axis(given.values, found, axis=1).argmax(axis=1)
+        found = np.repeat(np.take_along_axis(found, best[:, None], axis=1), EVALUATIONS, axis=1)
+        mean = given.values.mean(axis=0)
+        losses = np.broadcast_to((mean.max() - mean) / np.ptp(mean), losses.shape)
+    so_far = np.minimum.accumulate(np.take_along_axis(losses, found, axis=1), axis=1)
+    return judged(np.asarray(so_far), correlation(given), None)
 
 
-def by_engine(given: Sites, points: int, task: Task) -> FloatArray:
-    """Regret of every site's best point by the local engine, ``(n_sites, evaluations)``."""
-    index = {point.tobytes(): i for i, point in enumerate(given.points)}
+def by_engine(given: Sites, points: int, task: Task) -> IntArray:
+    """What every site evaluates by the local engine, ``(n_sites, EVALUATIONS)``."""
 
     def objective(sites: IntArray, units: FloatArray) -> FloatArray:
-        return np.asarray(given.values[sites, [index[unit.tobytes()] for unit in units]])
+        return np.asarray(given.values[sites, given.at(units)])
 
     problem = pb.Problem(space=given.space, batch_objective=objective, n_clients=len(given.values))
     algorithm = pb.SharedPrior(n_init=points).local()
     record = pb.run(problem, algorithm, privacy=task.privacy, rounds=EVALUATIONS - points, seed=task.seed)
-    found = np.array([[index[unit.tobytes()] for unit in units] for units in record.clients.units])
-    return np.asarray(np.minimum.accumulate(np.take_along_axis(given.losses, found, axis=1), axis=1))
+    return given.at(record.clients.units)
 
 
 @cache
@@ -72,42 +86,24 @@ def correlation(given: Sites) -> float:
     return float((np.corrcoef(given.values).sum() - count) / (count * (count - 1)))
 
 
-def regrets(
-    given: Sites,
-    points: int,
-    stddev: float | None,
-    seed: int,
-    *,
-    noise_only: bool = False,
-) -> FloatArray:
-    """Regret of every site's best point after each evaluation, ``(n_sites, EVALUATIONS)``.
+def released(given: Sites, start: FloatArray, stddev: float, seed: int, *, noise_only: bool) -> Releases:
+    """Releases of a front, ``(n_sites, points, n_dims)``, or of its noise alone."""
+    values = np.take_along_axis(given.values, given.at(start), axis=1)
+    noise = stddev * np.random.default_rng([seed, 37]).standard_normal(values.shape)
+    return Releases(
+        sites=np.repeat(np.arange(len(start)), start.shape[1]),
+        units=start.reshape(-1, start.shape[2]),
+        values=(noise if noise_only else values + noise).ravel(),
+        noise_stddev=np.full(values.size, stddev),
+    )
 
-    Args:
-        given: The sites.
-        points: Of the front.
-        stddev: Of the noise in a release; None where nothing is released.
-        seed: Of the front and the noise.
-        noise_only: Whether releases are their noise alone.
-    """
-    n_sites, index = len(given.values), {point.tobytes(): i for i, point in enumerate(given.points)}
-    start = front(given.space, n_sites, points, seed)
-    chosen = np.array([[index[point.tobytes()] for point in row] for row in start])
-    values = np.take_along_axis(given.values, chosen, axis=1)
-    priors: list[Prior] = [alone(given.space)] * n_sites
-    if stddev is not None:
-        noise = stddev * np.random.default_rng([seed, 37]).standard_normal(values.shape)
-        releases = Releases(
-            sites=np.repeat(np.arange(n_sites), points),
-            units=start.reshape(n_sites * points, -1),
-            values=(noise if noise_only else values + noise).ravel(),
-            noise_stddev=np.full(n_sites * points, stddev),
-        )
-        posterior = Posterior(given.space, releases)
-        priors = [posterior.of(site) for site in range(n_sites)]
-    found = np.empty((n_sites, EVALUATIONS), dtype=np.int64)
-    found[:, :points] = chosen
-    for site in range(n_sites):
-        for t in range(points, EVALUATIONS):
-            at = found[site, :t]
-            found[site, t] = index[propose(priors[site], given.points[at], given.values[site, at]).tobytes()]
-    return np.asarray(np.minimum.accumulate(np.take_along_axis(given.losses, found, axis=1), axis=1))
+
+def carried_on(given: Sites, start: FloatArray, priors: Sequence[Prior]) -> IntArray:
+    """What every site evaluates: its part of the front, then what its prior and its own values propose."""
+    found = np.empty((len(start), EVALUATIONS), dtype=np.int64)
+    found[:, : start.shape[1]] = given.at(start)
+    for site, prior in enumerate(priors):
+        for t in range(start.shape[1], EVALUATIONS):
+            seen = found[site, :t]
+            found[site, t] = given.at(propose(prior, given.points[seen], given.values[site, seen])[None])[0]
+    return found

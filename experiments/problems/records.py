@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 import privbo as pb
 from experiments.problems.record_families import FAMILIES, RECORDS, SITES, surfaces
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Space
 
 
@@ -28,11 +29,20 @@ class Sites:
     values: FloatArray
     n_records: int
 
+    @cached_property
+    def _index(self) -> dict[bytes, int]:
+        return {point.tobytes(): i for i, point in enumerate(self.points)}
+
     @property
     def losses(self) -> FloatArray:
         """Regret at every point, in units of a site's range."""
         best = self.values.max(axis=1, keepdims=True)
         return np.asarray((best - self.values) / np.ptp(self.values, axis=1, keepdims=True))
+
+    def at(self, units: FloatArray) -> IntArray:
+        """Numbers of points ``(..., n_dims)``, ``(...)``."""
+        flat = [self._index[unit.tobytes()] for unit in units.reshape(-1, units.shape[-1])]
+        return np.array(flat, dtype=np.int64).reshape(units.shape[:-1])
 
 
 def sites(seed: int, family: str, n_sites: int, n_records: int, *, unlike: bool = False) -> Sites:

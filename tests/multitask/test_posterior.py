@@ -87,6 +87,19 @@ def test_others_releases_lead_to_the_best_setting_at_once():
     assert by_itself.max() < 0.78
 
 
+def test_the_best_common_setting_is_that_of_the_mean_surface():
+    start = front(SPACE, n_sites=12, n_points=4, seed=0)
+    bests = 0.4 + 0.3 * np.random.default_rng(0).random((12, 1, 2))
+    values = surface(start, best=bests)
+    grid = SPACE.grid()
+    means = np.mean([surface(grid, best=best) for best in bests], axis=0)
+    index = {point.tobytes(): i for i, point in enumerate(grid)}
+    found = means[index[Posterior(SPACE, releases_of(start, values, noise=0.01)).best().tobytes()]]
+    noise_only = means[index[Posterior(SPACE, releases_of(start, 0.0 * values, noise=0.01)).best().tobytes()]]
+    assert found > means.max() - 0.01
+    assert noise_only < means.max() - 0.02
+
+
 def test_own_releases_are_left_out_and_noise_of_a_site_counts():
     start = front(SPACE, n_sites=5, n_points=4, seed=0)
     given = releases_of(start, surface(start), noise=0.02)

@@ -33,7 +33,7 @@ _LENGTHS, _FACTORS = (0.15, 0.3, 0.6, 1.2), (0.4, 0.8)
 _VARIANCES = np.array([1.5, 0.5, 0.15, 0.04])  # of surfaces, in units of the releases' variance
 _NUGGET, _LEVEL, _MIDDLE = 1e-4, 1.0, 10.0  # variances over that of a surface: rounding, sites' levels, their mean
 _SCORES = 0.1  # the likeliest deviation of a surface beforehand, within a factor e
-_LEAST, _LITTLE = 1e-3, 1e-2  # of the releases' weight, of the likeliest model's by a site's own values: left out below
+_LEAST, _LITTLE = 1e-3, 1e-2  # weights below which a model is left out, by releases and by a site's own values
 _NET = 1024  # a larger space is searched on a net of so many points, and close to the best points so far
 _STARTS, _CLOUD = 2, 24  # such points, and how many are tried around each
 _TRIED = 200  # points among which the farthest is sought
@@ -307,6 +307,18 @@ class Posterior:
                 )
             )
         return Prior(space=self.space, net=self._net, parts=tuple(parts))
+
+    def best(self) -> FloatArray:
+        """Give the setting whose mean over all sites is expected to be largest, ``(n_dims,)``, by releases alone."""
+        centred, expected = self.releases.values - self.releases.values.mean(), np.zeros(len(self._net))
+        alike = 1.0 / len(np.unique(self.releases.sites))
+        for model in self.models:
+            if model.weight > _LEAST:
+                factor = _factor(self.releases, self._known[model.kernel], model.correlation, model.variance)
+                weights = solve_triangular(factor, _solved(factor, centred), lower=True, trans=1, check_finite=False)
+                share = model.correlation + (1.0 - model.correlation) * alike
+                expected += model.weight * share * (weights @ self._common[model.kernel])
+        return np.asarray(self._net[int(np.argmax(expected))])
 
     @cached_property
     def _common(self) -> list[FloatArray]:
