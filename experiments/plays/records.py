@@ -90,12 +90,7 @@ def released(given: Sites, start: FloatArray, stddev: float, seed: int, *, noise
     """Releases of a front, ``(n_sites, points, n_dims)``, or of its noise alone."""
     values = np.take_along_axis(given.values, given.at(start), axis=1)
     noise = stddev * np.random.default_rng([seed, 37]).standard_normal(values.shape)
-    return Releases(
-        sites=np.repeat(np.arange(len(start)), start.shape[1]),
-        units=start.reshape(-1, start.shape[2]),
-        values=(noise if noise_only else values + noise).ravel(),
-        noise_stddev=np.full(values.size, stddev),
-    )
+    return Releases.of_front(start, noise if noise_only else values + noise, np.full(len(start), stddev))
 
 
 def carried_on(given: Sites, start: FloatArray, priors: Sequence[Prior]) -> IntArray:

@@ -9,11 +9,12 @@ from scipy.stats import norm
 
 import privbo as pb
 from experiments.outcome import Task, make
-from experiments.plays.records import noise_stddev, play
+from experiments.plays.records import carried_on, noise_stddev, play
 from experiments.problems import record_families
 from experiments.problems.record_families import FAMILIES, digest, surfaces
 from experiments.problems.records import sites
 from experiments.records_page import Compared, again
+from privbo.algorithms.multitask.posterior import Posterior, Releases, alone
 from privbo.protocol.settings import dump_settings
 
 _DIGESTS = json.loads(Path(record_families.__file__).with_suffix(".json").read_text())
@@ -98,6 +99,28 @@ def test_one_common_setting_is_judged_on_the_mean_surface():
     assert own.figures["end"] == pytest.approx(np.mean(own.curves["end by client"]), abs=1e-4)
     assert len({*common.curves["end by client"]}) == 1
     assert min(own.curves["end by client"]) >= 0.01 > ((mean.max() - mean) / np.ptp(mean)).min()
+
+
+def test_a_run_through_the_door_is_what_the_study_plays():
+    given = sites(0, "shift plans", n_sites=5, n_records=200)
+    problem = pb.Problem(
+        space=given.space,
+        objective=lambda site, params: np.full(200, given.values[site, given.at(given.space.encode(params))]),
+        n_clients=5,
+        n_records=[200] * 5,
+    )
+    privacy = pb.Privacy(epsilon=2.0, delta=1e-6, unit="record", protects="records", noise="simulation")
+    run = pb.run(problem, pb.MultiTask(front=4, largest_noise=1.0), privacy=privacy, rounds=5, seed=3)
+    means, noise = 0.5 + run.releases[0].values / 200, run.releases[0].noise_stddev / 200
+    assert noise == pytest.approx(noise_stddev(4, 200, 2.0), rel=1e-3)
+    start = run.clients.units[:, :4]
+    posterior = Posterior(given.space, Releases.of_front(start, means, np.full(5, noise)))
+    played = carried_on(given, start, [posterior.of(site) for site in range(5)])
+    np.testing.assert_array_equal(given.at(run.clients.units), played[:, :9])
+    assert np.abs(means - given.values[np.arange(5)[:, None], played[:, :4]]).max() < 5.0 * noise
+    assert run.common.params == given.space.decode(posterior.best())
+    other = carried_on(given, start, [alone(given.space)] * 5)  # planted: the others' releases change what is chosen
+    assert (other[:, :9] != played[:, :9]).any()
 
 
 def _compared(family, ours, error, measure="mean"):

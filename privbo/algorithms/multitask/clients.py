@@ -85,15 +85,7 @@ class Sites:
                     f"round {broadcast.round}: means of shape {means.shape} and noise_stddev of shape {noise.shape} "
                     f"must have shapes {shape} and {shape[:1]}"
                 )
-            posterior = Posterior(
-                self._setting.space,
-                Releases(
-                    sites=np.arange(shape[0]).repeat(shape[1]),
-                    units=self._front.reshape(-1, self._setting.space.n_dims),
-                    values=means.ravel(),
-                    noise_stddev=noise.repeat(shape[1]),
-                ),
-            )
+            posterior = Posterior(self._setting.space, Releases.of_front(self._front, means, noise))
             self._priors = tuple(posterior.of(int(site)) for site in self.clients)
         return self._priors
 

@@ -21,8 +21,9 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, Broadcast, Cohort, Evaluate, IntArray, Release, Request, Setting
+from privbo.protocol.messages import Ask, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Request, Setting
 from privbo.protocol.settings import Positive, settings
 
 _FEW = 8  # sites of which each has a front of three points, so that noise is less; more have four
@@ -42,7 +43,9 @@ class MultiTask:
     | later, and of ``local()`` | nothing | nothing is released or charged |
     | of any kind | no point after the front, no exact value, no model | they stay in memory and in ``private/`` |
 
-    A site's own scores can be read up to the noise: hospitals are not hidden, patients are.
+    A site's own scores can be read up to the noise: hospitals are not hidden, patients are. The setting that the
+    releases expect to be best on average over all sites is ``Record.common``; it costs nothing more. Where one setting
+    for all sites is what is asked for, ``front`` may be as large as the number of evaluations.
 
     .. versionadded:: 0.3.0
 
@@ -134,6 +137,7 @@ class MultiTaskServer:
     def __init__(self, algorithm: MultiTask, setting: Setting) -> None:
         self._setting, self._round, self._asked = setting, 0, algorithm.request(setting)
         self._request = self._asked if algorithm.is_heard(setting) else None
+        self._n_front = algorithm.n_front(setting)
         self._released: Release | None = None
 
     def plan(self) -> Iterator[Request]:
@@ -153,8 +157,18 @@ class MultiTaskServer:
             counts = np.array(self._setting.records.counts, dtype=np.float64)
             means = self._setting.records.middle + self._released.values / counts[:, None]
             arrays = {"means": means, "noise_stddev": self._released.noise_stddev / counts}
+            if self._round == self._setting.rounds:
+                arrays[CHOSEN] = self._best(**arrays)
             broadcast = Broadcast(round=self._round, arrays=arrays)
         return Ask(broadcast=broadcast, request=self.request_for(broadcast))
+
+    def _best(self, means: FloatArray, noise_stddev: FloatArray) -> FloatArray:
+        """The setting that is expected to be best on average over all sites."""
+        from privbo.algorithms.multitask.posterior import Posterior, Releases, front
+
+        setting = self._setting
+        points = front(setting.space, setting.n_clients, self._n_front, setting.public_seed)
+        return Posterior(setting.space, Releases.of_front(points, means, noise_stddev)).best()
 
     def request_for(self, broadcast: Broadcast) -> Request | None:
         """Give the request of a broadcast's round."""

@@ -63,6 +63,17 @@ class Releases:
         if not (np.isfinite(self.values).all() and np.isfinite(self.noise_stddev).all()):
             raise ConfigurationError("releases: values and noise_stddev must be finite")
 
+    @staticmethod
+    def of_front(points: FloatArray, values: FloatArray, noise_stddev: FloatArray) -> Releases:
+        """Give those of a front ``(n_sites, n_points, n_dims)``, each site with its own noise, ``(n_sites,)``."""
+        n_sites, n_points, n_dims = points.shape
+        return Releases(
+            sites=np.repeat(np.arange(n_sites), n_points),
+            units=points.reshape(-1, n_dims),
+            values=values.ravel(),
+            noise_stddev=np.repeat(noise_stddev, n_points),
+        )
+
     def without(self, site: int) -> Releases:
         """Give those of the other sites."""
         rest = self.sites != site
