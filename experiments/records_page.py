@@ -93,7 +93,7 @@ def _of_panel(panel: Panel, found: Found) -> Iterator[Compared]:
                 ours=float(ours.mean()),
                 alone=float(best.mean()),
                 error=ratio.error,
-                pairs=ratio.seeds,
+                pairs=ratio.count,
                 worse=float(np.mean(ours > best)),
             )
 
@@ -111,8 +111,8 @@ def _shown(every: Sequence[Compared]) -> Seen:
 
 def _table(group: str, every: Sequence[Compared]) -> str:
     lines = [
-        f"**{group}** (over the best arm alone, with 95 % over families; worst family; how many lose, by Holm's test",
-        "over sites; share of sites that do worse than alone)",
+        f"**{group}** (over the best arm alone, with 95 % over families; the worst family; how many lose, by",
+        "Holm's test over sites; share of sites that do worse than alone)",
         "",
         "| arm | families | mean over evaluations | worst | lose | at the end | worst | lose | sites worse |",
         "|---|---|---|---|---|---|---|---|---|",
