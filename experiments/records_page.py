@@ -111,8 +111,8 @@ def _shown(every: Sequence[Compared]) -> Seen:
 
 def _table(group: str, every: Sequence[Compared]) -> str:
     lines = [
-        f"**{group}** (over the best arm alone, with 95 % over families; the worst family; how many lose, by",
-        "Holm's test over sites; share of sites that do worse than alone)",
+        f"**{group}** (over the best arm alone, 95 % over families; the worst family; how many lose,",
+        "by Holm's test over sites; share of sites that do worse than alone)",
         "",
         "| arm | families | mean over evaluations | worst | lose | at the end | worst | lose | sites worse |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -156,7 +156,7 @@ def _by_family(group: str, every: Sequence[Compared]) -> str:
     if not arms:
         return ""
     lines = [
-        f"**By family: {group}** (mean over evaluations / at the end; standard errors over sites in brackets)",
+        f"**By family: {group}** (mean over evaluations / at the end; standard errors over sites)",
         "",
         f"| family | {' | '.join(arms)} | regret of the best alone |",
         "|---|" + "---|" * (len(arms) + 1),
