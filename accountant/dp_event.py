@@ -1,5 +1,7 @@
 """Ledgers and events as ``dp_accounting.DpEvent``, so that another library can check them.
 
+.. versionadded:: 0.3.0
+
 Conventions differ. dp-accounting's noise multiplier is relative to the norm of one
 contribution; ours is relative to the sensitivity under the stated adjacency
 (``accountant.sensitivity.contribution_factor`` is between them). Our zero-out is their
@@ -61,6 +63,8 @@ def dp_event_expression(event: Event, *, adjacency: Adjacency) -> str:
 def to_dp_event(event: Event, *, adjacency: Adjacency) -> DpEvent:
     """Make dp-accounting's object for ``event`` (needs the extra ``dpevent``).
 
+    .. versionadded:: 0.3.0
+
     Raises:
         EventError: ``event`` is unknown or unsound under ``adjacency``.
     """
@@ -74,6 +78,8 @@ def _written(event: Event, adjacency: Adjacency) -> DpCall:
 
 def from_dp_event(event: DpEvent, *, adjacency: Adjacency) -> Event:
     """Read a dp-accounting event as ours.
+
+    .. versionadded:: 0.3.0
 
     Besides what ``to_dp_event`` writes these are read: several Gaussian queries on one sample (as one with
     the summed mu^2), a sample of a sample, a mixture of two Gaussians (as a Poisson sample), trees of

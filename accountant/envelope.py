@@ -1,5 +1,7 @@
 """The envelope filter: slots reserved and priced tightly together, which releases take as they come.
 
+.. versionadded:: 0.3.0
+
 An envelope is K slots, each a rate and a noise multiplier (or another event), fixed and
 recorded before the first release. A release is admitted if a free slot *dominates* it; it takes
 that slot for good. Which releases are asked for, in what order, by which run and into which

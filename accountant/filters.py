@@ -1,5 +1,7 @@
 """Budgets that stay valid when the next release depends on earlier outputs: a charge adds one number.
 
+.. versionadded:: 0.3.0
+
 With every parameter fixed beforehand any accountant composes, and the planned schedule's
 epsilon stands, whatever the queries. Once noise, rate, or the number of releases depends on
 outputs, only a filter valid for that counts.
