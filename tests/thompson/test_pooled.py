@@ -32,6 +32,21 @@ def test_heights_are_centred_over_the_space_and_less_certain_with_noise(space, n
     assert 0.1 <= found.rest <= 1.0
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("kernel", ["se", "matern12", "matern32", "matern52"])
+def test_moments_are_those_of_the_functions(kernel, count):
+    """One pass with a triangular root against the functions themselves; at points of all clients, and of each."""
+    where, rng = setting(MIXED), np.random.default_rng(1)
+    features = SharedPrior(n_features=12, kernel=kernel).draw_features(where)
+    found = pool(features, where, rng.standard_normal(12), 0.0, Blur(matrix=np.eye(12), norm=1.0))
+    points, known = MIXED.snap(rng.random((count, 70, MIXED.n_dims))), torch.as_tensor(rng.standard_normal((3, 5, 12)))
+    expected, uncertainty = found.function(points)
+    mean, variance, together = found.moments(points, known)
+    torch.testing.assert_close(mean, expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(variance, uncertainty.square().sum(-1), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(together, known @ uncertainty.mT, rtol=1e-9, atol=1e-9)
+
+
 def test_what_is_uncertain_is_what_was_missed():
     """2,000 common functions of the prior that the filter assumes, seen through a blur and noise.
 

@@ -205,7 +205,8 @@ def test_posteriors_are_those_of_the_dense_formula_and_masked_points_say_nothing
     residual = dataclasses.replace(seen, values=seen.values - found.slope[:, None] * part.mean)
     at = torch.rand((1, 11, 3), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     there = shared(at).uncertainty
-    mean, variance = condition(found, residual, own.kernel, part)(at, there)
+    uncertain = there.square().sum(-1), part.uncertainty @ there.mT
+    mean, variance = condition(found, residual, own.kernel, part)(at, uncertain)
     for i in range(5):
         known, scale, os = seen.mask[i], found.lengthscale[i], found.outputscale[i]
         x, z = seen.embedded[i, known] / scale, at[0] / scale
@@ -231,7 +232,8 @@ def test_posteriors_are_those_of_torch(kernel, t, share):
     # The oracle's squared distances are differences of squares, whose rounding errors a root makes large.
     close = {"atol": 1e-6 if kernel == "matern12" else 1e-9, "rtol": 0}
     for at in (torch.tensor(points), torch.tensor(points[:1]), seen.embedded):
-        uncertain = shared(at).uncertainty if share else None
+        there = shared(at).uncertainty
+        uncertain = (there.square().sum(-1), theirs.uncertainty @ there.mT) if share else None
         ours = model(at, uncertain)
         with by_torch():
             torch.testing.assert_close(ours, model(at, uncertain), **close)

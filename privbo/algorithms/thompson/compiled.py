@@ -523,6 +523,84 @@ def add_prior_paths(
 
 
 @_compiled_inside
+def _add_products(row: FloatArray, first: int, values: FloatArray, total: FloatArray) -> None:
+    """Add the sum over j from ``first`` on of row_j times row j of the values, eight of them at once."""
+    size, j = len(total), first
+    while j + 8 <= len(values):
+        a, b, c, d, e, f, g, h = (
+            row[j],
+            row[j + 1],
+            row[j + 2],
+            row[j + 3],
+            row[j + 4],
+            row[j + 5],
+            row[j + 6],
+            row[j + 7],
+        )
+        for p in range(size):
+            one = (a * values[j, p] + b * values[j + 1, p]) + (c * values[j + 2, p] + d * values[j + 3, p])
+            other = (e * values[j + 4, p] + f * values[j + 5, p]) + (g * values[j + 6, p] + h * values[j + 7, p])
+            total[p] += one + other
+        j += 8
+    while j < len(values):
+        for p in range(size):
+            total[p] += row[j] * values[j, p]
+        j += 1
+
+
+@_compiled(void(int64, _TABLE, _LINE, _LINE, _TABLE, _CUBE, _CUBE, _TABLE, _TABLE, _CUBE))
+def pool(
+    kernel: int,
+    inducing: FloatArray,
+    lengthscales: FloatArray,
+    mean: FloatArray,
+    root: FloatArray,
+    known: FloatArray,
+    points: FloatArray,
+    means: FloatArray,
+    variances: FloatArray,
+    together: FloatArray,
+) -> None:
+    """Add the pooled function's mean and variance at some points, and its covariance with points that have values.
+
+    All are made of k, the kernel's values at M points and a one: mean' k, |root k|^2 and known k.
+
+    Args:
+        kernel: Its entry in ``features.SMOOTHNESS``.
+        inducing: The M points, divided by the length scales, ``(M, e)``.
+        lengthscales: ``(e,)``.
+        mean: ``(M + 1,)``.
+        root: Upper triangular, ``(r, M + 1)``.
+        known: ``(n, t, M + 1)``.
+        points: ``(n, c, e)``, or ``(1, c, e)`` for all.
+        means: Added to, ``(n or 1, c)``.
+        variances: Added to, ``(n or 1, c)``.
+        together: Added to, ``(n, t, c)``.
+    """
+    m, count = len(inducing), points.shape[1]
+    pairs, scaled, total = np.empty((4, (m + 1) * _POINTS)), np.empty((inducing.shape[1], _POINTS)), np.empty(_POINTS)
+    for whose in range(len(points)):
+        clients = (whose, whose + 1) if len(points) > 1 else (0, len(known))
+        for start in range(0, count, _POINTS):
+            size = min(_POINTS, count - start)
+            _scale(points[whose], lengthscales, start, size, scaled)
+            for i in range(m):
+                _distances(inducing[i], scaled, size, pairs[0, i * size :])
+            _correlate(kernel, pairs, m * size)
+            pairs[1, m * size : (m + 1) * size] = 1.0
+            values = pairs[1, : (m + 1) * size].reshape(m + 1, size)
+            _add_products(mean, 0, values, means[whose, start : start + size])
+            for i in range(len(root)):
+                total[:] = 0.0
+                _add_products(root[i], i, values, total[:size])
+                for p in range(size):
+                    variances[whose, start + p] += total[p] * total[p]
+            for client in range(clients[0], clients[1]):
+                for i in range(known.shape[1]):
+                    _add_products(known[client, i], 0, values, together[client, i, start : start + size])
+
+
+@_compiled_inside
 def _rotate(factor: FloatArray, row: FloatArray) -> None:
     """Make R' R + row' row of R' R, in place; R is upper triangular, its rows one after the other."""
     place, m = 0, len(row)

@@ -128,14 +128,18 @@ class InducingFeatures:
 
         return times(self._correlations(embedded), torch.as_tensor(self._root, device=embedded.device))
 
+    def rooted(self, weights: torch.Tensor) -> torch.Tensor:
+        """Weights of the kernel's values for given weights of the features, ``(n_features, k)`` both."""
+        import torch
+
+        return times(torch.as_tensor(self._root, device=weights.device), weights)
+
     def weighted(self, weights: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
         """Functions with given weights ``(n_features, k)``, ``(..., k)`` at embedded points ``(..., n_embedded)``.
 
         The same as the features times the weights, in one product instead of two.
         """
-        import torch
-
-        rooted = times(torch.as_tensor(self._root, device=weights.device), weights)
+        rooted = self.rooted(weights)
         return lambda embedded: times(self._correlations(embedded), rooted)
 
     @cached_property

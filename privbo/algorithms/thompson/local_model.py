@@ -239,10 +239,10 @@ class LocalModel:
 
         def posterior(points: FloatArray) -> Moments:
             embedded = self._tensor(self._setting.space.embed(points))
-            if known.pooled is None:
+            if known.pooled is None or known.shared is None:
                 return model(embedded)
-            expected, uncertainty = known.pooled.function(points)
-            mean, variance = model(embedded, uncertainty)
+            expected, *uncertain = known.pooled.moments(points, known.shared.uncertainty)
+            mean, variance = model(embedded, (uncertain[0], uncertain[1]))
             return mean + known.models.slope[:, None] * expected, variance
 
         return posterior

@@ -21,9 +21,10 @@ import torch
 from scipy.special import softmax
 
 from privbo.algorithms.thompson.evaluations import without_minima
-from privbo.algorithms.thompson.features import InducingFeatures, times
+from privbo.algorithms.thompson.features import SMOOTHNESS, InducingFeatures, times
 from privbo.algorithms.thompson.maximise import Functions, public_points
-from privbo.algorithms.thompson.posterior import Shared
+from privbo.algorithms.thompson.posterior import Shared, as_array, is_compiled
+from privbo.algorithms.thompson.ridge import batch_product
 from privbo.algorithms.thompson.settings import SharedPriorSettings
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.errors import ConfigurationError
@@ -32,6 +33,7 @@ from privbo.protocol.space import Space
 
 # Expected values and what makes up their uncertainty.
 Terms: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+Uncertain: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Features: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 _ONE_SIDED = 1.645  # of a test of 5 %
 _DESIGNS = 512  # over which a blur is averaged
@@ -53,11 +55,14 @@ class Pooled:
         function: Expected values, of mean 0 over the space, ``(n or 1, c)``, and functions ``(n or 1, c, r)`` whose
             sum, each times a standard normal, is how far the common function can be from them; at points of the
             cube ``(n or 1, c, n_dims)``, on standardised values.
+        moments: Their mean and variance ``(n or 1, c)`` at such points, and their covariance ``(n, t, c)`` with points
+            whose uncertainty ``(n, t, r)`` is given.
         width: r.
         rest: Share of the variance of a client's surface that is expected to be its own, at least a tenth.
     """
 
     function: Callable[[FloatArray], Terms]
+    moments: Callable[[FloatArray, torch.Tensor], Uncertain]
     width: int
     rest: float
 
@@ -217,12 +222,32 @@ def pool(
     mean, root, share = sharpen(weights, noise_stddev, blurred, setting.n_clients, float(covariance.trace()))
     every = torch.as_tensor(np.column_stack([mean, root]), device=device)
     functions, centre = features.weighted(every), torch.as_tensor(middle, device=device) @ every
+    rows = torch.cat([features.rooted(every), -centre[None]])  # of the kernel's values and a one
+    triangle = torch.linalg.qr(rows[:, 1:].T, mode="r").R  # the same sum of squares from half the products
 
     def function(units: FloatArray) -> Terms:
         values = functions(_embedded(setting.space, units, device)) - centre
         return values[..., 0], values[..., 1:]
 
-    return Pooled(function=function, width=features.n_features, rest=max(_LEAST_REST, 1.0 - share))
+    def moments(units: FloatArray, known: torch.Tensor) -> Uncertain:
+        if not is_compiled(device):
+            expected, uncertainty = function(units)
+            return expected, uncertainty.square().sum(-1), batch_product(known, uncertainty.mT)
+        from privbo.algorithms.thompson import compiled  # loads Numba, which servers do without
+
+        embedded, ones = (
+            _embedded(setting.space, units, device),
+            torch.ones(features.points.shape[1:], dtype=rows.dtype),
+        )
+        inducing = torch.as_tensor(features.points) / features.lengthscale
+        mean = torch.zeros(embedded.shape[:2], dtype=rows.dtype)
+        variance, together = mean.clone(), torch.zeros(*known.shape[:2], units.shape[1], dtype=rows.dtype)
+        weights = rows[:, 0], triangle, times(known, rows[:, 1:].T)
+        numbers = inducing, features.lengthscale * ones, *weights, embedded, mean, variance, together
+        compiled.pool(SMOOTHNESS[features.kernel], *map(as_array, numbers))
+        return mean, variance, together
+
+    return Pooled(function=function, moments=moments, width=features.n_features, rest=max(_LEAST_REST, 1.0 - share))
 
 
 def function_of(features: Features, setting: Setting, weights: FloatArray, noise_stddev: float) -> Functions | None:

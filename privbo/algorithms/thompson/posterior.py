@@ -124,7 +124,6 @@ class Posterior:
         covariance_root: Inverse of the covariance's Cholesky factor, ``(n, t, t)``; ``(n, 0, 0)`` for means only.
         weights: Of the observations in the mean, ``(n, t)``.
         models: Hyperparameters.
-        uncertainty: Of the shared function at the known points, ``(n, t, r)``; None where nothing is shared.
     """
 
     kernel: Kernel
@@ -133,20 +132,19 @@ class Posterior:
     covariance_root: torch.Tensor
     weights: torch.Tensor
     models: Hyperparameters
-    uncertainty: torch.Tensor | None = None
 
-    def __call__(self, embedded: torch.Tensor, uncertainty: torch.Tensor | None = None) -> Moments:
+    def __call__(self, embedded: torch.Tensor, uncertain: Moments | None = None) -> Moments:
         """Mean and variance ``(n, c)`` at points ``(n or 1, c, n_embedded)``.
 
         Args:
             embedded: The points.
-            uncertainty: Of the shared function there, ``(n or 1, c, r)``; None where nothing is shared.
+            uncertain: Variance of the shared function there, ``(n or 1, c)``, and its covariance with the known points,
+                ``(n, t, c)``; None where nothing is shared.
         """
         together, prior = None, self.models.outputscale[:, None] + self.constant
-        if uncertainty is not None and self.uncertainty is not None:
-            square = self.models.slope.square()
-            together = batch_product(square[:, None, None] * self.uncertainty, uncertainty.mT)
-            prior = prior + square[:, None] * uncertainty.square().sum(-1)
+        if uncertain is not None:
+            square = self.models.slope.square()[:, None]
+            together, prior = square[..., None] * uncertain[1], prior + square * uncertain[0]
         mean, explained = self.conditioned(embedded, together)
         return mean, (prior - explained).clamp_min_(_LEAST_VARIANCE)
 
@@ -203,7 +201,6 @@ def condition(
         covariance_root=root,
         weights=weights,
         models=models,
-        uncertainty=None if shared is None else shared.uncertainty,
     )
 
 
