@@ -82,8 +82,10 @@ class ProblemSource:
             reference = getattr(self, name)
             if reference is not None and ":" not in reference and (name, reference) != ("objective", ASK):
                 module, _, function = reference.rpartition(".")
-                example = f"{module}:{function}" if module else "module:function"
-                raise ConfigurationError(f"problem.{name}={reference!r} names no function; write {example!r}")
+                example = f", here perhaps '{module}:{function}'" if module else ""
+                raise ConfigurationError(
+                    f"problem.{name}={reference!r} names no function; write module:function{example}"
+                )
 
 
 @settings(table="problem")

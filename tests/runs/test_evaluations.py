@@ -15,7 +15,8 @@ from experiments.baselines.private_search import PrivateSearch
 from privbo.protocol.messages import Algorithm, FloatArray, IntArray
 from privbo.runs.sources import algorithms
 
-EVERY: dict[str, Any] = {name: kind() for name, kind in algorithms().items()}
+# MultiTask evaluates its front and one point a round; it has no other number of evaluations.
+EVERY: dict[str, Any] = {name: kind() for name, kind in algorithms().items() if name != "multi-task"}
 EVERY["dp-fts-de"] = pb.DPFTSDE(n_init=2, n_regions=1)  # the paper's have ten and four
 EVERY |= {  # of the experiments
     "best-arm": BestArm(n_arms=4),

@@ -132,7 +132,7 @@ def test_a_run_without_a_directory_left_nothing_to_resume() -> None:
 def test_a_run_is_not_resumed_with_its_parameters_in_another_order(tmp_path: Path) -> None:
     """Points are kept by place: in another order x's values would be handed out as y's."""
     play(directory=tmp_path / "run")
-    turned = dataclasses.replace(problem(), space=dict(reversed(problem().space.items())))
+    turned = dataclasses.replace(problem(), space=dict(reversed(problem().search_space.parameters.items())))
     with pytest.raises(pb.RunError, match=r"space's order = 'x, y', now it is 'y, x'"):
         pb.run(turned, ALGORITHM, privacy=SIMULATED, rounds=2, seed=1, directory=tmp_path / "run", resume=True)
 

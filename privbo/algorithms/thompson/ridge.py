@@ -30,10 +30,9 @@ def ridge_mean(features: torch.Tensor, values: torch.Tensor, noise: float | torc
     n_observations, n_features = features.shape[-2:]
     if n_observations < n_features:
         dual = cholesky(_gram(features, noise))
-        return row_times(torch.cholesky_solve(values[..., None], dual)[..., 0], features)
+        return row_times(_solved(dual, values), features)
     primal = cholesky(_gram(features.mT, noise))
-    weights: torch.Tensor = torch.cholesky_solve(batch_product(features.mT, values[..., None]), primal)[..., 0]
-    return weights
+    return _solved(primal, row_times(values, features))
 
 
 def ridge_sample(
@@ -60,14 +59,31 @@ def ridge_sample(
     if features.shape[-2] < features.shape[-1]:
         # w + Phi' (Phi Phi' + lambda I)^-1 (y - Phi w - sqrt(lambda) e), with w the prior draw
         imagined = row_times(prior, features.mT) + level.sqrt() * observation_noise
-        surprise = torch.cholesky_solve((values - imagined)[..., None], cholesky(_gram(features, noise)))[..., 0]
+        surprise = _solved(cholesky(_gram(features, noise)), values - imagined)
         return prior + row_times(surprise, features)
     # nu + sqrt(lambda) L'^-1 z with Sigma = L L'
     factor = cholesky(_gram(features.mT, noise))
-    mean = torch.cholesky_solve(features.mT @ values[..., None], factor)
-    spread = torch.linalg.solve_triangular(factor.mT, prior[..., None], upper=True)
-    draw: torch.Tensor = mean[..., 0] + level.sqrt() * spread[..., 0]
+    mean, spread = _solved(factor, row_times(values, features)), _back(factor, prior)
+    draw: torch.Tensor = mean + level.sqrt() * spread
     return draw
+
+
+def _solved(factor: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """(L L')^-1 v for a lower factor ``(n, c, c)`` and a vector ``(n, c)`` per client."""
+    if factor.device.type != "cpu":
+        return torch.cholesky_solve(vector[..., None], factor)[..., 0]
+    return _back(factor, torch.from_numpy(np.linalg.solve(factor.numpy(), vector.numpy()[..., None])[..., 0]))
+
+
+def _back(factor: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """L'^-1 v per client.
+
+    On a processor matrix by matrix through NumPy: rounding errors of torch's solvers depend on how many clients there
+    are where c is odd.
+    """
+    if factor.device.type != "cpu":
+        return torch.linalg.solve_triangular(factor.mT, vector[..., None], upper=True)[..., 0]
+    return torch.from_numpy(np.linalg.solve(factor.mT.numpy(), vector.numpy()[..., None])[..., 0])
 
 
 def cholesky(matrices: torch.Tensor) -> torch.Tensor:
