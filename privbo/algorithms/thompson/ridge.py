@@ -82,7 +82,8 @@ def _back(factor: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
     are where c is odd.
     """
     if factor.device.type != "cpu":
-        return torch.linalg.solve_triangular(factor.mT, vector[..., None], upper=True)[..., 0]
+        solved: torch.Tensor = torch.linalg.solve_triangular(factor.mT, vector[..., None], upper=True)[..., 0]
+        return solved
     return torch.from_numpy(np.linalg.solve(factor.mT.numpy(), vector.numpy()[..., None])[..., 0])
 
 
