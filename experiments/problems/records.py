@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 import privbo as pb
-from experiments.problems.record_families import FAMILIES, RECORDS, SITES, surfaces
+from experiments.problems.record_families import FAMILIES, RECORDS, SITES, TABLES
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Space
 
@@ -57,7 +57,7 @@ def sites(seed: int, family: str, n_sites: int, n_records: int, *, unlike: bool 
             f"at most {SITES} sites, and {', '.join(map(str, RECORDS))} records"
         )
     chosen, generator = FAMILIES[family], np.random.default_rng([seed, 31])
-    values = surfaces(family)[RECORDS.index(n_records)][generator.permutation(SITES)[:n_sites]]
+    values = TABLES.surfaces(family)[RECORDS.index(n_records)][generator.permutation(SITES)[:n_sites]]
     if unlike:
         tables = values.reshape(n_sites, *chosen.shape)
         for i in range(n_sites):

@@ -1,7 +1,4 @@
-"""The families of the record-level study: set aside by digest before anything was tuned, and what is drawn of them."""
-
-import json
-from pathlib import Path
+"""The record-level study: what is drawn of its families, and its plays."""
 
 import numpy as np
 import pytest
@@ -10,41 +7,11 @@ from scipy.stats import norm
 import privbo as pb
 from experiments.outcome import Task, make
 from experiments.plays.records import carried_on, noise_stddev, play
-from experiments.problems import record_families
-from experiments.problems.record_families import FAMILIES, digest, surfaces
+from experiments.problems.record_families import TABLES
 from experiments.problems.records import sites
 from experiments.records_page import Compared, again
 from privbo.algorithms.multitask.posterior import Posterior, Releases, alone
 from privbo.protocol.settings import dump_settings
-
-_DIGESTS = json.loads(Path(record_families.__file__).with_suffix(".json").read_text())
-
-
-def test_half_of_the_families_of_every_kind_are_frozen():
-    assert {name: entry["frozen"] for name, entry in _DIGESTS.items()} == {n: f.frozen for n, f in FAMILIES.items()}
-    kinds = {
-        kind: [f.frozen for f in FAMILIES.values() if f.kind == kind]
-        for kind in ("models", "alarms", "categories", "steps")
-    }
-    assert all(sum(frozen) == 2 for frozen in kinds.values())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _computed_anew(tmp_path_factory):
-    """Tables are made once for all tests of this file, by today's code."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-def test_a_frozen_family_has_the_digest_of_the_commit_that_froze_it():
-    assert digest("shift plans") == _DIGESTS["shift plans"]["digest"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_has_the_digest_of_the_commit_that_froze_it(name):
-    assert digest(name) == _DIGESTS[name]["digest"]
 
 
 def test_unlike_sites_have_the_same_values_in_other_places():
@@ -59,7 +26,7 @@ def test_unlike_sites_have_the_same_values_in_other_places():
 def test_an_unknown_family_is_refused():
     with pytest.raises(pb.ConfigurationError, match="family='tea'"):
         sites(0, "tea", n_sites=5, n_records=200)
-    assert surfaces("shift plans").shape == (3, 30, 400)
+    assert TABLES.surfaces("shift plans").shape == (3, 30, 400)
 
 
 def task(**options):
