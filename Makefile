@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 JOBS ?= auto
 PARALLEL := -n $(JOBS) --maxprocesses=8 --dist=worksteal
 
-.PHONY: run fast test slow deployment lint forms bench scale history docs package coverage clean
+.PHONY: run fast test slow deployment lint forms bench scale history docs release coverage clean
 
 run: $(VENV)/.installed
 	$(BIN)/privbo run experiments/quickstart.toml --show-private
@@ -75,8 +75,9 @@ coverage: $(VENV)/.installed-test
 	$(BIN)/coverage report --include='accountant/*,privbo/door/*' --fail-under=98
 	$(BIN)/coverage report --omit='accountant/*,privbo/door/*' --fail-under=90
 
-package: | $(BIN)/python
-	.ci/package $(BIN)/python
+# Wheel and sdist of the last commit, tried with every Python that is here, with checksums and notes: dist/.
+release: | $(BIN)/python
+	$(BIN)/python .ci/release
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

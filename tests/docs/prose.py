@@ -42,8 +42,8 @@ INSTEAD = {
 # Pages that quote papers, or our own text before it was mended.
 QUOTING = {"docs/maintaining/style.md"}
 _LIST = [(re.compile(rf"(?<![\w/.-])(?:{bad})(?![\w-])", re.IGNORECASE), good) for bad, good in INSTEAD.items()]
-# Not prose: tables, headings, comments, pictures, directives.
-_SKIPPED = ("|", "#", "<", ">", "![", "(", ":", "$$", "%")
+# Not prose: tables, headings, comments, pictures, directives, addresses of links.
+_SKIPPED = re.compile(r"[|#<>(:%]|!\[|\$\$|\[[\w-]+\]: ")
 _END = re.compile(r"[.!?:]['\")*_\]]*$|\)[*_]*$|[,;]$|\bQED$")
 
 
@@ -62,7 +62,7 @@ def paragraphs(text: str) -> Iterator[tuple[int, str, bool]]:
         fence = line.lstrip().startswith(("```", ":::"))
         opens = fence or not line.strip() or re.match(r" *([-*+]|\d+\.) ", line)
         if opens or code:
-            if block and not block[0].startswith(_SKIPPED):
+            if block and not _SKIPPED.match(block[0]):
                 after = next((later for later in lines[number - 1 :] if later.strip()), "")
                 yield start, "\n".join(block), after.startswith(("```", "<!--", "|", "-", "1.", ":::", "$$", "  "))
             block, start = [], number
