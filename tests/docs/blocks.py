@@ -6,7 +6,8 @@ are parsed. A block whose first line is a comment with a file's name (``# mine.t
 
 A block that is not run says why in a comment on the line above it, out of readers' sight: ``<!-- not run: needs two
 machines -->``. One that takes longer than the test suite should says ``<!-- slow: about a minute -->``. The cells of a
-notebook, ``{code-cell} python``, are Python blocks.
+notebook, ``{code-cell} python``, are Python blocks. A file that a page includes, ``{literalinclude} PATH``, is a block
+with its name.
 
 A text block is what the code block before it prints, ``<!-- output -->``, and is compared with that: spaces may differ,
 ``...`` stands for anything, and hashes, keys and dates are those of one run. Or it says why it is not.
@@ -34,6 +35,7 @@ _FENCE = re.compile(
     r"```(?:\{code-cell\} )?(?P<language>\w*)[^\n]*\n(?P<options>(?::[^\n]*\n)*)(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+_INCLUDED = re.compile(r"^```\{literalinclude\} (\S+)\n(?::[^\n]*\n)*```$", re.MULTILINE)
 _FILE = re.compile(r"# ([\w.-]+\.(?:py|toml))\n")
 _IN_SIGHT = re.compile(r"# (not run|slow): ")
 _OF_ONE_RUN = re.compile(r"\b[0-9a-f]{12,}\b|\b\d{4}-\d{2}-\d{2}\b")  # hashes, keys, names of runs, dates
@@ -62,7 +64,7 @@ class Block:
 
 def blocks_of(page: Path, root: Path) -> list[Block]:
     """Every fenced block of a page; a fence without a known language is an error."""
-    text = page.read_text()
+    text = _INCLUDED.sub(lambda found: _included(page.parent / found[1]), page.read_text())
     found = []
     for match in _FENCE.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
@@ -78,6 +80,11 @@ def blocks_of(page: Path, root: Path) -> list[Block]:
     if text.count("\n```") + text.startswith("```") != 2 * len(found):
         raise ValueError(f"{page}: a fence is open or indented")
     return found
+
+
+def _included(path: Path) -> str:
+    """Give a file that a page includes as the block that a reader saves under the file's name."""
+    return f"```python\n# {path.name}\n{path.read_text()}```"
 
 
 def play(blocks: Iterable[Block], *, slow: bool) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = 119
+LONG = 25  # words of a sentence
 # What we do not write, and what to write instead.
 INSTEAD = {
     r"the README": "a link to the page; the README is not in the site",
@@ -69,6 +70,20 @@ def paragraphs(text: str) -> Iterator[tuple[int, str, bool]]:
         code = code != line.lstrip().startswith("```")
         if line.strip() and not fence and not code:
             block.append(line)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Give the sentences of a page's prose; code, a formula and a link's address count as one word or none."""
+    for _, paragraph, _ in paragraphs(text):
+        prose = re.sub(r"^ *([-*+]|\d+\.) +", "", paragraph)
+        prose = re.sub(r"\]\([^)]*\)", "]", re.sub(r"\$\$.*?\$\$|\$[^$]*\$|`[^`]*`", "X", prose, flags=re.DOTALL))
+        yield from re.split(r"(?<=[.!?])[)\"'*_\]]*\s+(?=[\"'(*_\[]*[A-Z0-9])", prose.strip())
+
+
+def share_of_long(text: str) -> float:
+    """Give the share of a page's sentences that have more words than are read at once."""
+    lengths = [len(sentence.split()) for sentence in sentences(text)]
+    return sum(length > LONG for length in lengths) / max(1, len(lengths))
 
 
 def faults(text: str, *, quoting: bool = False) -> Iterator[tuple[int, str]]:

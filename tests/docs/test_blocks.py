@@ -101,9 +101,3 @@ def test_a_mark_is_out_of_sight(tmp_path: Path) -> None:
     page.write_text("```sh\n# not run: hours\nls\n```\n")
     with pytest.raises(ValueError, match="comment above"):
         blocks_of(page, tmp_path)
-
-
-def test_the_algorithm_of_the_how_to_is_the_one_that_conformance_tests() -> None:
-    block = next(b for b in blocks_of(ROOT / "docs/how-to/own-algorithm.md", ROOT) if b.file == "zoom.py")
-    code = (ROOT / "experiments/examples/zoom.py").read_text()
-    assert block.code == f"# zoom.py\n{code}"
