@@ -132,9 +132,9 @@ def plan_of(content: Json, plan: Declared) -> Json:
 
 
 def n_guardians(settings: Json) -> int:
-    """Give the number of guardians that settings name; 0 where the server is trusted."""
+    """Give the number of guardians that settings name; 0 where the server is trusted, or each site with its own."""
     privacy = table(settings["privacy"], "privacy")
-    if one_of(privacy.get("trust", "server"), "trust", ("server", "guardians")) == "server":
+    if one_of(privacy.get("trust", "server"), "trust", ("server", "guardians", "sites")) != "guardians":
         return 0
     return whole(privacy.get("guardians") or 2, "guardians")
 

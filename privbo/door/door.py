@@ -82,7 +82,7 @@ class Ticket:
 Answers: TypeAlias = FloatArray | Partial | Sealed
 """What a transport brings back: every client's vector, the sums of all groups, or ciphertexts for guardians."""
 Gather: TypeAlias = Callable[[int, PrivateSum, Request, Answers], IntArray]
-"""Brings a round's sums, ``(n_blocks * dim,)`` in grid units under everybody's noise, together from guardians."""
+"""Brings a round's noisy sums, ``(n_blocks * dim,)`` in grid units, together from guardians or sites."""
 
 
 @dataclass(repr=False, eq=False)
@@ -103,7 +103,7 @@ class Door:
             who sends.
         keeper: Where the secret allocation of a run is kept whose clients take part at random times; by default for
             as long as the process lives.
-        gather: Brings sums together that guardians have made.
+        gather: Brings sums together that guardians have made, or sites, under noise of their own.
 
     Raises:
         ConfigurationError: If the ledger speaks of another number of clients.
@@ -250,7 +250,7 @@ class Door:
         """Give the numbers of a release: guardians', or of groups' sums, or of clients' vectors."""
         request, mechanism = ticket._request, ticket._mechanism
         if self.gather is not None:
-            if not isinstance(mechanism, PrivateSum) or mechanism.n_noises < 2:
+            if not isinstance(mechanism, PrivateSum) or (mechanism.n_noises < 2 and mechanism.move is None):
                 raise ConfigurationError("guardians hide sums of a fixed clipping norm, each with a noise of its own")
             totals = self.gather(ticket.round, mechanism, request, answers)
             values = totals.astype(np.float64) * mechanism.grid_step() / mechanism.sample.rate

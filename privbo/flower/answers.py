@@ -29,6 +29,7 @@ from accountant.events import Unit
 from accountant.ledger import Budget, LedgerPolicy
 from accountant.ledger.chain import Position, Row
 from accountant.ledger.signing import sign
+from privbo.door.apart import own_blocks
 from privbo.door.payload import encode_answer
 from privbo.door.shares import own_units
 from privbo.flower.fork_server import fork_server
@@ -152,16 +153,22 @@ def _wanted(run: PartyRun, record: SiteRecord, question: Question) -> Wanted:
         event="" if event is None else event_name(event),
         require_ledger=require_ledger,
     )
-    if request is None or run.spec.privacy.trust != "guardians":
+    if request is None or run.spec.privacy.trust == "server":
         return wanted
-    cards, sites = run.federation.guardians, run.federation.key_digests()
     call, mechanism = run.call(name, round_, request)
     clients = run.clients()
-    coins = noise_of(run.plan.noise_source, run.clients_seed or 0, f"coins of {clients.tolist()}")
+    own = run.spec.privacy.trust == "sites"
+    label = f"{'noise' if own else 'coins'} of {clients.tolist()}"
+    secret = noise_of(run.plan.noise_source, run.clients_seed or 0, label).stream(str(round_))
+    if own:
+        return dataclasses.replace(
+            wanted, send=lambda vectors: {"vectors": own_blocks(mechanism, request, vectors, clients, secret)}
+        )
+    cards, sites = run.federation.guardians, run.federation.key_digests()
 
     def encrypted(vectors: FloatArray) -> Arrays:
         """The sum of a site's vectors, encrypted for the guardians of the approved federation."""
-        units = own_units(mechanism, request, vectors, clients, coins.stream(str(round_)))
+        units = own_units(mechanism, request, vectors, clients, secret)
         together = units.sum(axis=0, keepdims=True)  # the grid's step leaves room for the sum of all clients
         return stored(
             round_, encrypt_shares(call, together, clients[:1].tolist(), cards=cards, site=sites[int(clients[0])])

@@ -380,11 +380,11 @@ def site_spec(home: Path, content: bytes, site: SiteSettings) -> Spec:
     own = spec_of(home, content, site.problem).loaded()
     if site.problem is not None:
         ours, theirs = own.problem, spec_of(home, content).problem
-        if ours.search_space != theirs.search_space or ours.n_clients != theirs.n_clients:
-            raise ConfigurationError(
-                f"this site's problem has space {dict(ours.search_space.parameters)!r} and {ours.n_clients} clients, "
-                f"the run's {dict(theirs.search_space.parameters)!r} and {theirs.n_clients}; state the same space and N"
-            )
+        # Of records, too: what one of them moves is computed from the run's own range.
+        facts = ("search_space", "n_clients") + ("n_records", "score_range") * (own.privacy.unit == "record")
+        for mine, public in ((getattr(ours, name), getattr(theirs, name)) for name in facts):
+            if mine != public:
+                raise ConfigurationError(f"this site's problem has {mine!r}, the run's {public!r}; state the same")
     return own
 
 

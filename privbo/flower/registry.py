@@ -188,12 +188,13 @@ def require_guardians(federation: Federation, privacy: Privacy | NoPrivacy) -> d
     """Give the guardians' cards in the order of shares; empty where the server is trusted.
 
     Raises:
-        ConfigurationError: If federation.toml names another number of guardians than the run, or its unit is a record.
+        ConfigurationError: If federation.toml names another number of guardians than the run, or the server would
+            see the sums of sites whose records are hidden.
     """
-    if privacy.unit == "record":
+    if privacy.unit == "record" and privacy.trust != "sites":
         raise ConfigurationError(
-            "privacy.unit='record': over Flower every site would have to add its own noise, which it does not yet; run "
-            "in one process, or set privacy.unit='client'"
+            f"privacy.unit='record', trust={privacy.trust!r}: over Flower every site adds its own noise; write "
+            "trust='sites', with MultiTask()"
         )
     wanted = privacy.n_noises if privacy.trust == "guardians" else 0
     if len(federation.guardians) != wanted:

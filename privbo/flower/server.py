@@ -36,6 +36,7 @@ from accountant.events import Json
 from accountant.ledger.chain import Position, encode_rows
 from accountant.ledger.signing import checked
 from accountant.verify.text import shown
+from privbo.door.apart import joined_blocks
 from privbo.door.door import Gather, Ticket
 from privbo.door.mechanism import PrivateSum
 from privbo.door.payload import Inbox
@@ -64,7 +65,7 @@ from privbo.runs.evidence import declared_by, plan_name, plan_of
 from privbo.runs.guarded import keep_cards, keeping
 from privbo.runs.history import Round
 from privbo.runs.loop import play
-from privbo.runs.manifest import Manifest, RunDirectory
+from privbo.runs.manifest import Manifest, RunDirectory, noise_of
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.sources import ForeignAlgorithm
 
@@ -108,11 +109,17 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
 
     def gather(manifest: Manifest) -> Gather:
         nonlocal committee
+        if spec.privacy.trust == "sites":
+            absent = noise_of(manifest.plan.noise_source, directory.seed, "noise of absent sites")
+            return lambda round_, mechanism, request, rows: joined_blocks(
+                mechanism, request, np.asarray(rows), absent.stream(str(round_))
+            )
         keep_cards(directory, federation.guardians, "Flower")
         committee = FlowerCommittee(grid=grid, federation=federation, directory=directory, manifest=manifest)
         return committee.gather
 
-    run = open_run(spec, plan_run(spec), directory, resume=directory.config_path.exists(), gather=gather)
+    reached = None if spec.privacy.trust == "server" else gather
+    run = open_run(spec, plan_run(spec), directory, resume=directory.config_path.exists(), gather=reached)
 
     def on_round(event: Round) -> None:
         release = event.release

@@ -291,6 +291,10 @@ SERVER = (
     "whoever operates the aggregating server sees every client's vector and has to be trusted with it; epsilon holds "
     "against readers of what is published, other clients among them"
 )
+SITES = (
+    "nobody has to be trusted with a site's sums: each site adds its own noise before anything leaves it; where one "
+    "process plays all sites, its operator sees every sum"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,6 +376,8 @@ def trust_text(privacy: Privacy | NoPrivacy) -> str:
     """Say who has to be trusted with a client's vector."""
     if privacy.trust == "server":
         return SERVER
+    if privacy.trust == "sites":
+        return SITES
     return (
         f"nobody has to be trusted with a vector, as long as one of {privacy.n_noises} guardians is honest: each "
         "holds a share that says nothing, and adds noise of its own; the server carries ciphertexts"

@@ -402,7 +402,8 @@ def single_release_noise(privacy: Privacy | NoPrivacy, n_clients: int, n_records
     if isinstance(privacy, NoPrivacy):
         return 0.0
     request = Request(dim=1, clipping_norm=1.0, weights=np.ones((1, n_clients)))
-    alone = dataclasses.replace(privacy, unit="client", protects=None, records_per_person=1)
+    trust = "server" if privacy.trust == "sites" else privacy.trust
+    alone = dataclasses.replace(privacy, unit="client", protects=None, records_per_person=1, trust=trust)
     if privacy.sampling == "random-allocation":  # a single release of it is everybody's
         alone = dataclasses.replace(alone, sampling="poisson", participations=None)
     mechanism = alone.mechanism(request, 1.0)

@@ -76,7 +76,7 @@ class Policy:
     delta: Annotated[float, Field(gt=0, lt=1)]
     unit: UnitName = "client"
     noise: Sequence[Literal["secure", "exact", "simulation"]] = ("secure", "exact")
-    trust: Sequence[Trust] = ("server", "guardians")
+    trust: Sequence[Trust] = ("server", "guardians", "sites")
     algorithms: Sequence[str] | None = None
     max_rounds: Count | None = None
     no_privacy: bool = False

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from accountant.events import Adjacency
 from privbo.door.adaptive import AdaptiveClipping
+from privbo.door.apart import blocks_of
 from privbo.door.mechanism import Mechanism, mechanism_for, require_unit
 from privbo.door.sampling import Sampling, require_sampling, sample_of
 from privbo.protocol.errors import ConfigurationError
@@ -26,7 +27,7 @@ Against: TypeAlias = Literal["coalition", "guardian", "outsiders"]
 AGAINST: tuple[Against, ...] = get_args(Against)
 
 # Who may see a client's vector.
-Trust: TypeAlias = Literal["server", "guardians"]
+Trust: TypeAlias = Literal["server", "guardians", "sites"]
 
 
 def unknown_noises(against: Against, n_guardians: int) -> int:
@@ -139,7 +140,8 @@ class Privacy:
         trust: Who may see a client's vector. ``"server"``: the aggregating server; ``"guardians"``: nobody, as
             long as one of the guardians is honest. Each holds a share, adds noise of its own and keeps a ledger of its
             own (docs/guardians.md). With guardians everybody takes part, or each client draws its own coin
-            (``sample_rate`` below 1).
+            (``sample_rate`` below 1). ``"sites"``: nobody; with ``unit="record"`` every site adds noise to its own
+            sums before they leave it.
         guardians: Number of guardians, 2 by default; with ``trust="guardians"``.
         against: Whom epsilon is stated and noise is calibrated for, with ``trust="guardians"``: ``"coalition"``, the
             server with all guardians but one, who know all noises but one; ``"guardian"``, one guardian, who knows its
@@ -205,12 +207,12 @@ class Privacy:
                 )
 
     def _require_trust(self) -> None:
-        if self.trust != "server":
-            if self.unit == "record":
-                raise ConfigurationError(
-                    "privacy.unit='record' releases every site's own sums, so no guardian has anything to add up; set "
-                    "privacy.trust='server'"
-                )
+        if (self.trust, self.unit) == ("guardians", "record") or (self.trust == "sites" and self.unit != "record"):
+            raise ConfigurationError(
+                f"privacy: trust={self.trust!r}, unit={self.unit!r}; guardians add up what clients send, and with "
+                "unit='record' every site's sums are released apart: set trust='sites' with it, and only with it"
+            )
+        if self.trust == "guardians":
             if self.sampling != "poisson":
                 raise ConfigurationError(
                     f"sampling={self.sampling!r} needs a party that draws and knows the sample, and with "
@@ -293,6 +295,8 @@ class Privacy:
         Raises:
             ConfigurationError: If the request can't be answered for this unit of privacy.
         """
+        if self.trust == "sites":
+            blocks_of(request.weights)
         if request.unit != self.unit:
             why, way = "what a single evaluation does to them is not bounded", "set privacy.unit='client'"
             if self.unit == "record":

@@ -413,7 +413,7 @@ def report(record: Record) -> Report:
 
 def _trust(record: Record) -> str:
     words = trust_text(record.plan.privacy)
-    if record.plan.privacy.trust == "server":
+    if record.plan.privacy.trust != "guardians":
         return words
     path = None if record.directory is None else record.home.path / GUARDIANS
     known = read_json(path) if path is not None and path.exists() else {"where": HERE, "cards": {}}

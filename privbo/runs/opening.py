@@ -162,7 +162,7 @@ def open_run(
         home: Its directory; None keeps a simulation in memory.
         resume: Go on with the run in ``home``.
         root: PRIVATE: root of a new run's seeds; None draws it.
-        gather: Reaches the guardians of a run that has some; None plays them in this process.
+        gather: Reaches the guardians, or joins the noisy sums of sites; None plays them in this process.
 
     Raises:
         ConfigurationError: If a real run has no directory for its ledger.
@@ -183,7 +183,7 @@ def open_run(
         from privbo.runs.guarded import guarded_here
 
         reached = guarded_here(manifest, home, ledger.policy, root)
-    elif plan.privacy.trust == "guardians" and gather is not None:
+    elif gather is not None:
         reached = gather(manifest)
     door = Door(
         ledger,

@@ -252,7 +252,7 @@ def test_a_site_moves_the_common_means_by_its_records_share() -> None:
         ({"protects": "records"}, "unit='client', protects='records'"),
         ({"records_per_person": 2}, "records_per_person=2"),
         (RECORD | {"sample_rate": 0.5}, "sample_rate=0.5"),
-        (RECORD | {"trust": "guardians"}, "no guardian has anything to add up"),
+        (RECORD | {"trust": "guardians"}, "set trust='sites' with it"),
         (RECORD | {"adaptive_clipping": pb.AdaptiveClipping(count_stddev=10.0)}, "one record may move a count"),
         (RECORD | {"protects": "patients"}, "protects='patients'"),
     ],
@@ -308,10 +308,11 @@ def test_every_view_says_who_is_hidden_and_who_is_not(tmp_path: Path) -> None:
     assert loaded.plan.safe_delta == record.plan.safe_delta
 
 
-def test_flower_is_refused_until_sites_add_their_own_noise() -> None:
+def test_flower_is_refused_where_the_server_would_see_sums() -> None:
     sites = Federation(sites={"north": SiteEntry(clients="0-7")})
-    with pytest.raises(pb.ConfigurationError, match="would have to add its own noise"):
+    with pytest.raises(pb.ConfigurationError, match="write trust='sites'"):
         require_guardians(sites, QUIET)
+    assert require_guardians(sites, dataclasses.replace(QUIET, trust="sites")) == {}
     assert require_guardians(sites, pb.Privacy(epsilon=1.0)) == {}
 
 

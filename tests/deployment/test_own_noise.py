@@ -1,0 +1,233 @@
+"""Sites that hide records by noise of their own: what leaves a site, what a server or a broken site can do."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+from flwr.app import Message
+
+import privbo as pb
+from accountant.events import Adjacency, Unit, compose
+from accountant.ledger import Ledger
+from accountant.tight import numerical
+from privbo.algorithms.multitask.posterior import front
+from privbo.door import apart
+from privbo.door.apart import blocks_of, joined_blocks, own_blocks
+from privbo.door.clipping import clip_rows
+from privbo.door.mechanism import PrivateSum
+from privbo.door.noise import SimulatedNoise
+from privbo.door.sums import lattice_sums
+from privbo.flower.party import ledger_path, read_site
+from privbo.protocol.messages import FloatArray, Records, Request
+from tests.deployment.federations import Federation, make
+from tests.deployment.grid import unavailable
+from tests.deployment.processes import deployed, start_parties
+from tests.deployment.reading import releases
+
+FACTORY = "tests.deployment.test_own_noise:hospitals"
+COUNTS, N_POINTS = (120, 300, 80), 3
+SITES = {"north": "0", "south": "1", "west": "2"}
+PRIVACY: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "unit": "record", "protects": "records", "trust": "sites"}
+POLICY: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "trust": ["sites"]}
+SPACE = {"dose": {"type": "real", "low": 0.0, "high": 1.0}}
+
+
+def scores(client: int, params: dict[str, float]) -> FloatArray:
+    return 1.0 - np.abs(params["dose"] - np.random.default_rng(client).random(COUNTS[client]))
+
+
+def hospitals() -> pb.Problem:
+    space = {"dose": pb.Real(0.0, 1.0)}
+    return pb.Problem(space=space, objective=scores, n_clients=3, n_records=COUNTS, name="hospitals")
+
+
+def federation_of(root: Path, **changes: Any) -> Federation:
+    settings: dict[str, Any] = {
+        "rounds": 3,
+        "seed": None,
+        "privacy": PRIVACY,
+        "policy": POLICY,
+        "factory": FACTORY,
+    } | changes
+    algorithm = {"type": "multi-task", "largest_noise": 1e3}
+    made = make(root, algorithm, sites=SITES, n_clients=3, **settings)
+    path = made.home / "run.toml"
+    table = tomllib.loads(path.read_text())
+    table["problem"] = {"n_clients": 3, "n_records": list(COUNTS), "space": SPACE, "name": "hospitals"}
+    path.write_text(tomli_w.dumps(table))
+    return made
+
+
+def sent(replies: Iterable[Message]) -> dict[str, FloatArray]:
+    """The vectors that left each site in round 0, from the wire."""
+    answers = [dict(reply.content.config_records["answer"]) for reply in replies if reply.has_content()]
+    return {
+        str(answer["site"]): np.frombuffer(vectors[0][-8 * N_POINTS :], dtype="<f8")
+        for answer in answers
+        if (vectors := answer.get("vectors"))
+    }
+
+
+def exact(federation: Federation) -> FloatArray:
+    """The sums that no site sends, recomputed from the data."""
+    seed = pb.load(federation.run.path).manifest.public_seed
+    points = front(hospitals().search_space, len(COUNTS), N_POINTS, seed)[:, :, 0]
+    return np.array([[np.sum(scores(n, {"dose": x}) - 0.5) for x in row] for n, row in enumerate(points.tolist())])
+
+
+def spent(ledger: Ledger) -> float:
+    return numerical.epsilon(compose(ledger.book().paid), 1e-6, adjacency=Adjacency.REPLACE_ONE)
+
+
+def test_what_leaves_a_site_is_its_release_and_the_server_adds_nothing(tmp_path: Path) -> None:
+    federation = federation_of(tmp_path)
+    grid = federation.play()
+    (release,) = releases(federation)
+    vectors = sent(grid.replies)
+    assert set(vectors) == set(SITES)
+    for block, site in enumerate(SITES):
+        np.testing.assert_array_equal(release.values[block], vectors[site])
+    missed = (release.values - exact(federation)) / release.noise_stddev
+    assert 0.0 < np.abs(missed).max() < 7.0  # nine normal numbers: below 1e-10
+    assert np.abs(missed).min() > 0.0
+    record = pb.load(federation.run.path)
+    assert record.epsilon() == pytest.approx(2.0, rel=2e-3)
+    assert "each site adds its own noise" in pb.report(record).trust
+    for site in SITES:
+        with Ledger.open(ledger_path(read_site(federation.site_file(site)))) as ledger:
+            assert ledger.policy.unit is Unit.RECORD
+            assert spent(ledger) == pytest.approx(2.0, rel=2e-3)
+
+
+def test_noise_of_one_round_is_drawn_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
+    federation = federation_of(tmp_path)
+    nodes = federation.nodes()
+    first = sent(federation.play(nodes).replies)
+    for node in nodes:
+        question = next(message for message in node.asked if message.metadata.group_id == "0")
+        again = sent([node.handle(question)])
+        ((site, vector),) = again.items()
+        np.testing.assert_array_equal(vector, first[site])
+
+
+@pytest.mark.parametrize("what", ["gone", "nan", "far out"])
+def test_a_site_that_is_gone_or_broken_is_noise_alone_and_moves_no_other(what: str, tmp_path: Path) -> None:
+    federation = federation_of(
+        tmp_path, seed=5, privacy=PRIVACY | {"noise": "simulation"}, policy=POLICY | {"noise": ["simulation"]}
+    )
+    whole = federation_of(
+        tmp_path / "whole", seed=5, privacy=PRIVACY | {"noise": "simulation"}, policy=POLICY | {"noise": ["simulation"]}
+    )
+    whole.play()
+    nodes = federation.nodes()
+    value = {"nan": np.nan, "far out": 1e9}
+
+    def tamper(reply: Message, _: int) -> Message:
+        if what == "gone":
+            return unavailable(reply)
+        content = reply.content.config_records["answer"]
+        content["vectors"] = [v[: -8 * N_POINTS] + np.full(N_POINTS, value[what]).tobytes() for v in content["vectors"]]
+        return reply
+
+    nodes[1].tamper = tamper
+    federation.play(nodes)
+    (broken,), (sound,) = releases(federation), releases(whole)
+    np.testing.assert_array_equal(broken.values[[0, 2]], sound.values[[0, 2]])
+    assert np.abs(broken.values[1]).max() < 7.0 * broken.noise_stddev
+    assert np.abs(broken.values[1]).min() > 0.0
+
+
+def test_a_site_refuses_a_server_that_would_see_its_sums(tmp_path: Path) -> None:
+    with pytest.raises(pb.ConfigurationError, match="write trust='sites'"):
+        federation_of(tmp_path / "server", privacy={k: v for k, v in PRIVACY.items() if k != "trust"}).play()
+    with pytest.raises(pb.ConfigurationError, match="set trust='sites' with it, and only with it"):
+        pb.Privacy(epsilon=1.0, trust="sites")
+    means = pb.FedPNE(horizon=400, c=0.02)
+    with pytest.raises(pb.ConfigurationError, match="a site can add noise to a block of its own only"):
+        pb.plan(hospitals(), means, privacy=pb.Privacy(**PRIVACY), rounds=3)
+
+
+def test_a_site_whose_scores_have_another_range_than_the_run_answers_nothing(tmp_path: Path) -> None:
+    """The noise is computed from the run's range: scores in a wider one would move by more."""
+    federation = federation_of(tmp_path, factory="tests.deployment.test_own_noise:wide")
+    grid = federation.play()
+    assert not sent(grid.replies)
+    assert {answer["error"] for answer in grid.answers} == {"ConfigurationError"}
+
+
+def wide() -> pb.Problem:
+    return dataclasses.replace(hospitals(), score_range=(0.0, 10.0))
+
+
+# --- arithmetic -----------------------------------------------------------------------------------------------
+
+
+def described() -> tuple[PrivateSum, Request]:
+    request = Records(counts=COUNTS, low=0.0, high=1.0).request(3)
+    privacy = pb.Privacy(noise_multiplier=2.0, unit="record", protects="records", trust="sites")
+    mechanism = privacy.mechanism(request, 2.0)
+    assert isinstance(mechanism, PrivateSum)
+    return mechanism, request
+
+
+def test_sites_blocks_are_those_of_one_door_and_their_noise_is_what_the_event_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mechanism, request = described()
+    rows = np.random.default_rng(0).normal(0, 30, (3, 3))
+    clipped = clip_rows(rows, mechanism.applied_bound)
+    sums = lattice_sums(request.weights, clipped, np.ones((1, 3), dtype=bool), mechanism.grid_step())[0]
+    noise = np.array(
+        [
+            own_blocks(mechanism, request, rows[[1]], np.array([1]), SimulatedNoise(seed)) / mechanism.grid_step()
+            - sums[1]
+            for seed in range(4000)
+        ]
+    )
+    # 12,000 numbers: the deviation of the measured one is .65 %, so 4 % are six of them.
+    assert noise.std() * mechanism.grid_step() == pytest.approx(mechanism.noise_stddev(), rel=0.04)
+    assert mechanism.noise_stddev() >= 2.0 * request.unit_bound
+    monkeypatch.setattr(
+        apart, "hidden", lambda mechanism, totals, noise: totals * mechanism.grid_step()
+    )  # planted: no noise
+    bare = own_blocks(mechanism, request, rows, np.arange(3), SimulatedNoise(0))
+    np.testing.assert_array_equal(bare, sums * mechanism.grid_step())
+
+
+def test_the_server_keeps_what_sites_released_to_the_bit() -> None:
+    mechanism, request = described()
+    rows = own_blocks(mechanism, request, np.zeros((3, 3)), np.arange(3), SimulatedNoise(1))
+    units = joined_blocks(mechanism, request, rows, SimulatedNoise(2))
+    np.testing.assert_array_equal(units.reshape(3, 3) * mechanism.grid_step(), rows)
+    rows[1, 0] = np.inf
+    again = joined_blocks(mechanism, request, rows, SimulatedNoise(2)).reshape(3, 3)
+    np.testing.assert_array_equal(again[[0, 2]], units.reshape(3, 3)[[0, 2]])
+    assert np.abs(again[1] * mechanism.grid_step()).max() < 7.0 * mechanism.noise_stddev()
+
+
+@pytest.mark.parametrize("weights", [np.ones((1, 3)), np.eye(3)[:2], np.array([[1.0, 1.0], [0.0, 0.0]])], ids=str)
+def test_sums_of_several_sites_have_no_site_that_could_hide_them(weights: FloatArray) -> None:
+    with pytest.raises(pb.ConfigurationError, match="a block of its own only"):
+        blocks_of(weights)
+
+
+@pytest.mark.deployment
+def test_three_hospitals_in_processes_of_their_own(tmp_path: Path) -> None:
+    federation = federation_of(tmp_path, round_timeout=120.0, start_timeout=300.0)
+    with deployed(federation) as deployment:
+        start_parties(deployment, federation)
+        deployment.play(federation.home, timeout=500)
+    (release,) = releases(federation)
+    missed = (release.values - exact(federation)) / release.noise_stddev
+    assert np.abs(missed).min() > 0.0
+    assert np.abs(missed).max() < 7.0
+    for site in SITES:
+        with Ledger.open(ledger_path(read_site(federation.site_file(site)))) as ledger:
+            assert spent(ledger) == pytest.approx(2.0, rel=2e-3)
