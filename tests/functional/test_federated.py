@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -159,3 +160,73 @@ def test_gradients_at_the_border_look_inwards() -> None:
 def test_spaces_without_arms_or_gradients_are_refused(method, space) -> None:
     with pytest.raises(pb.ConfigurationError, match="parameter"):
         method.arms(pb.Space(space))
+
+
+def paper_f_lcb(answer, *, n_arms, n_dims, rounds, smoothness, steepest, width):
+    """Algorithm 1 with Lan's accelerated method and the printed rate, written anew: the arm it returns, and where.
+
+    ``answer(arm, query, point)`` gives a gradient, a loss and the noise of an entry; a loss is sent in units of width.
+    """
+    diameter, delta = math.sqrt(n_dims), 1.0 / (n_arms * rounds**2 + 1)
+    tail = math.sqrt(2 * math.log(2 * n_arms * rounds / delta))
+    far, near, ask = ([np.full(n_dims, 0.5) for _ in range(n_arms)] for _ in range(3))
+    pulls, lower, upper = [0] * n_arms, [-math.inf] * n_arms, [math.inf] * n_arms
+    for _ in range(rounds):
+        arm = lower.index(min(lower))
+        gradient, loss, noise = answer(arm, ask[arm], near[arm])
+        sigma = noise * math.sqrt(n_dims)
+        gamma = math.sqrt(2) * sigma / diameter
+        if pulls[arm] == 0:
+            rate = steepest * diameter
+        else:
+            rate = (2 * gamma * diameter + (4 * sigma * diameter / 3 if sigma else 0.0)) / math.sqrt(pulls[arm])
+        lower[arm], upper[arm] = loss - rate - noise * width * tail, loss + noise * width * tail
+        k = pulls[arm] = pulls[arm] + 1
+        far[arm] = np.clip(far[arm] - gradient / (2 * smoothness / k + gamma * math.sqrt(k)), 0.0, 1.0)
+        near[arm] = (1 - 2 / (k + 1)) * near[arm] + 2 / (k + 1) * far[arm]
+        ask[arm] = (1 - 2 / (k + 2)) * near[arm] + 2 / (k + 2) * far[arm]
+    best = upper.index(min(upper))
+    return best, near[best]
+
+
+def test_the_common_point_is_the_papers_in_a_hundred_cases() -> None:
+    """Without noise the answers are the clients' exact means; with noise what was released."""
+    found = set()
+    for case in range(100):
+        rng = np.random.default_rng([11, case])
+        n_arms, n_dims, n_clients, rounds = (int(rng.integers(a, b)) for a, b in ((2, 5), (1, 4), (3, 9), (5, 25)))
+        scales, centres = rng.uniform(0.2, 1.0, (n_arms, n_dims)), rng.uniform(0.1, 0.9, (n_clients, n_arms, n_dims))
+        offsets = rng.uniform(0.0, 0.1, n_arms)
+
+        def objective(clients, units, offsets=offsets, scales=scales, centres=centres):
+            arms = np.minimum((units[:, 0] * len(offsets)).astype(int), len(offsets) - 1)
+            return -offsets[arms] - (scales[arms] * (units[:, 1:] - centres[clients, arms]) ** 2).sum(axis=1) / 2
+
+        space = {"arm": pb.Categorical(tuple(map(str, range(n_arms))))}
+        problem = pb.Problem(
+            space=space | {f"x{i}": pb.Real(0.0, 1.0) for i in range(n_dims)},
+            batch_objective=objective,
+            n_clients=n_clients,
+        )
+        paper = pb.FederatedFLCB.paper(arm="arm", gradient_bound=2.0, reward_range=(-4.0, 0.0), smoothness=1.0)
+        noisy = pb.Privacy(noise_multiplier=0.05, noise="simulation")
+        record = pb.run(problem, paper, privacy=noisy if case % 2 else pb.NoPrivacy(), rounds=rounds, seed=case)
+        released = iter(record.releases)
+
+        def answer(arm, query, point, case=case, released=released, made=(offsets, scales, centres)):
+            release, (offsets, scales, centres) = next(released), made
+            gradient = (scales[arm] * (query - centres[:, arm])).mean(axis=0)
+            loss = offsets[arm] + (scales[arm] * (point - centres[:, arm]) ** 2).sum(axis=1).mean() / 2
+            sent = release.values[0]
+            if case % 2:
+                return sent[:-1], 2.0 + sent[-1], release.noise_stddev
+            np.testing.assert_allclose(sent, [*gradient, loss - 2.0], atol=1e-8)
+            return gradient, loss, 0.0
+
+        best, where = paper_f_lcb(
+            answer, n_arms=n_arms, n_dims=n_dims, rounds=rounds, smoothness=1.0, steepest=2.0, width=1.0
+        )
+        assert record.common.params["arm"] == str(best), case
+        np.testing.assert_allclose([record.common.params[f"x{i}"] for i in range(n_dims)], where, atol=1e-7)
+        found.add((best, *where.round(3)))
+    assert len(found) > 90  # a constant answer would not do
