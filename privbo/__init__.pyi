@@ -21,6 +21,7 @@ from privbo.plans.privacy import (
     paper_delta as paper_delta,
 )
 from privbo.plans.shared_ledger import DeclaredReleases as DeclaredReleases, SharedLedger as SharedLedger
+from privbo.protocol.blocks import in_blocks as in_blocks
 from privbo.protocol.errors import (
     ConfigurationError as ConfigurationError,
     PolicyError as PolicyError,
