@@ -22,7 +22,7 @@ HEADS = (
     "rank, all",
     "regret, mean",
     "at the end",
-    "sum zeroed, mean",
+    "noise only, mean",
     "worse off than alone",
     "families won",
 )
@@ -45,9 +45,10 @@ def again(summary: JsonObject) -> Seen:
     boards = {epsilon: standings(reporting, epsilon) for epsilon in levels}
     named = NAMED if NAMED in levels else levels[-1]
     parts = [
-        *(_board(every, reporting, epsilon, board) for epsilon, board in boards.items()),
-        _wins(every, levels),
+        _board(every, reporting, named, boards[named]),
+        _levels(boards),
         _classes(every, named),
+        _wins(every, levels),
         _families(every, named),
         _common(every, levels),
     ]
@@ -65,15 +66,29 @@ def _board(every: Sequence[Played], reporting: Sequence[Played], epsilon: float,
     lines = [
         f"**Leaderboard at epsilon {epsilon:g}**",
         "",
-        f"{len(reporting)} families on which nothing was chosen; the second rank is over all {len(every)}. Rank: mean",
-        "over families and seeds, with its 95 % interval over families. Regret: over that of the best arm alone,",
-        "geometric mean over families, standard errors over families in brackets. Worse off: share of clients, mean",
-        "over families.",
+        f"Held-out families: {len(reporting)}; the second rank is over all {len(every)}. Ranks have 95 % intervals.",
+        "Regret is divided by that of the best independent method (geometric mean). Standard errors are in brackets.",
         "",
         f"| {' | '.join(HEADS)} |",
         "|---" * len(HEADS) + "|",
     ]
     lines += [f"| {_row(one, ranks[one.name], len(reporting))} |" for one in board]
+    return "\n".join([*lines, ""])
+
+
+def _levels(boards: dict[float, list[Standing]]) -> str:
+    """Regret over all evaluations at every epsilon, in the order of the last."""
+    found = {epsilon: {one.name: one.ratios["mean"] for one in board} for epsilon, board in boards.items()}
+    lines = [
+        "**Regret at each epsilon** (held-out families, divided by that of the best independent method)",
+        "",
+        "| algorithm | " + " | ".join(f"epsilon {epsilon:g}" for epsilon in boards) + " |",
+        "|---" * (1 + len(boards)) + "|",
+    ]
+    names = [one.name for one in next(reversed(boards.values())) if not one.name.startswith("alone")]
+    for name in names:
+        cells = [f"{found[epsilon][name]:.2f}" if name in found[epsilon] else "-" for epsilon in boards]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
@@ -91,14 +106,14 @@ def _or_dash(ratio: Ratio | None) -> str:
 
 
 def _wins(every: Sequence[Played], levels: Sequence[float]) -> str:
-    """Classes on which each algorithm of the house is recommended and the epsilons at which it is, or that none is."""
+    """Classes on which each of our algorithms is recommended and the epsilons at which it is, or that none is."""
     first = {
         (title, epsilon): found.name
         for title, some in classed(every).items()
         for epsilon in levels
         if (found := recommended(some, epsilon)) is not None
     }
-    lines = ["**Where the house wins**", "", "| algorithm | problems |", "|---|---|"]
+    lines = ["**Where each algorithm is recommended**", "", "| algorithm | problems |", "|---|---|"]
     for name in HOUSE:
         won: dict[str, list[str]] = {}
         for (title, epsilon), winner in first.items():
@@ -119,39 +134,42 @@ def _classes(every: Sequence[Played], epsilon: float) -> str:
     lines = [
         "**Which algorithm for which problem**",
         "",
-        f"At epsilon {epsilon:g}, 22 evaluations per client. An algorithm is recommended where its regret over all",
-        "evaluations is shown to be below that of the best arm alone and below that of its own noise alone (Student",
-        "over families, .05). Regret is over the best arm alone, with its standard error over families; in brackets",
-        "behind the families those on which nothing was chosen:",
+        f"At epsilon {epsilon:g} with 22 evaluations per client. An algorithm is recommended if it beats the best",
+        "independent method and its own noise-only control (Student's t over families, level .05). Regret is divided",
+        "by that of the best independent method. Held-out families are counted in brackets.",
         "",
-        "| problem | families | recommended | smallest regret that shares | its noise alone | best rival |",
+        "| problem | families | recommended | smallest regret when sharing | noise only | best baseline that shares |",
         "|---|---|---|---|---|---|",
     ]
     for title, some in classed(every).items():
         sharing = [one for one in _best(some, epsilon) if not one.name.startswith("alone")]
-        rivals = [one for one in sharing if one.name not in HOUSE]
-        best, rival = (f"{one.name} {one.ratios['mean']:.2f}" for one in (sharing[0], rivals[0]))
+        baselines = [one for one in sharing if one.name not in HOUSE]
+        best, baseline = (f"{one.name} {one.ratios['mean']:.2f}" for one in (sharing[0], baselines[0]))
         found, fresh = recommended(some, epsilon), sum(family.purpose != "choosing" for family in some)
-        advised = "alone: no gain is shown" if found is None else found.name
+        advised = "no sharing: no gain shown" if found is None else found.name
         lines.append(
-            f"| {title} | {len(some)} ({fresh}) | {advised} | {best} | {_or_dash(sharing[0].zeroed)} | {rival} |"
+            f"| {title} | {len(some)} ({fresh}) | {advised} | {best} | {_or_dash(sharing[0].zeroed)} | {baseline} |"
         )
     return "\n".join([*lines, ""])
 
 
 def _families(every: Sequence[Played], epsilon: float) -> str:
-    names = list(dict.fromkeys(name for family in every for name in family.competitors(epsilon)))
     lines = [
-        f"**Family by family, epsilon {epsilon:g}** (regret over all evaluations over that of the best arm alone)",
+        f"**Family by family, epsilon {epsilon:g}** (regret divided by that of the best independent method)",
         "",
-        "| family | for | N | correlation | " + " | ".join(names) + " |",
-        "|---" * (4 + len(names)) + "|",
+        "| family | N | correlation | SharedPrior | noise only | best other method that shares |",
+        "|---|---|---|---|---|---|",
     ]
     for family in every:
         labels = family.competitors(epsilon)
-        cells = [f"{family.ratio(labels[name], 'mean'):.2f}" if name in labels else "-" for name in names]
-        facts = [family.title, family.purpose, str(family.n_clients), f"{family.correlation:.2f}"]
-        lines.append(f"| {' | '.join([*facts, *cells])} |")
+        ratios = {name: family.ratio(label, "mean") for name, label in labels.items() if not name.startswith("alone")}
+        ours = ratios.pop("SharedPrior", None)
+        control = family.label("SharedPrior", epsilon, zeroed=True)
+        alone = None if control is None else family.ratio(control, "mean")
+        best = min(ratios, key=lambda name: ratios[name].value, default=None)
+        other = "-" if best is None else f"{best} {ratios[best]:.2f}"
+        facts = [family.title, str(family.n_clients), f"{family.correlation:.2f}", _or_dash(ours), _or_dash(alone)]
+        lines.append(f"| {' | '.join([*facts, other])} |")
     return "\n".join([*lines, ""])
 
 
@@ -162,9 +180,9 @@ def _common(every: Sequence[Played], levels: Sequence[float]) -> str:
     if not names:
         return ""
     lines = [
-        "**One setting for all** (regret of clients that all use the announced setting, in units of a surface's range)",
+        "**One setting for all** (regret when all clients use the announced setting, in units of the surface's range)",
         "",
-        "| algorithm | " + " | ".join(f"epsilon {e:g}" for e in levels) + f" | sum zeroed, {levels[-1]:g} |",
+        "| algorithm | " + " | ".join(f"epsilon {e:g}" for e in levels) + f" | noise only, {levels[-1]:g} |",
         "|---" * (2 + len(levels)) + "|",
     ]
     for name in names:
@@ -193,6 +211,6 @@ def draw(boards: dict[float, list[Standing]]) -> bytes:
         axes.set_yticks(list(places.values()), list(places), fontsize=8)
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize=8)
-    what = "mean rank over families and seeds, 1 is best (grey: alone; blue: the house; orange: rivals)"
+    what = "mean rank over families and seeds, 1 is best (grey: independent; blue: ours; orange: baselines)"
     figure.supxlabel(what, fontsize=8)
     return png_of(figure, dpi=100)

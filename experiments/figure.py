@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.study import Panel, Picture
 from experiments.summary import Measure, Row, Rows
-from experiments.table import fields_of, text_of
+from experiments.table import fields_of, shown, text_of
 from privbo.runs.sources import load_function
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def png_of(figure: Figure, dpi: float) -> bytes:
 
 
 def _legend(row: Row, picture: Picture) -> str:
-    return text_of(picture.legend, fields_of(row, picture.measure))
+    return shown(text_of(picture.legend, fields_of(row, picture.measure)))
 
 
 def scales(axes: Axes, picture: Picture) -> None:
@@ -136,7 +136,7 @@ def _trade_off(axes: Axes, _panel: Panel, rows: Rows, picture: Picture) -> None:
         x = list(at * np.exp(apart[name]) if log else at + apart[name])
         y = [row.measures[picture.measure].mean for row in points]
         errors = [_spread(row.measures[picture.measure], picture) for row in points]
-        text = name if points[0].series else _legend(points[0], picture)
+        text = shown(name) if points[0].series else _legend(points[0], picture)
         marker = "x" if "zeroed" in name else "o"
         axes.errorbar(x, y, errors, marker=marker, ms=4, lw=1.2, capsize=2, label=text, color=colour)
         for row, paid, found in zip(points, x, y, strict=True):
@@ -177,6 +177,6 @@ def _bars(axes: Axes, _panel: Panel, rows: Rows, picture: Picture) -> None:
         colour = "tab:blue" if label.startswith("ours") else "tab:orange" if label.startswith("DP-FTS") else "dimgray"
         marker = "x" if "zeroed" in label else "o"
         axes.errorbar(found.mean, index, xerr=_spread(found, picture), fmt=marker, color=colour, capsize=2)
-    axes.set_yticks(range(len(rows)), list(rows), fontsize="small")
+    axes.set_yticks(range(len(rows)), list(map(shown, rows)), fontsize="small")
     axes.invert_yaxis()
     axes.set_xlim(left=0)

@@ -1,8 +1,9 @@
-"""Table of the study ``peers``: the local engine beside other tools, client by client."""
+"""Table of the study ``peers``: the local engine compared with other tools, client by client."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -35,30 +36,32 @@ def _by_client(run: Outcome, measure: Measure) -> Sequence[float]:
 
 
 def overall(panels: Sequence[tuple[Panel, Found]]) -> Seen:
-    """Give the table over all families, and the same as JSON."""
+    """Give the table over all families, and every ratio as JSON."""
     known = [(panel, found) for panel, found in panels if OURS in found and len(found) > 1]
-    tools = list(dict.fromkeys(label for _, found in known for label in found if label != OURS))
-    lines = [
-        "**Beside other tools, alone** (the engine's regret over theirs, mean over evaluations / at the end; below 1",
-        "is better; standard errors over matched clients in brackets)",
-        "",
-        "| family | matched clients | " + " | ".join(tools) + " |",
-        "|---|---|" + "---|" * len(tools),
-    ]
     summary: JsonObject = {}
     for panel, found in known:
-        here = {tool: {m: ratio(found, tool, m) for m in MEASURES} for tool in tools if tool in found}
-        sizes = sorted({one["mean"].count for one in here.values()})
-        cells = [" / ".join(f"{here[tool][m]:.2f}" for m in MEASURES) if tool in here else "-" for tool in tools]
-        lines.append(f"| {panel.title} | {' or '.join(map(str, sizes))} | " + " | ".join(cells) + " |")
+        here = {tool: {m: ratio(found, tool, m) for m in MEASURES} for tool in found if tool != OURS}
         summary[panel.title] = {
             tool: {m: {"value": one[m].value, "error": one[m].error} for m in MEASURES} for tool, one in here.items()
         }
-    means = [_mean(known, tool) for tool in tools]
-    lines.append(f"| **geometric mean of {len(known)}** | | " + " | ".join(means) + " |")
+    return again(summary)
+
+
+def again(summary: JsonObject) -> Seen:
+    """Give the same from what was kept."""
+    every = [cast("dict[str, dict[Measure, dict[str, float]]]", family) for family in summary.values()]
+    tools = dict.fromkeys(tool for family in every for tool in family)
+    lines = [
+        "**Compared with other tools, without sharing** (our regret divided by theirs; below 1 is better; geometric",
+        "mean over families, standard errors in brackets)",
+        "",
+        "| tool | families | over all evaluations | at the end | families where the tool is ahead by two errors |",
+        "|---|---|---|---|---|",
+    ]
+    for tool in tools:
+        those = [family[tool] for family in every if tool in family]
+        means = [geometric([Ratio(**one[m], count=2) for one in those]) for m in MEASURES]
+        ahead = [sum(one[m]["value"] - 2 * one[m]["error"] > 1.0 for one in those) for m in MEASURES]
+        cells = [tool, str(len(those)), *(f"{mean:.2f}" for mean in means), " / ".join(map(str, ahead))]
+        lines.append(f"| {' | '.join(cells)} |")
     return Seen(text="\n".join([*lines, ""]), summary=summary, pictures={})
-
-
-def _mean(known: Sequence[tuple[Panel, Found]], tool: str) -> str:
-    those = [found for _, found in known if tool in found]
-    return " / ".join(f"{geometric([ratio(found, tool, m) for found in those]):.2f}" for m in MEASURES)

@@ -10,6 +10,7 @@ at N^-1.1 and at min(1e-5, 1/(10 N))), ``minus[LABEL]`` (paired difference), ``o
 from __future__ import annotations
 
 import dataclasses
+import re
 import textwrap
 from collections.abc import Mapping
 
@@ -19,15 +20,20 @@ from experiments.study import Panel
 from experiments.summary import Row, Rows, deltas, zeroed
 
 
+def shown(label: str) -> str:
+    """Give an arm's label as tables print it: studies call the noise-only control "sum zeroed"."""
+    return re.sub(r"((clients|players)' )?sum zeroed", "noise only", label).replace("price of z", "cost of z")
+
+
 def table(panel: Panel, rows: Rows) -> str:
     """Give the panel as Markdown: what it is, one row per arm, then differences, ratios and slope."""
     lines = [*textwrap.wrap(f"**{panel.title}** ({_facts(panel, rows)})", 119), ""]
     lines += ["| arm | " + " | ".join(panel.columns) + " |", "|---" * (len(panel.columns) + 1) + "|"]
     for label, row in rows.items():
-        lines.append(f"| {label} | " + " | ".join(columns_of(panel, row, zeroed(label, rows, panel))) + " |")
+        lines.append(f"| {shown(label)} | " + " | ".join(columns_of(panel, row, zeroed(label, rows, panel))) + " |")
     said = [line for pair in panel.contrasts if (line := _contrast(pair[0], pair[1], rows, panel.measure))]
     said += [
-        f"- {label} / {other} = {r.ratio:.2f} [{r.low:.2f}, {r.high:.2f}]"
+        f"- {shown(label)} / {shown(other)} = {r.ratio:.2f} [{r.low:.2f}, {r.high:.2f}]"
         for label, row in rows.items()
         for other, r in row.over.items()
     ]
@@ -36,18 +42,18 @@ def table(panel: Panel, rows: Rows) -> str:
 
 
 def brief(panel: Panel, rows: Rows) -> str:
-    """Give the panel as a table of three columns: the measure that the paper shows, and what it is held against."""
+    """Give the panel as a table of three columns: the measure that the paper shows, and its controls."""
     measure = panel.judged[0] if panel.judged else panel.measure
     digits = 4 if measure == "last" else 3
     columns = {
         "last loss" if measure == "last" else "cumulative loss": f"{{{measure}:.{digits}f±}}",
         "minus local TS": f"{{minus[local TS]:+.{digits}f±}}",
-        "minus its noise alone": f"{{minus[zeroed]:+.{digits}f±}}",
+        "minus noise only": f"{{minus[zeroed]:+.{digits}f±}}",
     }
-    shown = dataclasses.replace(panel, columns=columns, measure=measure)
+    narrow = dataclasses.replace(panel, columns=columns, measure=measure)
     lines = [f"| {panel.title} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for label, row in rows.items():
-        lines.append(f"| {label} | " + " | ".join(columns_of(shown, row, zeroed(label, rows, panel))) + " |")
+        lines.append(f"| {shown(label)} | " + " | ".join(columns_of(narrow, row, zeroed(label, rows, panel))) + " |")
     return "\n".join(lines)
 
 
@@ -59,15 +65,14 @@ def _facts(panel: Panel, rows: Rows) -> str:
     if panel.prices and n_clients:
         small, default = deltas(n_clients)
         facts.append(
-            "simulated, seeded noise; epsilon as the paper prints it (moments accountant, nominal multiplier), and "
-            f"the tight price of the noise drawn at delta = N^-1.1 = {small:.3g} and at {default:.3g}; differences "
-            "are paired by seed"
+            "simulated, seeded noise; epsilon as the paper prints it, and the tight epsilon of the noise drawn at "
+            f"delta = N^-1.1 = {small:.3g} and at {default:.3g}; differences are paired by seed"
         )
     return "; ".join(fact for fact in facts if fact)
 
 
 def columns_of(panel: Panel, row: Row, own: str | None) -> list[str]:
-    """Give a row's texts in the panel's columns; ``own`` is the label of its arm with the clients' sum zeroed."""
+    """Give a row's texts in the panel's columns; ``own`` is the label of its noise-only control."""
     fields = fields_of(row, panel.measure, own)
     return [text_of(column, fields) for column in panel.columns.values()]
 
@@ -96,7 +101,7 @@ def _contrast(one: str, other: str, rows: Rows, measure: str) -> str:
     if one not in rows or other not in rows[one].minus:
         return ""
     found = rows[one].minus[other][measure]
-    return f"- {one} minus {other}: {found:+.3f±} ({len(found.by_seed)} runs)"
+    return f"- {shown(one)} minus {shown(other)}: {found:+.3f±} ({len(found.by_seed)} runs)"
 
 
 def _slope(panel: Panel, rows: Rows) -> list[str]:

@@ -12,18 +12,19 @@ from experiments.figure import png_of
 from experiments.played import Played, kept, played, read
 from experiments.run import Seen
 from experiments.study import Panel
-from experiments.worth import MEASURES, Ratio, families, geometric
+from experiments.table import shown
+from experiments.worth import MEASURES, Measure, Ratio, families, geometric
 from privbo.protocol.settings import JsonObject
 
 EPSILONS = (0.5, 1.0, 2.0, 8.0)
 ENOUGH = 4  # seeds from which on an upper end means anything
 OURS, PAPER = "default", "DP-FTS-DE"
-# Families that a bar's means are over; it is held where no setting was chosen.
+# Families that a target's means are over; it is judged where no setting was chosen.
 GROUPS = {
-    "**all without a choice**": ("reporting", "own"),
-    "reporting": ("reporting",),
-    "own": ("own",),
-    "choosing": ("choosing",),
+    "**all held out**": ("reporting", "own"),
+    "drawn and real": ("reporting",),
+    "simulated systems": ("own",),
+    "development": ("choosing",),
 }
 
 
@@ -35,7 +36,7 @@ class Column:
         head: Of the column.
         series: Of the arm.
         epsilon: Of the arm; None is not private.
-        zeroed: Whether the clients' sum is zeroed.
+        zeroed: Whether it is the noise-only control.
     """
 
     head: str
@@ -51,8 +52,8 @@ class Column:
 COLUMNS = (
     *(Column(f"epsilon {e:g}", OURS, e) for e in EPSILONS),
     Column("not private", OURS, None),
-    *(Column(f"zeroed {e:g}", OURS, e, zeroed=True) for e in EPSILONS),
-    *(Column(f"DP-FTS-DE {e:g}", PAPER, e) for e in EPSILONS),
+    Column("noise only, 2", OURS, 2.0, zeroed=True),
+    Column("DP-FTS-DE, 2", PAPER, 2.0),
 )
 
 
@@ -72,38 +73,43 @@ def again(summary: JsonObject) -> Seen:
 
 
 def _table(every: Sequence[Played]) -> str:
-    """A row per family; every cell is mean over evaluations / at the end."""
-    shown = [column for column in COLUMNS if any(column.label(family) for family in every)]
-    if not shown:
+    """A row per family: regret over all evaluations, and at the end of the named epsilon."""
+    columns = [column for column in COLUMNS if any(column.label(family) for family in every)]
+    if not columns:
         return ""
+    last = Column("at the end, 2", OURS, 2.0)
+    heads = [*(column.head for column in columns), last.head]
     lines = [
-        "**Over the best arm alone** (regret, mean over evaluations / at the end; standard errors in brackets)",
+        "**Regret divided by that of the best independent method** (over all evaluations, and at the end at epsilon 2;",
+        "standard errors in brackets; *: a family used in development)",
         "",
-        "| family | for | N | correlation | alone | seeds | " + " | ".join(column.head for column in shown) + " |",
-        "|---" * (6 + len(shown)) + "|",
+        "| family | N | correlation | seeds | " + " | ".join(heads) + " |",
+        "|---" * (4 + len(heads)) + "|",
     ]
     for family in every:
-        alone = " / ".join(f"{family.best_alone(measure).removeprefix('alone, ')}" for measure in MEASURES)
-        cells = [_cell(family, column.label(family)) for column in shown]
+        cells = [_one(family, column.label(family), "mean") for column in columns]
         seeds = max(len(entry.seeds) for entry in family.entries.values())
-        facts = [family.purpose, f"{family.n_clients}", f"{family.correlation:.2f}", alone, f"{seeds}"]
-        lines.append(f"| {family.title} | " + " | ".join([*facts, *cells]) + " |")
+        name = f"{family.title} *" if family.purpose == "choosing" else family.title
+        facts = [name, f"{family.n_clients}", f"{family.correlation:.2f}", f"{seeds}"]
+        lines.append("| " + " | ".join([*facts, *cells, _one(family, last.label(family), "end")]) + " |")
     return "\n".join([*lines, ""])
 
 
-def _cell(family: Played, label: str | None) -> str:
-    if label is None:
-        return "-"
+def _one(family: Played, label: str | None, measure: Measure) -> str:
+    return "-" if label is None else f"{family.ratio(label, measure):.2f}"
+
+
+def _cell(family: Played, label: str) -> str:
     return " / ".join(f"{family.ratio(label, measure):.2f}" for measure in MEASURES)
 
 
 def _bars(every: Sequence[Played]) -> str:
-    """Geometric means over families, beside what they are held to."""
+    """Geometric means over families, and the targets of development."""
     lines = [line for bar in BARS for name, purposes in GROUPS.items() if (line := _bar(every, bar, name, purposes))]
     if not lines:
         return ""
-    head = ["**Bars** (geometric mean over families, with its 95 % interval; over evaluations / at the end)", ""]
-    head += ["| families | for | number | found | at most | reached |", "|---|---|---|---|---|---|"]
+    head = ["**Targets** (geometric mean over families, with its 95 % interval; over all evaluations / at the end)", ""]
+    head += ["| run and families | kind | number | measured | target | met |", "|---|---|---|---|---|---|"]
     return "\n".join([*head, *lines, ""])
 
 
@@ -123,7 +129,7 @@ def _bar(every: Sequence[Played], bar: Bar, name: str, purposes: Sequence[str]) 
 
 
 def private(every: Sequence[Played]) -> Iterator[tuple[Played, str, Ratio]]:
-    """Give every private arm of the default, zeroed ones too, with its ratio over all evaluations."""
+    """Give every private arm of the default, controls too, with its ratio over all evaluations."""
     for family in every:
         for label, entry in family.entries.items():
             if entry.series == OURS and entry.epsilon is not None:
@@ -136,22 +142,21 @@ def _never_worse(every: Sequence[Played]) -> str:
     if not cells:
         return ""
     count = len(cells)
-    worst = sorted(cells, key=lambda cell: -cell[2].value)[:8]
+    worst = sorted(cells, key=lambda cell: -cell[2].value)[:5]
     unsure = sum(ratio.error > 0.02 for *_, ratio in cells)
     few = sum(ratio.count < ENOUGH for *_, ratio in cells)
     above = sum(ratio.upper(count) > NEVER_WORSE for *_, ratio in cells if ratio.count >= ENOUGH)
     found = sum(ratio.lower(count) > 1.0 for *_, ratio in cells if ratio.count >= ENOUGH)
     lines = [
-        f"**Never worse than alone** (over all evaluations; {count} ratios, {unsure} with an error above 2 %)",
+        f"**Is any family worse off?** (over all evaluations; {count} ratios, {unsure} with an error above 2 %)",
         "",
-        f"Ends hold for all of them together with 95 % confidence; {few} have fewer than {ENOUGH} seeds and no ends.",
-        f"Lower ends above 1, where it is found worse: {found}. Upper ends above {NEVER_WORSE}, where that it is",
-        f"not worse is not shown: {above}. The largest ratios:",
+        f"Simultaneous 95 % bounds; {few} ratios have fewer than {ENOUGH} seeds and no bounds. Ratios shown to be",
+        f"above 1: {found}. Ratios not shown to be below {NEVER_WORSE}: {above}. The largest ratios:",
         "",
-        "| family | arm | over alone | lower end | upper end |",
+        "| family | arm | ratio | lower bound | upper bound |",
         "|---|---|---|---|---|",
     ]
-    lines += [f"| {f.title} | {label} | {ratio:.3f} | {_ends(ratio, count)} |" for f, label, ratio in worst]
+    lines += [f"| {f.title} | {shown(label)} | {ratio:.3f} | {_ends(ratio, count)} |" for f, label, ratio in worst]
     return "\n".join([*lines, ""])
 
 
@@ -170,15 +175,15 @@ def _clients(every: Sequence[Played]) -> str:
         worse, deciles = [share for _, share, _ in known], [decile for *_, decile in known]
         top = max(known, key=lambda one: one[2])
         lines.append(
-            f"| {column.series}, {column.head} | {100 * sum(worse) / len(worse):.0f} % | {100 * max(worse):.0f} % "
+            f"| {column.head} | {100 * sum(worse) / len(worse):.0f} % | {100 * max(worse):.0f} % "
             f"| {sum(deciles) / len(deciles):.2f} | {top[2]:.2f} ({top[0]}) |"
         )
     if not lines:
         return ""
     head = [
-        "**Client by client** (regret over all evaluations, beside the same client alone)",
+        "**Client by client** (regret over all evaluations, compared with the same client alone)",
         "",
-        "| arm | worse than alone, mean of families | most | worst decile, mean of families | worst |",
+        "| arm | clients worse off, mean over families | largest share | worst decile, mean over families | largest |",
         "|---|---|---|---|---|",
     ]
     return "\n".join([*head, *lines, ""])
@@ -188,10 +193,11 @@ def _stress(every: Sequence[Played]) -> str:
     """Every arm of the families with noise or poison."""
     if not every:
         return ""
-    lines = ["**Noise and poison** (over the best arm alone)", "", "| family | arm | over alone |", "|---|---|---|"]
+    head = "**Noise and poisoning** (regret divided by that of the best independent method; mean / at the end)"
+    lines = [head, "", "| family | arm | ratio |", "|---|---|---|"]
     for family in every:
         rows = [label for label in family.entries if label not in family.alone]
-        lines += [f"| {family.title} | {label} | {_cell(family, label)} |" for label in rows]
+        lines += [f"| {family.title} | {shown(label)} | {_cell(family, label)} |" for label in rows]
     return "\n".join([*lines, ""])
 
 
@@ -206,7 +212,7 @@ def draw(every: Sequence[Played]) -> bytes:
     lines = (
         (OURS, False, "mean", "#2b87c8", "-", "default, mean over evaluations"),
         (OURS, False, "end", "#2b87c8", ":", "default, at the end"),
-        (OURS, True, "mean", "#7f7f7f", "-", "its clients' sum zeroed, mean"),
+        (OURS, True, "mean", "#7f7f7f", "-", "noise-only control, mean"),
         (PAPER, False, "mean", "#d55e00", "-", "DP-FTS-DE as in the paper, mean"),
     )
     for axes, family in zip(grid, every, strict=False):
@@ -231,6 +237,6 @@ def draw(every: Sequence[Played]) -> bytes:
         axes.set_visible(False)
     named = {text: handle for axes in grid for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=4, frameon=False, fontsize=8)
-    figure.supxlabel("epsilon of the whole run at delta = 1e-5   (*: settings were chosen on this family)", fontsize=8)
-    figure.supylabel("regret over that of the best arm alone", fontsize=8)
+    figure.supxlabel("epsilon of the whole run at delta = 1e-5   (*: used in development)", fontsize=8)
+    figure.supylabel("regret divided by that of the best independent method", fontsize=8)
     return png_of(figure, dpi=100)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from experiments import peers_page
 from experiments.outcome import Outcome, Task
 from experiments.played import played, read
 from experiments.plays import peers
@@ -138,14 +139,29 @@ def test_clients_are_compared_one_by_one_with_our_own_arms() -> None:
 def test_tables_over_all_families() -> None:
     stress = panel("noisy", "stress")
     found = overall([(panel("first", correlation=0.6), FOUND), (panel("second", "choosing"), FOUND), (stress, FOUND)])
-    assert "| first | reporting | 2 | 0.60 | TPE / TPE | 2 | 1.00 (0.00) / 1.00 (0.00) | 1.33 (0.44) / " in found.text
-    assert "**Bars**" not in found.text  # families of two clients are held to none
+    assert "| first | 2 | 0.60 | 2 | 1.00 (0.00) | 1.33 (0.44) | 1.00 (0.00) |" in found.text
+    assert "| second * | 2 |" in found.text
+    assert "**Targets**" not in found.text  # families of two clients are held to none
     assert "4 ratios, 2 with an error above 2 %" in found.text  # two arms of two families, the zeroed ones
-    assert "| default, epsilon 2 | 25 % | 25 % |" in found.text
+    assert "| epsilon 2 | 25 % | 25 % |" in found.text
     assert "| noisy | default, epsilon 2 | 1.00 (0.00) / 1.00 (0.00) |" in found.text
+    assert "| noisy | default, epsilon 2, noise only | 1.33 (0.44) / " in found.text
     assert found.pictures["figure"].startswith(b"\x89PNG")
     assert json.loads(json.dumps(found.summary))["first"]["entries"]["default, epsilon 2"]["seeds"] == [0, 1]
     assert again(found.summary) == found
+
+
+def test_other_tools_are_summed_up_over_families() -> None:
+    """Ours over theirs: 1/2 and 2/1 on one family, so the tool is ahead by two errors nowhere; 3/2 twice on another."""
+    ours, theirs = outcome(1.0, 2.0), outcome(2.0, 1.0)
+    families = [
+        (panel("one"), {peers_page.OURS: {0: ours}, "tool": {0: theirs}}),
+        (panel("two"), {peers_page.OURS: {0: outcome(3.0, 3.0)}, "tool": {0: outcome(2.0, 2.0)}}),
+        (panel("three"), {peers_page.OURS: {0: ours}}),
+    ]
+    seen = peers_page.overall(families)
+    assert "| tool | 2 | 1.22 (0.25) | 1.22 (0.25) | 1 / 1 |" in seen.text
+    assert peers_page.again(seen.summary) == seen
 
 
 def test_a_study_shows_what_was_seen_over_all_panels(tmp_path: Path) -> None:
@@ -163,8 +179,8 @@ def test_a_study_shows_what_was_seen_over_all_panels(tmp_path: Path) -> None:
     )
     write(chosen, tmp_path / "worth", Options(jobs=1))
     text = (tmp_path / "worth" / "table.md").read_text()
-    assert "| one | reporting | 1 | 0.50 | LogEI / LogEI | 2 | 0.60" in text
-    assert text.index("**Over the best arm alone**") < text.index("**one**")
+    assert "| one | 1 | 0.50 | 2 | 0.60" in text
+    assert text.index("**Regret divided by that of the best independent method**") < text.index("**one**")
     kept = json.loads((tmp_path / "worth" / "summary.json").read_text())
     assert read(kept["overall"])[0].ratio("default, epsilon 2", "mean").value == pytest.approx(0.6)
     assert "curves" in kept["panels"]["one"]["alone, LogEI"]
