@@ -3,7 +3,7 @@
 A reservation says what a run will release, and is bound into the chain before the first
 release. It is paid for whole when it is made and its price never falls: a run that stops
 early leaves slots that it may still spend, not budget that comes back (when a run stops may
-depend on what it saw). What is quoted of a run is what stands here, never what a file beside
+depend on what it saw). What is quoted of a run is what stands here, never what a file next to
 the ledger says.
 """
 
@@ -52,12 +52,12 @@ class Declaration:
         run: Name of the run.
         events: Every release that may be made, with its count.
         settings: Digest of the run's settings.
-        plan: Digest of the run's plan as it is written down beside the ledger.
+        plan: Digest of the run's plan as it is stored with the ledger.
         delta: Where the run quotes epsilon, in (0, 1).
         noise_source: "secure", "exact", "simulation" or "none".
         stopping: When the run may end: ``"any time"`` (the whole plan is paid) is the only rule so far.
         kind: ``"plan"``, or ``"recovery"``: releases that a lost ledger had been charged for, once more.
-        lost: Of a recovery: the charges that evidence beside the ledger names and its chain lacks.
+        lost: Of a recovery: the charges that other evidence names and the ledger's chain lacks.
 
     Raises:
         LedgerError: If delta or a count is out of range.
@@ -124,7 +124,7 @@ class Reservation:
         declared: What was declared.
         sequence: Position in the chain.
         previous: Digest of the row before it.
-        digest: Digest of its row: whoever has seen it has seen what was declared.
+        digest: Digest of its row, which binds what was declared.
     """
 
     declared: Declaration
@@ -174,7 +174,7 @@ class Book:
         entries: Charges.
         reservations: Plans and recoveries.
         paid: Plans, whole, and charges outside of any, one by one.
-        paid_again: Recoveries, which no budget could refuse; a unit may enter one beside its plan.
+        paid_again: Recoveries, which no budget could refuse; a unit may enter one in addition to its plan.
         unplanned: Charges that no reservation had paid for.
         dates: By run, the date of its first charge.
         charges: By release, its charge.

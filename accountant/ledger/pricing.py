@@ -8,13 +8,13 @@ Formal guarantees of a total, for everything a ledger has paid (``Ledger.committ
 
 | rule | when | what is printed |
 |---|---|---|
-| together | plans were reserved before the first release of any, nothing beside them | tight composition of plans |
-| nothing shared | no unit enters two releases (``LedgerPolicy.disjoint``) | the dearest release |
+| together | plans were reserved before the first release of any, and nothing else | tight composition of plans |
+| nothing shared | no unit enters two releases (``LedgerPolicy.disjoint``) | the most expensive release |
 | filter | a rule that held since the ledger's creation (``Budget.rule``) | what its filter guarantees at that delta |
 | odometer | else | an odometer's reading |
 
 Tight composition of what happened to be released is never among them: a later plan, or a
-charge beside the plans, may have been chosen after earlier outputs, and the numerical
+charge in addition to the plans, may have been chosen after earlier outputs, and the numerical
 accountants hold for what was fixed beforehand. Plans that were fixed beforehand may be played
 in any order, even one chosen from outputs: they are run concurrently, and f-DP composes
 concurrently as it does in sequence (Vadhan and Zhang 2023).
@@ -123,7 +123,7 @@ def opened(policy: LedgerPolicy, budget: Budget) -> Account:
 def _slots(reserved: Envelope, policy: LedgerPolicy, budget: Budget) -> Account:
     """The account of an envelope: all slots are paid with the first release; no state is a release without one."""
     if policy.disjoint:
-        raise LedgerError("where releases share no unit the dearest one counts and slots say nothing; drop the rule")
+        raise LedgerError("where releases share no unit the most expensive one counts, not slots; drop the rule")
     whole, untaken = reserved.epsilon_at(budget.delta), free_places(reserved)
     if whole > budget.epsilon:
         raise LedgerError(
@@ -174,11 +174,11 @@ def filter_under(budget: Budget | None, adjacency: Adjacency) -> FixedOrderFilte
 
 
 TOGETHER = "every plan was declared before the first release of any: tight composition of all of them"
-DISJOINT = "no reward enters two releases: the dearest one counts"
+DISJOINT = "no reward enters two releases: the most expensive one counts"
 FILTER = "plans were chosen one after another: the bound that the ledger has kept since its creation"
 KEPT: dict[Rule, str] = {
     "planned": "one run's plan, priced tightly",
-    "gaussian": "exact where everybody takes part",
+    "gaussian": "exact where all clients take part",
     "renyi": "at one Rényi order",
     "envelope": "slots reserved and priced tightly together",
 }
@@ -275,7 +275,7 @@ def odometer(paid: Sequence[Event], delta: float, *, adjacency: Adjacency) -> fl
     Rogers and Wu 2023 give odometers of this form).
 
     Args:
-        paid: Events that were paid for; whoever released less is covered, too.
+        paid: Events that were charged; a run that released less is covered, too.
         delta: Failure probability over the ledger's whole life.
         adjacency: The ledger's.
 

@@ -58,8 +58,8 @@ _COMPARED = {
 _DRAWN_FROM = {
     "secure": "by the operator's word drawn from a cryptographic source",
     "exact": "by the operator's word drawn exactly, from a cryptographic source",
-    "simulation": "THE NOISE WAS SEEDED: this was a simulation and protects nobody",
-    "none": "THERE WAS NO NOISE: nobody is protected",
+    "simulation": "THE NOISE WAS SEEDED: this was a simulation and protects no client",
+    "none": "THERE WAS NO NOISE: no client is protected",
 }
 WHERE = {
     "one process": "IN ONE PROCESS, WHICH SAW EVERY VECTOR",

@@ -275,7 +275,7 @@ def audit(record: Record) -> ClippingAudit:
         if r.round in lines and lines[r.round]["bound"] is not None
     )
     if not rounds and record.plan.privacy.trust == "guardians":
-        raise RunError("this run's vectors were shared among guardians, so nobody knows how clipping met them")
+        raise RunError("this run's vectors were shared among guardians, so no party knows which were clipped")
     if not rounds:
         raise RunError(f"{home.private} holds no clip statistics; audit the run where its clients answered")
     last, kind = rounds[-1], algorithm_table(record.spec.algorithm)["type"]

@@ -1,4 +1,4 @@
-"""The black-box audit of a plan's mechanism: measured lower bound beside the accountant's claim.
+"""The black-box audit of a plan's mechanism: measured lower bound versus the accountant's claim.
 
 Vectors are made up, noise is the shipped secure source: this touches no client and says
 something about the code that ran, not about this run's data.

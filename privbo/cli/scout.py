@@ -40,7 +40,7 @@ def scout(
         yes: Pay without being asked.
 
     Raises:
-        ConfigurationError: If a setting is impossible or nobody agreed to the price; nothing was touched.
+        ConfigurationError: If a setting is impossible or the operator did not agree to the cost; nothing was touched.
         BudgetExceeded: If the population's ledger can't pay.
     """
     spec = scouting(read_spec(config, overrides), epsilon=epsilon, n_points=n_points)
@@ -96,10 +96,10 @@ def _gains_table(gains: Sequence[Gain]) -> Table:
 
 
 def scouting(spec: Spec, *, epsilon: float, n_points: int) -> Spec:
-    """Give the scout of a run: the same people, ledger, delta, noise source and guardians; everybody takes part.
+    """Give the scout of a run: the same people, ledger, delta, noise source and guardians; all clients take part.
 
     Raises:
-        ConfigurationError: If the run is not private, or there is nobody to compare with.
+        ConfigurationError: If the run is not private, or has one client only.
     """
     if not isinstance(spec.privacy, Privacy):
         raise ConfigurationError("this configuration is not private, and a scout is: add [privacy] epsilon = 1")

@@ -102,7 +102,7 @@ class Comparison:
         contrasts: Pairs of labels whose difference is asked for; empty for every private setting
             against every other setting.
         statement: What the comparison is to show, in a sentence.
-        seeded: Whether noise came from a seed, so that the runs protect nobody.
+        seeded: Whether noise came from a seed, so that the runs protect no client.
         total: Epsilon of everything that the population has paid, with its rule, for private data; else None.
         recommendation: If one was asked for.
 
@@ -162,7 +162,7 @@ class Comparison:
         return curve_of(self.measure) == "score"
 
     def exportable(self) -> Comparison:
-        """Leave out what may not be published: over private data the utilities, which nobody paid for."""
+        """Leave out what may not be published: over private data the utilities, which no charge covers."""
         if self.data != "private":
             return self
         return replace(self, settings=tuple(replace(s, curves=None, evaluations=None) for s in self.settings))

@@ -116,7 +116,7 @@ def _quiet() -> Iterator[None]:
 
 @_quiet()
 def run_uncharged(table: JsonObject, judge: str | None, output: Path | None) -> CellResult:
-    """Simulate a run in memory: seeded noise or nothing shared, no guarantee, nobody charged and no policy asked.
+    """Simulate a run in memory: seeded noise or nothing shared, no guarantee, no charge and no policy asked.
 
     Args:
         table: Of the run's ``Spec``; a worker process imports the code that it names.
@@ -267,11 +267,11 @@ def run_sweep(sweep: Sweep, out: Path, *, agree: Agree = agree_to_all, **how: Un
         sweep: What to run.
         out: Folder of the cells and the results.
         agree: Over private data, called with the price of all cells that are to be paid for before any of them
-            is; what it raises keeps everybody from paying.
+            is; what it raises prevents the charge.
         how: As of ``complete``; over private data ``fresh`` charges the population once more.
 
     Raises:
-        ConfigurationError: If a setting is impossible; no cell was run and nobody was asked to pay.
+        ConfigurationError: If a setting is impossible; no cell was run and nothing was charged.
     """
     scheduler = how.get("scheduler")
     if scheduler is not None and sweep.ledger is not None and not is_postgres(sweep.ledger.path):

@@ -7,8 +7,8 @@
 | ``"truncated-poisson"`` | as Poisson; of more than B a uniform B | ``TruncatedPoissonSampledGaussian``, per release |
 | ``"random-allocation"`` | every client in exactly k of a run's T | ``RandomAllocationGaussian``, for all T together |
 
-Draws never depend on what anybody answers. Under random allocation all of a run's are made before its first release and
-kept; its T releases need one noise multiplier and nothing else in common: clipping norms,
+Draws never depend on what a client answers. Under random allocation all of a run's are made before its first release
+and kept; its T releases need one noise multiplier and nothing else in common: clipping norms,
 weights and dimensions may differ and depend on earlier releases.
 
 Formal guarantees of a run's secret allocation; its keeper's ``keep`` is durable on return and never replaces anything:

@@ -13,7 +13,7 @@ Formal guarantees, with both ledgers of a selection (training and validation rec
 | after both commits | those bytes, or nothing | hands out the same bytes, however often it is asked |
 
 So one charge never pays for two outputs, and what is published is what the ledgers stored. How
-long a selection takes tells how many runs there were: whoever can watch the clock sees K.
+long a selection takes tells how many runs there were: an observer of the clock sees K.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def draw_runs(runs: TruncatedNegativeBinomial, n_candidates: int, noise: NoiseSo
 
 
 def secret_score(mechanism: PrivateSum, request: Request, rows: FloatArray, noise: NoiseSource) -> float:
-    """SECRET until its run is the released one: a noisy clipped mean by the shipped arithmetic, everybody in it."""
+    """SECRET until its run is the released one: a noisy clipped mean by the shipped arithmetic, over all records."""
     vetted = vet_rows(rows, n_clients=request.n_clients, dim=request.dim)
     everyone = np.ones(request.n_clients, dtype=bool)
     return float(answer(mechanism, request, vetted, everyone, noise).values[0, 0])

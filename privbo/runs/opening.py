@@ -249,7 +249,7 @@ def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
     """The run's ledger: the plan of a run that has not begun is reserved; of one that has, everything must agree.
 
     Raises:
-        BudgetExceeded: If the ledger can't hold the plan; nobody was asked anything.
+        BudgetExceeded: If the ledger can't hold the plan; no client was asked.
         RunError: If what is there disagrees.
     """
     shared, run = manifest.spec.ledger, manifest.run_id

@@ -81,7 +81,7 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | s
         if shared is not None and others:  # a lost row may be another run's, of which nothing is known here
             raise RunError(
                 f"the shared ledger lost {len(others)} rows that this run knows nothing of, so other runs have paid "
-                "for releases that nobody can price here; restore the newest copy of the ledger"
+                "for releases whose cost is unknown here; restore the newest copy of the ledger"
             )
         rounds = _uncertain(home, manifest.run_id, opened, seen, doubtful)
         events = _most_expensive(

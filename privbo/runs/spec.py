@@ -170,7 +170,7 @@ class Spec:
 
     Attributes:
         name: Shown in reports; a file's and a kept run's is part of paths.
-        controls: Private diagnostics that ``privbo run`` makes beside the run.
+        controls: Private diagnostics that ``privbo run`` makes in addition to the run.
         threads: Threads of numerical libraries.
         directory: Where ``privbo run`` keeps the run; no part of its table.
 
@@ -297,7 +297,7 @@ class Spec:
         return hashlib.sha256(json.dumps(self.digested(), sort_keys=True).encode()).hexdigest()
 
     def digested(self) -> JsonObject:
-        """Give the table that ``digest`` hashes: whoever has it may hash it again."""
+        """Give the table that ``digest`` hashes: a holder may hash it again."""
         return _identifying(self.departures())
 
     def identity(self) -> JsonObject:

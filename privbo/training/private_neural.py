@@ -1,6 +1,6 @@
 """Arms trained with differentially private gradients on centrally held records.
 
-An arm knows neither ledger nor noise: whoever runs the search hands it a *trainer* that
+An arm knows neither ledger nor noise: the search gives it a *trainer* that
 makes gradients private and is charged for a whole pull before the pull's first batch, and a
 *judge* that turns per-record validation losses into one noisy mean. A value is the judge's
 last answer, never the best one so far.

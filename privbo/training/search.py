@@ -13,9 +13,9 @@ chosen candidate and has its validation losses judged. Both ledgers are charged 
 first run, and both store the best run's candidate, score and model before anything of it is handed out
 (``privbo.door.selection`` says what a crash at each point can and cannot do).
 
-A search is written down as it was asked for, so that whoever resumes it asks for the same. Names, layers, shapes and
-optimisers are settings and stand in ``search.json``. A digest of the records would tell whoever guesses them whether
-the guess is right, so it stays in ``private/``.
+A search is written down as it was asked for, so that resuming it asks for the same. Names, layers, shapes and
+optimisers are settings and stand in ``search.json``. A digest of the records would tell an attacker who guesses them
+whether the guess is right, so it stays in ``private/``.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ def likeness(release: Release, *, n_clients: int) -> Likeness:
 
     The sum s of N vectors of norm 1 and of noise of standard deviation sigma in M coordinates has
     E |s|^2 = N + N (N - 1) r + M sigma^2, where r is the mean inner product of two of them; its variance is
-    4 sigma^2 (|s|^2 - M sigma^2) + 2 M sigma^4, with |s|^2 for its expectation. Everybody takes part, so noise alone is
-    random.
+    4 sigma^2 (|s|^2 - M sigma^2) + 2 M sigma^4, with |s|^2 for its expectation. All clients take part, so noise alone
+    is random.
 
     Raises:
         ConfigurationError: If there are fewer than two clients.
