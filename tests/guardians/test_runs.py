@@ -207,7 +207,7 @@ def test_a_report_says_in_its_first_lines_who_had_to_be_trusted(tmp_path: Path) 
     assert lines[1].startswith("trust: no party has to be trusted with a vector")
     assert lines[2].strip().startswith("against the server with all guardians but one: epsilon")
     page = (tmp_path / "run/report.html").read_text()
-    assert page.index("Nobody has to be trusted with a vector") < page.index("What an attacker gains")
+    assert page.index("No party has to be trusted with a vector") < page.index("What an attacker gains")
     assert "against one guardian: epsilon" in privbo("ledger", "show", str(tmp_path / "run")).stdout
     table = json.loads(privbo("report", str(tmp_path / "run"), "--json").stdout)
     assert [row["unknown"] for row in table["exposures"]] == [1, 1, 2]
