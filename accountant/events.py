@@ -196,7 +196,7 @@ def of_noises(event: Event, *, counted: int, unknown: int) -> Composed:
     A sum of k rounded Gaussians is no rounded Gaussian. Up to a total variation of 3 k M exp(-s^2 pi^2 / 2) +
     tails, below 2^-1000 here, it is the rounding of one Gaussian of standard deviation s sqrt(k) to which k - 1
     independent uniform numbers of width 1 were added; both are made after the Gaussian, so they cost nothing. What
-    is left of delta after ``SLACK`` pays for the difference.
+    is left of delta after ``SLACK`` covers the difference.
 
     Proof: docs/proofs/guardians.md.
 
@@ -229,7 +229,7 @@ def of_noises(event: Event, *, counted: int, unknown: int) -> Composed:
 
 
 def of_one_run(releases: Iterable[Event | tuple[Event, int]]) -> Composed:
-    """Compose the releases of one run, each named by the event that pays for it; a part of an event counts whole.
+    """Compose the releases of one run, each named by the event that covers it; a part of an event counts whole.
 
     A random allocation is one event for all of its rounds, and a ledger has a row for each of them, which names it.
     Releases of two runs must not be mixed: each of them has an allocation of its own.

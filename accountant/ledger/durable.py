@@ -5,7 +5,7 @@ database. SQLite drops the damaged end of a write-ahead log without a word, and 
 database without its log. The commit log notices both: a line that the chain no longer
 contains means that a tail was lost. It may lag behind the chain by a row (a crash between
 commit and append), never the other way round. It is only ever appended to: a line that says
-"recovered" names the row by which a loss was paid for, and makes good the lines before it.
+"recovered" names the row that charged a loss again, and makes good the lines before it.
 """
 
 from __future__ import annotations

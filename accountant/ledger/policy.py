@@ -216,7 +216,7 @@ class Receipt:
     Attributes:
         sequence: Position of the charge.
         head: Chain digest of the charge; a ledger that no longer has it lost its tail.
-        release_id: What was paid for.
+        release_id: What was charged.
         known: Whether it had been charged before (and was not charged again).
     """
 

@@ -267,7 +267,7 @@ class Store:
 
         Args:
             place: Its file, or the address of its database.
-            recovering: Take one of which the commit log remembers more, to pay for what was lost.
+            recovering: Take one of which the commit log remembers more, to charge again what was lost.
 
         Raises:
             LedgerError: If it is missing, foreign, corrupt or cut off.

@@ -209,7 +209,7 @@ class Basic(ABC):
 
     @property
     def n_releases(self) -> int:
-        """Number of releases that the event pays for."""
+        """Number of releases that the event covers."""
         return 1
 
     def blocks(self) -> tuple[tuple[Basic, int], ...]:

@@ -75,9 +75,9 @@ class Chain:
         policy: What its numbers mean, as its genesis binds it.
         heads: Digests of the rows, in order.
         plans: By run.
-        recoveries: Reservations that pay for lost releases once more.
+        recoveries: Reservations that charge lost releases once more.
         charged: By release, the run that it was charged to.
-        outside: By run, charges that no plan had paid for.
+        outside: By run, charges that no plan covered.
         stored: Names of the releases that are stored.
     """
 

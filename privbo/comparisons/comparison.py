@@ -103,7 +103,7 @@ class Comparison:
             against every other setting.
         statement: What the comparison is to show, in a sentence.
         seeded: Whether noise came from a seed, so that the runs protect no client.
-        total: Epsilon of everything that the population has paid, with its rule, for private data; else None.
+        total: Epsilon of everything charged for the population, with its rule, for private data; else None.
         recommendation: If one was asked for.
 
     Example:
@@ -280,7 +280,7 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
 
 
 def require_choice(data: Data) -> None:
-    """Refuse to name the best of settings over private data, which would look at people again without paying.
+    """Refuse to name the best of settings over private data, which would look at people again without a charge.
 
     Raises:
         ConfigurationError: If the data is private.

@@ -31,7 +31,7 @@ N, S, z and q; not under add-or-remove-one, which is refused because weights dep
 Where one reward or one record is the unit: a client's vector is a mean over its pulls, or a sum over its
 records, so another value of one moves it by a known distance. Clipping is a projection onto a ball and brings vectors
 no farther apart. Sums are truncated to a grid, which may part two nearby vectors by one grid step
-per entry more; noise pays for that too.
+per entry more; noise covers that too.
 """
 
 from __future__ import annotations

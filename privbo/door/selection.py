@@ -12,7 +12,7 @@ Formal guarantees, with both ledgers of a selection (training and validation rec
 | between the two commits of the released bytes | nothing | gives the second ledger the first one's bytes |
 | after both commits | those bytes, or nothing | hands out the same bytes, however often it is asked |
 
-So one charge never pays for two outputs, and what is published is what the ledgers stored. How
+So one charge never covers two outputs, and what is published is what the ledgers stored. How
 long a selection takes tells how many runs there were: an observer of the clock sees K.
 """
 
@@ -65,7 +65,7 @@ class SelectionDoor:
             result has left yet.
 
         Raises:
-            BudgetExceeded: If a ledger can't pay; no run may be made.
+            BudgetExceeded: If a ledger's budget is too small; no run may be made.
             LedgerError: If this run was charged as something else, or the ledgers stored different bytes.
         """
         for ledger, event in self.prices:

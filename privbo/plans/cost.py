@@ -43,7 +43,7 @@ class Spending:
     Attributes:
         what: What is charged, in words.
         price: Epsilon of it alone.
-        total: Of everything that was paid for the same people, with it.
+        total: Of everything that was charged for the same people, with it.
         spent: Of the ledger's bound, with it, by the ledger's own rule; None without a bound.
         budget: The ledger's bound, or None.
     """
@@ -63,8 +63,7 @@ class Spending:
             spent = f"epsilon {upper_text(self.spent)} at delta {upper_text(self.budget.delta)}"
             comes = f"comes to {spent}, of its bound {upper_text(self.budget.epsilon)} (rule {self.budget.rule!r})"
         return (
-            f"{self.what}: this charges epsilon {upper_text(self.price)} {at}; with it everything paid on this ledger "
-            f"{comes}"
+            f"{self.what}: this charges epsilon {upper_text(self.price)} {at}; with it the total on this ledger {comes}"
         )
 
 
@@ -73,7 +72,7 @@ Agree: TypeAlias = Callable[[Spending], None]
 
 
 def agree_to_all(_: Spending) -> None:
-    """Pay whatever it costs: for callers who have named what is charged themselves."""
+    """Accept any cost: for callers who have named what is charged themselves."""
 
 
 def spending(
@@ -94,7 +93,7 @@ def spending(
         charges: By run, a charge outside of plans, with secure noise.
 
     Raises:
-        BudgetExceeded: If the ledger can't pay all of it.
+        BudgetExceeded: If the ledger's budget is too small.
         LedgerError: If something does not belong on this ledger.
     """
     book, single = ledger.book(), dict(charges or {})

@@ -230,7 +230,7 @@ class Plan:
 
     @property
     def schedule(self) -> tuple[tuple[Event, int], ...]:
-        """Everything that will be paid, as events with their counts; empty for a plan read from disk."""
+        """Everything that will be charged, as events with their counts; empty for a plan read from disk."""
         counts: Counter[Event] = Counter()
         for mechanism, count in self.mechanisms.items():
             counts[mechanism.event()] += count
@@ -238,7 +238,7 @@ class Plan:
 
     @property
     def is_allocated(self) -> bool:
-        """Whether one event pays for all releases together."""
+        """Whether one event covers all releases together."""
         return isinstance(self.privacy, Privacy) and self.privacy.sampling == "random-allocation"
 
     def mechanism(self, request: Request) -> Mechanism:

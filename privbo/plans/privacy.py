@@ -110,7 +110,7 @@ class Privacy:
             ``"fixed-size"``: a subset of ``round(q N)`` clients, with its own larger sensitivity;
             ``"truncated-poisson"``: coins, and of more than ``max_cohort`` clients a random ``max_cohort``;
             ``"random-allocation"``: every client in exactly ``participations`` of the run's releases, at random times
-            drawn before the first. The last has one price for the whole run, paid however early it ends, and needs
+            drawn before the first. The last has one price for the whole run, charged however early it ends, and needs
             all releases at one noise multiplier.
         max_cohort: The most clients of one release, with ``"truncated-poisson"``.
         participations: Releases that every client is in, with ``"random-allocation"``, in place of the sample rate.

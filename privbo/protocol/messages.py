@@ -88,7 +88,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A public number: what came through the door, paid for in the ledger.
+    """A public number: what came through the door, charged in the ledger.
 
     Attributes:
         round: The round it answers.

@@ -263,7 +263,7 @@ class Report(LedgerView):
 
     @property
     def shares_its_ledger(self) -> bool:
-        """Whether others were paid for on the same people, so that the run's own price is not all they paid."""
+        """Whether other runs were charged for the same people, so that the run's own cost is not their total."""
         return self.total.runs > 1
 
     @property

@@ -364,7 +364,7 @@ class Vote:
 
 @settings(table="common")
 class Common:
-    """The setting that a run found for all clients; public and paid for.
+    """The setting that a run found for all clients; public and charged.
 
     Attributes:
         params: Values by name.

@@ -92,7 +92,7 @@ def _read_evidence(path: Path, home: RunDirectory) -> Iterator[Evidence]:
         yield seen
 
 
-REMEDY = "restore all of them from the same time, or pay for what is uncertain: privbo ledger recover"
+REMEDY = "restore all of them from the same time, or charge what is uncertain again: privbo ledger recover"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class LedgerCheck:
         entries: Number of charges of all runs on the ledger.
         receipts: Number of public heads that were held against the ledger; private ones are held, too, and not counted.
         absent: Evidence that isn't there, so that nothing was learnt from it.
-        recovered: Releases that were lost with a ledger and paid for once more, in words.
+        recovered: Releases that were lost with a ledger and charged once more, in words.
     """
 
     run: str
@@ -268,8 +268,8 @@ def require_agreement(manifest: Manifest, ledger: Ledger, home: RunDirectory | N
 def recovery_text(found: Reservation) -> str:
     """Say what was recovered, for readers of the run."""
     return (
-        f"recovered: after a part of its ledger was lost, {found.declared.releases} releases of {found.run} were paid "
-        f"for once more (row {found.sequence})"
+        f"recovered: after a part of its ledger was lost, {found.declared.releases} releases of {found.run} were "
+        f"charged once more (row {found.sequence})"
     )
 
 
@@ -288,7 +288,7 @@ class Chains:
         self._places = {(row.sequence, row.digest) for row in rows}
 
     def contradiction(self, seen: Evidence) -> str | None:
-        """Say what the ledger lacks of what evidence has seen; None where they agree, or a recovery paid for it."""
+        """Say what the ledger lacks of what evidence has seen; None where they agree, or a recovery charged it."""
         sequence, digest = seen.place
         found = self.book.digest_at(sequence)
         recovered = seen.place in self._recovered

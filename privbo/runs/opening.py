@@ -109,7 +109,7 @@ def decided(spec: Spec, plan: Plan, *, run: str | None = None) -> Decision | Non
 
 
 def judged(spec: Spec, event: Event | None, paid: Iterable[Event]) -> Decision | None:
-    """Judge a run by its own policy on top of everything paid before; None without a policy.
+    """Judge a run by its own policy on top of everything charged before; None without a policy.
 
     Args:
         spec: What to run.

@@ -134,7 +134,7 @@ class Record:
 
     @property
     def is_recovered(self) -> bool:
-        """Whether a part of the run's ledger was lost and its releases were paid for once more."""
+        """Whether a part of the run's ledger was lost and its releases were charged once more."""
         return bool(self.ledger.book().of(self.run_id).paid_again)
 
     @property

@@ -247,7 +247,7 @@ class Spec:
     def departures(self) -> JsonObject:
         """Give what departs from the settings' defaults, as a table that ``from_dict`` reads.
 
-        A setting that is added later does not change it, so it names what was paid for.
+        A setting that is added later does not change it, so it names what was charged.
         """
         plain = {f.name: f.default for f in dataclasses.fields(self)}
         kept = {key: value for key, value in self.to_dict().items() if value not in (plain[key], [])}

@@ -102,7 +102,7 @@ class CentralRun:
         return self.plan.epsilon()
 
     def select(self, run_one: RunOne) -> Selected:
-        """Pay, draw the secret runs, make them, and release the best one.
+        """Charge, draw the secret runs, make them, and release the best one.
 
         A selection that was released before is returned as the ledgers stored it; one that
         was cut off before is made anew under the same charge, because nothing of it had left.
@@ -112,7 +112,7 @@ class CentralRun:
                 loss and its model's state. What it sees and returns is secret.
 
         Raises:
-            BudgetExceeded: If a ledger can't pay, or a run does more than it is priced for.
+            BudgetExceeded: If a ledger's budget is too small, or a run does more than it is priced for.
             ConfigurationError: If the search was not asked for as a selection.
             RunError: If what was released can't be read.
         """
@@ -222,7 +222,7 @@ def central_run(
         judge = SecretJudge(mechanism, request, noise=noise, allowance=allowance)
 
     def block(position: int, steps: int) -> IAccountant:
-        """The accountant of a pull's steps, which are reserved now, or were paid for with the whole selection."""
+        """The accountant of a pull's steps, which are reserved now, or were charged with the whole selection."""
         if runs is None:
             return LedgerAccountant.reserve(
                 training,

@@ -49,6 +49,7 @@ HOUSE = {
     r"beside": "versus, compared with, next to, in addition to",
     r"(?<![\"'])zeroed(?![\"'])|sums? set to zero": "noise-only control",
     r"dear(est)?": "most expensive",
+    r"paid(?!:)|pays?|paying": "charged, covered, spent, costs",
     r"mend(s|ed|ing)?": "fix",
     r"rivals?": "baseline",
     r"deals?( of)?": "random split",

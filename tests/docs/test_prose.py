@@ -33,6 +33,7 @@ def test_code_tables_titles_and_what_cannot_be_broken_are_let_be() -> None:
         ("Nobody sees a vector.", "the actor"),
         ("| arm |\n|---|\n| beside noise |\n", "versus"),
         ("The arm with the sum zeroed loses.", "noise-only"),
+        ("A charge pays for one release.", "covered"),
         ("Every room of it has a page.", "module"),
     ],
 )

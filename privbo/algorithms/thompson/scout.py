@@ -1,4 +1,4 @@
-"""A scout: one small release that estimates how alike the clients' surfaces are, before a run is paid for.
+"""A scout: one small release that estimates how alike the clients' surfaces are, before a run is charged.
 
 Every client evaluates the same public points and answers with its values there, centred and divided by their norm: the
 inner product of two answers is the correlation of two surfaces over those points. The public side and the
