@@ -8,7 +8,7 @@ Which accountant may I quote, when?
 | situation | quote | from |
 |---|---|---|
 | every parameter fixed beforehand, plan followed (queries may be adaptive) | tight | `numerical` |
-| the same, everybody takes part in every release | Gaussian DP, exact | `gaussian_dp` |
+| the same, all clients take part in every release | Gaussian DP, exact | `gaussian_dp` |
 | stopped early because of outputs | the whole plan's tight epsilon | `filters.quote` |
 | noise, rate or count chosen from outputs | a filter's epsilon, if it admitted every charge | `filters`, `envelope` |
 | comparing with a paper that prints the moments accountant | moments, named so | `moments` |
@@ -18,8 +18,8 @@ Which accountant may I quote, when?
 upper bounds, so the smallest may be quoted while the plan stands. `docs/accountants.md`
 has the same table with its reasons.
 
-Beside epsilon there is the whole trade-off (``tradeoff``): attack success at any false-alarm rate, advantage, Bayes
-risk, the privacy curve; ``noise_multiplier`` takes each of them as its target.
+In addition to epsilon there is the whole trade-off (``tradeoff``): attack success at any false-alarm rate, advantage,
+Bayes risk, the privacy curve; ``noise_multiplier`` takes each of them as its target.
 
 Example:
     >>> import accountant

@@ -6,7 +6,7 @@ An envelope is K slots, each a rate and a noise multiplier (or another event), f
 recorded before the first release. A release is admitted if a free slot *dominates* it; it takes
 that slot for good. Which releases are asked for, in what order, by which run and into which
 slot they go may all depend on earlier outputs. What is quoted is the tight price of all K slots,
-from the first release on; slots nobody has taken can be spent later, by any run that shares the ledger.
+from the first release on; free slots can be spent later, by any run that shares the ledger.
 
 **Claim.** Let (P_i, Q_i) be the dominating pair of slot i. For neighbouring data sets D, D', the
 pair of laws of everything released is made by a kernel from (P_1 x ... x P_K, Q_1 x ... x Q_K).
@@ -28,7 +28,7 @@ s(t) it takes; output o_t = N_t(X_s(t)) with N_t from (4). The slot was free, so
 earlier output and is independent of them: given these, o_t has the law M_t(D) (or M_t(D')). Thus the
 transcript has the law of the real interaction under D (under D'), and it was made from the X_i
 without knowing which of the two they came from: post-processing, which lowers no delta. Slots
-nobody took are X_i that nobody looked at. Releases that are open at the same time change
+stayed free are X_i that no one looked at. Releases that are open at the same time change
 nothing: each needs its own X_i only, whenever it answers.
 
 **A whole run as one slot.** Random allocation answers T times, and other releases may be made in between. Its X_i is
@@ -55,7 +55,7 @@ N_t would depend on outputs that did not exist yet.
 | zero-concentrated | the same | rho' <= rho, xi' <= xi | curves |
 | best of random runs | the same | equal | curves |
 
-Noise to everybody has q = 1. Thinning: with probability q'/q hand on X + N(0, z'^2 - z^2), else draw
+Full participation has q = 1. Thinning: with probability q'/q hand on X + N(0, z'^2 - z^2), else draw
 N(0, z'^2); this makes the release's two mixtures from the slot's under every adjacency. Laplace noise likewise, with
 X + Y, Y = 0 with probability (b/b')^2 and else Laplace(b'), which has the law of Laplace(b') by characteristic
 functions. Profiles: that of a sample of fixed size is
@@ -186,7 +186,7 @@ def envelope(slots: Event, *, adjacency: Adjacency) -> Envelope:
 
 
 def free_places(reserved: Envelope) -> Places:
-    """All slots of an envelope, nobody having taken one."""
+    """All slots of an envelope, none taken."""
     return Places(envelope=reserved, free=tuple(count for _, count in reserved.slots))
 
 

@@ -129,10 +129,11 @@ def of_group(event: Event, size: int, *, adjacency: Adjacency) -> Event:
     """``event`` as it is for ``size`` units together, as tightly as is proven.
 
     The neighbours are a data set with all k units and one without any of them (under zero-out: with all k contributions
-    zeroed). Gaussian and Laplace noise to everybody: contributions add up to at most k times one, so the multiplier is
-    divided by k, exactly, under every adjacency. A Poisson sample: every unit joins independently, so with chance
-    Binomial(k, q) of j the sum moves by the lengths of j contributions (``MixtureOfGaussians``, whose module has the
-    proof). Samples of a fixed or bounded size and secret rounds are refused: nothing tight is proven of them.
+    set to zero). Gaussian and Laplace noise at full participation: contributions add up to at most k times one, so
+    the multiplier is divided by k, exactly, under every adjacency. A Poisson sample: every unit joins independently,
+    so with chance Binomial(k, q) of j the sum moves by the lengths of j contributions (``MixtureOfGaussians``, whose
+    module has the proof). Samples of a fixed or bounded size and secret rounds are refused: nothing tight is proven
+    of them.
 
     .. versionadded:: 0.3.0
 
@@ -170,7 +171,7 @@ def of_seen_samples(event: Event) -> Composed:
     """Give an event that covers the same releases for an observer who knows their samples.
 
     Given who takes part, a release is a Gaussian sum of that unit or does not concern it; who takes part depends on
-    nobody's data. So a Gaussian of the same multiplier covers it, and k of them an allocation of k releases. Under
+    no unit's data. So a Gaussian of the same multiplier covers it, and k of them an allocation of k releases. Under
     fixed-size sampling the multiplier is stated over a larger shift, so this is an upper bound.
 
     Proof: docs/proofs/poisson.md.
@@ -189,18 +190,18 @@ def of_noises(event: Event, *, counted: int, unknown: int) -> Composed:
     """Give the event of the same releases for an observer who lacks ``unknown`` of the independent noises.
 
     Guardians of a federation each add a rounded Gaussian of standard deviation s grid units to one sum, s at least
-    2^10. Whoever knows none of G noises sees the sum under all of them, one guardian under G - 1, the server with G - 1
-    guardians under one.
+    2^10. An observer who knows none of G noises sees the sum under all of them, one guardian under G - 1, the server
+    with G - 1 guardians under one.
 
     A sum of k rounded Gaussians is no rounded Gaussian. Up to a total variation of 3 k M exp(-s^2 pi^2 / 2) +
     tails, below 2^-1000 here, it is the rounding of one Gaussian of standard deviation s sqrt(k) to which k - 1
     independent uniform numbers of width 1 were added; both are made after the Gaussian, so they cost nothing. What
-    is left of delta after ``SLACK`` pays for the difference.
+    is left of delta after ``SLACK`` covers the difference.
 
     Proof: docs/proofs/guardians.md.
 
     Args:
-        event: Gaussian releases, everybody's or a Poisson sample's, as a ledger was charged for them.
+        event: Gaussian releases, of all clients or a Poisson sample, as a ledger was charged for them.
         counted: Number of noises that this event counts on.
         unknown: Number of noises that the other one does not know; at least 1.
 
@@ -228,7 +229,7 @@ def of_noises(event: Event, *, counted: int, unknown: int) -> Composed:
 
 
 def of_one_run(releases: Iterable[Event | tuple[Event, int]]) -> Composed:
-    """Compose the releases of one run, each named by the event that pays for it; a part of an event counts whole.
+    """Compose the releases of one run, each named by the event that covers it; a part of an event counts whole.
 
     A random allocation is one event for all of its rounds, and a ledger has a row for each of them, which names it.
     Releases of two runs must not be mixed: each of them has an allocation of its own.
@@ -247,7 +248,7 @@ def most_expensive(events: Iterable[Event]) -> Composed:
     Where no unit enters two releases (every reward is averaged into one release only), one unit meets one event, and
     the worst is the event with the least noise (parallel composition, McSherry 2009). That holds however later
     releases were chosen from earlier ones: what a unit did not enter tells nothing of it. Events are compared by
-    their noise multiplier, so only releases that everybody takes part in are admitted.
+    their noise multiplier, so only releases that all clients take part in are admitted.
 
     Raises:
         EventError: If an event is neither Gaussian at rate 1 nor without any guarantee, or

@@ -75,7 +75,7 @@ class FixedOrderFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianFilter:
-    """Gaussian-DP filter; a sampled release counts as one to everybody. Build with ``gaussian_filter``.
+    """Gaussian-DP filter; a sampled release counts as one of all clients. Build with ``gaussian_filter``.
 
     Proof: docs/proofs/filters.md.
     """
@@ -85,7 +85,7 @@ class GaussianFilter:
     bound: float
 
     def cost(self, event: Event) -> float:
-        """mu^2 as if everybody took part; infinite for everything that is no Gaussian release."""
+        """mu^2 as if all clients took part; infinite for everything that is no Gaussian release."""
         return gaussian_dp.mu_squared_at_rate_one(event)
 
     def epsilon_of(self, total: float) -> float:
@@ -152,7 +152,7 @@ def fixed_order_filter(
 
 
 def gaussian_filter(*, epsilon: float, delta: float) -> GaussianFilter:
-    """A filter for Gaussian releases that guarantees (``epsilon``, ``delta``), exactly where everybody takes part."""
+    """A filter for Gaussian releases that guarantees (``epsilon``, ``delta``), exactly at full participation."""
     check_delta(delta)
     check_epsilon(epsilon)
     mu = gaussian_dp.mu_from_epsilon(epsilon, delta)

@@ -183,7 +183,7 @@ def noise_multiplier(
 class Accountant:
     """Events on the same data, added up one after another.
 
-    It prices what it was told and stops nobody: a bound that holds while noise or rate are chosen
+    It prices what was charged and refuses nothing: a bound that holds while noise or rate are chosen
     from outputs is a filter's (``accountant.filters``) or a ledger's.
 
     .. versionadded:: 0.3.0

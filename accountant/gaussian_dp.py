@@ -1,4 +1,4 @@
-"""Gaussian differential privacy: exact where everybody takes part in every release.
+"""Gaussian differential privacy: exact where all clients take part in every release.
 
 A composition of Gaussian mechanisms is exactly as private as one with mu^2 = sum of 1/z^2
 (Dong, Roth, Su 2019, Corollary 3.3), and delta(epsilon) has a closed form. For sampled
@@ -39,10 +39,10 @@ def mu_squared(event: Event) -> float | None:
 
 
 def mu_squared_at_rate_one(event: Event) -> float:
-    """mu^2 of a composition as if everybody took part in every release; infinite where a part is no Gaussian release.
+    """mu^2 of a composition as if all clients took part in every release; infinite where a part is no Gaussian release.
 
-    A sampled release is at most as dear as the same release to everybody (``accountant.envelope`` has the proof). A
-    random allocation is a mixture over k-subsets of k such releases, and the hockey stick is jointly convex.
+    A sampled release costs at most what the same release of all clients costs (``accountant.envelope`` has the
+    proof). A random allocation is a mixture over k-subsets of k such releases, and the hockey stick is jointly convex.
     """
     total = 0.0
     for part, count in parts(event):

@@ -163,7 +163,7 @@ def _with(
 
 
 def _walk(bound: Callable[[FloatArray], FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """Bound at order - 1 = 2^-8, 2^-7, ... until it has risen for six octaves; two at a time, large ones are dear."""
+    """Bound at order - 1 = 2^-8, 2^-7, ... until it has risen for six octaves; two at a time, large ones are slow."""
     excesses, values = np.empty(0, dtype=np.float64), np.empty(0, dtype=np.float64)
     start = _MIN_EXCESS
     while start <= _MAX_EXCESS:

@@ -1,9 +1,9 @@
 """The rows of a ledger's chain as what they mean: reservations, charges, and what both commit to.
 
 A reservation says what a run will release, and is bound into the chain before the first
-release. It is paid for whole when it is made and its price never falls: a run that stops
+release. It is charged whole when it is made and its price never falls: a run that stops
 early leaves slots that it may still spend, not budget that comes back (when a run stops may
-depend on what it saw). What is quoted of a run is what stands here, never what a file beside
+depend on what it saw). What is quoted of a run is what stands here, never what a file next to
 the ledger says.
 """
 
@@ -52,12 +52,12 @@ class Declaration:
         run: Name of the run.
         events: Every release that may be made, with its count.
         settings: Digest of the run's settings.
-        plan: Digest of the run's plan as it is written down beside the ledger.
+        plan: Digest of the run's plan as it is stored with the ledger.
         delta: Where the run quotes epsilon, in (0, 1).
         noise_source: "secure", "exact", "simulation" or "none".
-        stopping: When the run may end: ``"any time"`` (the whole plan is paid) is the only rule so far.
+        stopping: When the run may end: ``"any time"`` (the whole plan is charged) is the only rule so far.
         kind: ``"plan"``, or ``"recovery"``: releases that a lost ledger had been charged for, once more.
-        lost: Of a recovery: the charges that evidence beside the ledger names and its chain lacks.
+        lost: Of a recovery: the charges that other evidence names and the ledger's chain lacks.
 
     Raises:
         LedgerError: If delta or a count is out of range.
@@ -82,7 +82,7 @@ class Declaration:
 
     @property
     def slots(self) -> Counter[Event]:
-        """Number of releases that may name each event; one that pays for several is named by all of them."""
+        """Number of releases that may name each event; one that covers several is named by all of them."""
         found: Counter[Event] = Counter()
         for event, count in self.events:
             for part, times in parts(event):
@@ -124,7 +124,7 @@ class Reservation:
         declared: What was declared.
         sequence: Position in the chain.
         previous: Digest of the row before it.
-        digest: Digest of its row: whoever has seen it has seen what was declared.
+        digest: Digest of its row, which binds what was declared.
     """
 
     declared: Declaration
@@ -174,8 +174,8 @@ class Book:
         entries: Charges.
         reservations: Plans and recoveries.
         paid: Plans, whole, and charges outside of any, one by one.
-        paid_again: Recoveries, which no budget could refuse; a unit may enter one beside its plan.
-        unplanned: Charges that no reservation had paid for.
+        paid_again: Recoveries, which no budget could refuse; a unit may enter one in addition to its plan.
+        unplanned: Charges that no reservation covered.
         dates: By run, the date of its first charge.
         charges: By release, its charge.
         plans: By run, the plan that it reserved.
@@ -233,7 +233,7 @@ class Book:
 
     @property
     def declared_together(self) -> bool:
-        """Whether all that is paid was declared before the first release of any of it."""
+        """Whether all that is charged was declared before the first release of any of it."""
         first = min((entry.sequence for entry in self.entries), default=math.inf)
         return not self.unplanned and not self.paid_again and all(r.sequence < first for r in self.reservations)
 

@@ -2,7 +2,7 @@
 
 A row's digest covers its predecessor's, so a head binds everything before it. A party that has kept an
 earlier head needs only the rows after it: either they go on from that head, or the ledger lost its
-tail, or a recovery among them names the lost head and pays for it.
+tail, or a recovery among them names the lost head, and charges it again.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def follows(rows: Sequence[Row], seen: Position) -> bool:
 
 
 def makes_good(rows: Sequence[Row], seen: Position) -> bool:
-    """Tell whether a recovery among rows names a position that was lost, and pays for it."""
+    """Tell whether a recovery among rows names a position that was lost, and charges it again."""
     contents = (json.loads(row.body) for row in rows)
     recoveries = (one for one in contents if one.get("row") == RESERVATION and one.get("kind") == "recovery")
     return any(seen in map(tuple, one["lost"]) for one in recoveries)

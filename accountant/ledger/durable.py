@@ -1,11 +1,11 @@
 """Files that survive a kill: a ledger's commit log, and files that appear whole or not at all.
 
-The commit log has one appended line per committed row, beside a file or with each user of a
+The commit log has one appended line per committed row, next to a file or with each user of a
 database. SQLite drops the damaged end of a write-ahead log without a word, and people copy a
 database without its log. The commit log notices both: a line that the chain no longer
 contains means that a tail was lost. It may lag behind the chain by a row (a crash between
 commit and append), never the other way round. It is only ever appended to: a line that says
-"recovered" names the row by which a loss was paid for, and makes good the lines before it.
+"recovered" names the row that charged a loss again, and makes good the lines before it.
 """
 
 from __future__ import annotations

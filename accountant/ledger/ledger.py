@@ -14,7 +14,7 @@ Formal guarantees, with a ledger in a file (in memory nothing survives the proce
 | the process or machine dies | charged | released | a resumed run |
 |---|---|---|---|
 | before ``charge`` commits | nothing | nothing: no row was read | charges, then draws |
-| after the commit, before ``charge`` returns | the event | nothing | finds the charge: known, not paid again |
+| after the commit, before ``charge`` returns | the event | nothing | finds the charge: known, not charged again |
 | after 2, before ``store_release`` commits | the event | nothing | draws anew for the same charge |
 | after ``store_release`` commits | the event | the stored bytes, once they are sent | sends the same bytes |
 | a power cut drops the end of the log | refused when opened: the commit log, or a receipt, names the lost row | | |
@@ -25,7 +25,7 @@ nothing), without one an odometer. Several processes, and several runs on one po
 share a file: charges are serialised, and each is priced on top of all others.
 
 A run ``reserve``s its whole plan before its first release. The reservation is a row of the
-same chain, so every later digest binds the plan; it is paid for whole, and the run's charges
+same chain, so every later digest binds the plan; it is charged whole, and the run's charges
 are then held to it and cost nothing further.
 """
 
@@ -75,7 +75,7 @@ def holds(bound: float, spent: float, projected: float) -> bool:
 
 
 class Ledger:
-    """An append-only account of what a population has paid; see the module's page.
+    """An append-only account of what a population has spent; see the module's page.
 
     Proof: docs/proofs/resume.md.
 
@@ -235,9 +235,9 @@ class Ledger:
         return left_of(self._book, delta, event, admits=lambda further: self._project(further).allowed)
 
     def reserve(self, declared: Declaration) -> Reservation:
-        """Pay for all of a run's releases and bind its plan into the chain: durable on return, or refused.
+        """Charge all of a run's releases and bind its plan into the chain: durable on return, or refused.
 
-        The same declaration again is known and not paid again.
+        The same declaration again is known and not charged again.
 
         Raises:
             BudgetExceeded: If the budget does not hold it; nothing was changed.
@@ -274,7 +274,7 @@ class Ledger:
         return self._store.lost()
 
     def recover(self, declared: Declaration) -> Reservation:
-        """Pay for releases that a lost part of this ledger was charged for, whatever the budget; durable on return.
+        """Charge releases of a lost part of this ledger again, whatever the budget; durable on return.
 
         What happened can't be refused any more: a recovery is never over budget, and a ledger
         that holds one no longer quotes its budget (``accountant.ledger.pricing``).
@@ -461,9 +461,7 @@ class Ledger:
         plan = self._book.plans.get(run)
         if plan is None:
             if any(part.n_releases > 1 for part, _ in parts(event)):
-                raise LedgerError(
-                    f"{event} pays for several releases; reserve the plan of run {run!r} before the first"
-                )
+                raise LedgerError(f"{event} covers several releases; reserve the plan of run {run!r} before the first")
             self._require_affordable(event)
             return
         if not self._book.covers(run, event) or noise_source != plan.declared.noise_source:
@@ -500,7 +498,7 @@ class Ledger:
         return Projection(allowed=allowed, reason=reason, spent=spent, projected=projected, head=self.head)
 
     def _paid(self, budget: Budget, *, afresh: bool) -> Account:
-        """Everything paid so far, in the order of the chain; ``afresh`` without recoveries, which no budget refuses."""
+        """All charges so far, in the order of the chain; ``afresh`` without recoveries, which no budget refuses."""
         if afresh:
             self._account, self._accounted = None, 0
         from accountant.ledger.pricing import opened  # and with it scipy

@@ -37,7 +37,7 @@ class Budget:
         rule: What makes the bound hold. ``"planned"``: everything charged belongs to one
             run whose schedule was fixed beforehand; priced tightly. The others hold whatever
             is chosen after looking at outputs, also by several runs: ``"gaussian"`` is exact where
-            everybody takes part in every release, charges a sampled one as if everybody did, and
+            all clients take part in every release, charges a sampled one as if all did, and
             admits nothing else; ``"envelope"`` is tight where all of its ``slots`` are used, and
             admits what a free slot dominates (``accountant.envelope``); ``"renyi"`` admits
             every event and costs more (``accountant.filters``).
@@ -99,7 +99,7 @@ class LedgerPolicy:
         n_clients: N, public and constant; None where it may change between runs, as on a site's own ledger. Events
             whose price depends on N carry theirs.
         budget: The filter's bound, or None for an odometer.
-        disjoint: No unit enters two releases, so charges don't add up: the dearest counts
+        disjoint: No unit enters two releases, so charges don't add up: the most expensive counts
             (``accountant.events.most_expensive``). For rewards only; a client enters every release.
 
     Raises:
@@ -216,7 +216,7 @@ class Receipt:
     Attributes:
         sequence: Position of the charge.
         head: Chain digest of the charge; a ledger that no longer has it lost its tail.
-        release_id: What was paid for.
+        release_id: What was charged.
         known: Whether it had been charged before (and was not charged again).
     """
 

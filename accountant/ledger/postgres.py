@@ -152,7 +152,7 @@ class PostgresTables:
                     connection.execute("ROLLBACK")
 
     def identity(self) -> Identity:
-        """Read the ledger's identity, and that nothing stands beside it that could change what the tables say."""
+        """Read the ledger's identity, and refuse objects that could change what the tables say."""
         with _failing_closed(self.place):
             found = set(self.connection.execute(_FOUND, (self.place.ledger,)).fetchall())
             if not found:
@@ -245,4 +245,4 @@ def _failing_closed(place: PostgresAddress) -> Iterator[None]:
         yield
     except (psycopg.Error, OSError, OverflowError, UnicodeError) as error:
         said = " ".join(str(error).split())
-        raise LedgerError(f"{place}: storage failed ({said}); nothing was released, mend it and try again") from error
+        raise LedgerError(f"{place}: storage failed ({said}); nothing was released, fix it and try again") from error

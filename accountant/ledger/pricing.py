@@ -1,20 +1,20 @@
 """What a ledger has paid: its price under the budget's rule, the total that may be quoted, and what is left.
 
-An ``Account`` is what a ledger has paid so far; it is added to in the order of the chain, because an
+An ``Account`` is what a ledger has spent so far; it is added to in the order of the chain, because an
 envelope's slots are taken in that order. The rules that stand guard over later choices are caps on one number that
 adds up: a charge adds its own, whatever was charged before. A plan and releases that share no unit are composed.
 
-Formal guarantees of a total, for everything a ledger has paid (``Ledger.committed``):
+Formal guarantees of a total, for everything a ledger has spent (``Ledger.committed``):
 
 | rule | when | what is printed |
 |---|---|---|
-| together | plans were reserved before the first release of any, nothing beside them | tight composition of plans |
-| nothing shared | no unit enters two releases (``LedgerPolicy.disjoint``) | the dearest release |
+| together | plans were reserved before the first release of any, and nothing else | tight composition of plans |
+| nothing shared | no unit enters two releases (``LedgerPolicy.disjoint``) | the most expensive release |
 | filter | a rule that held since the ledger's creation (``Budget.rule``) | what its filter guarantees at that delta |
 | odometer | else | an odometer's reading |
 
 Tight composition of what happened to be released is never among them: a later plan, or a
-charge beside the plans, may have been chosen after earlier outputs, and the numerical
+charge in addition to the plans, may have been chosen after earlier outputs, and the numerical
 accountants hold for what was fixed beforehand. Plans that were fixed beforehand may be played
 in any order, even one chosen from outputs: they are run concurrently, and f-DP composes
 concurrently as it does in sequence (Vadhan and Zhang 2023).
@@ -56,7 +56,7 @@ from accountant.wording import event_text, upper_text
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """Everything paid so far, under one rule; never changed. ``opened`` makes the first of a ledger.
+    """Everything charged so far, under one rule; never changed. ``opened`` makes the first of a ledger.
 
     Attributes:
         state: What the rule keeps of it: a number, a composition, or free slots.
@@ -78,7 +78,7 @@ class Account:
         return self.price(self.state)
 
     def after(self, event: Event) -> Account:
-        """The account with ``event`` paid on top."""
+        """The account with ``event`` charged on top."""
         return replace(self, state=self.add(self.state, event))
 
     @property
@@ -92,7 +92,7 @@ class Account:
 
 
 def opened(policy: LedgerPolicy, budget: Budget) -> Account:
-    """The account of a ledger that has paid nothing.
+    """The account of a ledger without charges.
 
     Raises:
         AccountingError: If the budget is too small for any release.
@@ -121,9 +121,9 @@ def opened(policy: LedgerPolicy, budget: Budget) -> Account:
 
 
 def _slots(reserved: Envelope, policy: LedgerPolicy, budget: Budget) -> Account:
-    """The account of an envelope: all slots are paid with the first release; no state is a release without one."""
+    """The account of an envelope: all slots are charged with the first release; no state is a release without one."""
     if policy.disjoint:
-        raise LedgerError("where releases share no unit the dearest one counts and slots say nothing; drop the rule")
+        raise LedgerError("where releases share no unit the most expensive one counts, not slots; drop the rule")
     whole, untaken = reserved.epsilon_at(budget.delta), free_places(reserved)
     if whole > budget.epsilon:
         raise LedgerError(
@@ -174,31 +174,31 @@ def filter_under(budget: Budget | None, adjacency: Adjacency) -> FixedOrderFilte
 
 
 TOGETHER = "every plan was declared before the first release of any: tight composition of all of them"
-DISJOINT = "no reward enters two releases: the dearest one counts"
+DISJOINT = "no reward enters two releases: the most expensive one counts"
 FILTER = "plans were chosen one after another: the bound that the ledger has kept since its creation"
 KEPT: dict[Rule, str] = {
     "planned": "one run's plan, priced tightly",
-    "gaussian": "exact where everybody takes part",
+    "gaussian": "exact where all clients take part",
     "renyi": "at one Rényi order",
     "envelope": "slots reserved and priced tightly together",
 }
 """The rules in words."""
 ODOMETER = "plans or charges were added after releases: an odometer, which holds however they were chosen"
-NOTHING = "nothing was paid yet"
+NOTHING = "nothing was charged yet"
 
 _ODOMETER = ORDERS[(ORDERS >= 1.5) & (ORDERS <= 260.0)][::2]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """Epsilon of everything paid, and why it holds.
+    """Epsilon of everything charged, and why it holds.
 
     Attributes:
         epsilon: Upper bound; infinite if anything came without privacy.
         delta: Where it holds, in (0, 1).
         rule: The rule, in words.
         runs: Number of runs that reserved or charged.
-        releases: Number of releases that were paid for; those that were made are no more.
+        releases: Number of releases that were charged; those that were made are no more.
     """
 
     epsilon: float
@@ -209,7 +209,7 @@ class Total:
 
 
 def total(book: Book, delta: float, *, run: str | None = None) -> Total:
-    """Price everything that a ledger, or one run on it, has paid.
+    """Price everything that a ledger, or one run on it, has spent.
 
     Args:
         book: Of an open ledger (``Ledger.book()``).
@@ -268,14 +268,14 @@ def odometer(paid: Sequence[Event], delta: float, *, adjacency: Adjacency) -> fl
     Proof: docs/proofs/filters.md.
 
     Let L_t be the privacy loss of everything made until t and R_t(a) the sum of the Rényi
-    divergences of order a of what was paid until then; both may depend on outputs. Then
+    divergences of order a of what was charged until then; both may depend on outputs. Then
     exp((a - 1)(L_t - R_t(a))) is a supermartingale that starts at 1, so by Ville's inequality
     L_t <= R_t(a) + ln(1/d)/(a - 1) for all t at once but for probability d. With d = delta/K
     at each of K orders fixed here, the smallest of the K bounds holds (Whitehouse, Ramdas,
     Rogers and Wu 2023 give odometers of this form).
 
     Args:
-        paid: Events that were paid for; whoever released less is covered, too.
+        paid: Events that were charged; a run that released less is covered, too.
         delta: Failure probability over the ledger's whole life.
         adjacency: The ledger's.
 

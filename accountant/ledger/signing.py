@@ -67,7 +67,7 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
 def kept_secret(path: Path, make: Callable[[], bytes]) -> bytes:
     """Read the bytes at a path; makes them, durable and for their owner's eyes only, where there are none.
 
-    They appear under their name whole or not at all, whoever is killed and however many make them at once.
+    They appear under their name whole or not at all, whichever process is killed and however many make them at once.
     """
     if not path.exists():
         with suppress(FileExistsError), appearing_whole(path) as draft:

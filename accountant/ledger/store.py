@@ -4,8 +4,8 @@ Two append-only tables of one shape, ``charges`` and ``releases``. Every row car
 digest of its predecessor and its own, SHA-256 over predecessor, position, key and body;
 the first predecessor is the digest of the ledger's identity and policy. A row can
 therefore be neither edited nor removed from the middle unnoticed. A commit log, one line per
-committed row, against which a lost tail is noticed, stands beside the file, or, of a
-database, with everybody who uses it.
+committed row, against which a lost tail is noticed, is stored next to the file, or, of a
+database, with every user of it.
 
 A file fails closed: one that is not surely a ledger, or storage that does not surely keep
 what it is given, raises ``LedgerError`` and is left as it was. Writes are serialised by
@@ -50,7 +50,7 @@ def failing_closed(path: object) -> Iterator[None]:
         raise
     except (sqlite3.Error, OSError, OverflowError, UnicodeError) as error:
         where = "the ledger in memory" if path is None else path
-        raise LedgerError(f"{where}: storage failed ({error}); nothing was released, mend it and try again") from error
+        raise LedgerError(f"{where}: storage failed ({error}); nothing was released, fix it and try again") from error
 
 
 def require_own_header(path: Path) -> None:
@@ -150,7 +150,7 @@ class SqliteTables:
         """Read the ledger's identity.
 
         Raises:
-            LedgerError: If the file is of another schema or has none, or holds anything beside it: triggers, views,
+            LedgerError: If the file is of another schema or has none, or holds anything else: triggers, views,
                 tables and columns that a ledger does not have could change what it says.
         """
         with failing_closed(self.place):
@@ -208,7 +208,7 @@ class Tables(Protocol):
         """One state for several reads."""
 
     def identity(self) -> Identity:
-        """Read the ledger's identity, and that nothing stands beside it that could change what the tables say."""
+        """Read the ledger's identity, and refuse objects that could change what the tables say."""
 
     def damage(self) -> str | None:
         """Name what storage itself finds wrong, or None."""
@@ -267,7 +267,7 @@ class Store:
 
         Args:
             place: Its file, or the address of its database.
-            recovering: Take one of which the commit log remembers more, to pay for what was lost.
+            recovering: Take one of which the commit log remembers more, to charge again what was lost.
 
         Raises:
             LedgerError: If it is missing, foreign, corrupt or cut off.
@@ -327,7 +327,7 @@ class Store:
         return row
 
     def log_commit(self, what: Table | Literal["recovered"], row: Row) -> None:
-        """Note beside the ledger that ``row`` was committed, or makes good what was logged and lost."""
+        """Note in the commit log that ``row`` was committed, or makes good what was logged and lost."""
         if self.commit_log is not None:
             with failing_closed(self.place):
                 self.commit_log.append(what, row.sequence, row.digest)

@@ -15,7 +15,7 @@ whose integrand is log-concave in y: exp(-e^x) is the survival function of a Gum
 with Gaussian noise. Where (2) is not evaluated, Jensen's inequality bounds it: log R >= mean of log w_i, so
 D_a(Q || P) <= 1/(2 z^2) + (a - 1) / (2 T z^2). No order costs more than taking part openly, a k / (2 z^2).
 
-For k > 1 deal the rounds at random into k blocks, of T // k rounds or one more, and draw one round of each: a uniform
+For k > 1 split the rounds at random into k blocks, of T // k rounds or one more, and draw one round of each: a uniform
 k-subset, whatever the blocks' sizes. Telling the blocks only helps the adversary (joint quasi-convexity), and given
 them the rounds are k independent allocations of one, whose divergences add up.
 
@@ -95,7 +95,7 @@ class RandomAllocationGaussian(Basic):
     """
 
     words = (
-        "Gaussian over {n_rounds} rounds, everybody in {participations} at random times, "
+        "Gaussian over {n_rounds} rounds, each client in {participations} at random times, "
         "multiplier {noise_multiplier:.4g}"
     )
     sampling = "random allocation: every client in exactly {participations} of {n_rounds} releases, at secret times"
@@ -423,7 +423,7 @@ def _refined(law: _Mean, spacing: float) -> _Mean:
 
 
 def _fine(law: _Mean, size: int) -> _Mean:
-    """The same law without the ends that nobody hears of, on as fine a grid as there are points for."""
+    """The same law without ends of negligible mass, on as fine a grid as there are points for."""
     points = _points(law.spacing, law.start, len(law.masses))
     p = law.masses * np.exp(points)
     first = int(np.searchsorted(np.cumsum(law.masses), _UNHEARD))

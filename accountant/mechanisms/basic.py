@@ -199,17 +199,17 @@ class Basic(ABC):
 
     @property
     def gaussian_releases(self) -> int:
-        """Number of Gaussian releases to everybody, at this multiplier, that cost no less; 0 where there are none."""
+        """Number of Gaussian releases of all clients, at this multiplier, that cost no less; 0 where there are none."""
         return 0
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether the event is exactly as private as one Gaussian release to everybody."""
+        """Whether the event is exactly as private as one Gaussian release of all clients."""
         return False
 
     @property
     def n_releases(self) -> int:
-        """Number of releases that the event pays for."""
+        """Number of releases that the event covers."""
         return 1
 
     def blocks(self) -> tuple[tuple[Basic, int], ...]:

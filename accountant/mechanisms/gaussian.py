@@ -1,4 +1,4 @@
-"""Gaussian noise, everybody taking part."""
+"""Gaussian noise at full participation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accountant.mechanisms.pair import EPS, FloatArray, Pair, Tails, line_nodes,
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Basic):
-    """A vector query answered with Gaussian noise in every coordinate; everybody takes part.
+    """A vector query answered with Gaussian noise in every coordinate; all clients take part.
 
     The worst pair is N(0, z^2) against N(1, z^2), under every adjacency.
 

@@ -8,7 +8,7 @@ most the sensitivity 1. |d log M_t / dt| <= 1/b, and the probability a(t) of any
 with equality for half-lines and Laplace noise on a number: b times its density is the smaller tail. By comparison of
 differential equations no A has a larger (or smaller) a(1) at the same a(0) than such a half-line. So:
 
-- Everybody: Laplace(0, b) against Laplace(1, b) dominates every such query; a number attains it.
+- All clients: Laplace(0, b) against Laplace(1, b) dominates every such query; a number attains it.
 - Sampled, one present or absent: P(A) = (1-q) a(0) + q a(1) and Q(A) = a(0) are, at each a(0), apart at most as
   far as with the half-line: (1-q) Laplace(0, b) + q Laplace(1, b) against Laplace(0, b), both directions.
 - Sampled, one replaced, contributions of norm at most 1/2: P(A) - g Q(A) = (1-q) (1-g) a(0) + q (a_x(1) - g a_x'(1))
@@ -43,7 +43,7 @@ _Halves: TypeAlias = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 @dataclass(frozen=True, kw_only=True)
 class Laplace(Basic):
-    """A query answered with Laplace noise in every coordinate; everybody takes part.
+    """A query answered with Laplace noise in every coordinate; all clients take part.
 
     The worst pair is Laplace(0, b) against Laplace(1, b), under every adjacency.
 
@@ -251,7 +251,7 @@ def _between(
 def sampled_laplace_divergence(q: float, b: float, orders: FloatArray, *, opposed: bool) -> FloatArray:
     """The larger direction's divergence; at orders too large for the panels the smaller of two upper bounds.
 
-    Sampling never costs more than taking everybody (Rényi divergence is jointly quasi-convex), and no divergence
+    Sampling never costs more than taking all (Rényi divergence is jointly quasi-convex), and no divergence
     exceeds the largest loss.
     """
     everybody = laplace_divergence(b, orders)

@@ -124,7 +124,7 @@ def _log_phi_series(orders: FloatArray, u: FloatArray, rows: IntArray | None = N
 def capped(sampled: Callable[[FloatArray], FloatArray], orders: FloatArray, z: float, step: float) -> FloatArray:
     """``sampled`` at orders its grid can hold; the unsampled Gaussian's a / (2 z^2) at larger ones.
 
-    Sampling never costs more than taking everybody: Rényi divergence is jointly quasi-convex.
+    Sampling never costs more than taking all: Rényi divergence is jointly quasi-convex.
     """
     out = orders / (2.0 * z * z)
     few = orders <= 0.5 * z * step * _MAX_POINTS

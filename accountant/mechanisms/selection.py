@@ -1,7 +1,7 @@
 """Best of a secret, random number of runs: only the best is released.
 
 Papernot and Steinke 2022. Draw K, make K runs of one mechanism, each of a candidate chosen
-uniformly with replacement, release the best one. Only that one is paid for, but at more
+uniformly with replacement, release the best one. Only that one is charged, but at more
 than its own price. With the Rényi curve of *one* run (its judged score included) given as a
 function of the order, and K truncated negative binomial (eta, gamma), Theorem 2 says: for
 every order l and every other order m,

@@ -2,8 +2,8 @@
 
 Its chances are binomial tails, bounded from the safe side.
 
-Let X be the number of the other N - 1 units whose coins came up, T the event X >= B, t = P(T). Without T nobody is cut.
-Given T, the batch has B members whether our unit's coin came up or not; the unit is in it with probability
+Let X be the number of the other N - 1 units whose coins came up, T the event X >= B, t = P(T). Without T no unit is
+cut. Given T, the batch has B members whether our unit's coin came up or not; the unit is in it with probability
 
     q_T = q E[B / (X + 1) | X >= B] = (B / N) P(Bin(N, q) > B) / t.
 
@@ -88,7 +88,7 @@ class TruncatedPoissonSampledGaussian(Basic):
     that under replace-one). What dominates is, with t the chance that at least B of the other N - 1 units
     join and q_T the chance of staying in such a batch (``accountant.mechanisms.truncated``),
 
-    - with probability 1 - t a Poisson sample at rate q: fewer than B others joined, so nobody is cut and the others'
+    - with probability 1 - t a Poisson sample at rate q: fewer than B others joined, so no unit is cut and the others'
       coins are independent of our unit's;
     - with probability t a full batch in which our unit is with chance q_T, and another in its place where it is not,
       so that two contributions move (``accountant.mechanisms.truncated`` has the pair of every adjacency).
@@ -108,7 +108,7 @@ class TruncatedPoissonSampledGaussian(Basic):
     Attributes:
         n_clients: N, number of units that toss coins, of the larger data set under add-or-remove-one.
         sample_rate: q in (0, 1].
-        batch_size: B, the largest number of participants, at least 1; at N or above nobody is ever cut.
+        batch_size: B, the largest number of participants, at least 1; at N or above no unit is ever cut.
         noise_multiplier: z, noise standard deviation over that sensitivity; positive.
 
     Example:
@@ -169,7 +169,7 @@ class TruncatedPoissonSampledGaussian(Basic):
 
     @property
     def _poisson(self) -> PoissonSampledGaussian:
-        """The release, were nobody cut."""
+        """The release, were no unit cut."""
         return PoissonSampledGaussian(sample_rate=self.sample_rate, noise_multiplier=self.noise_multiplier)
 
 

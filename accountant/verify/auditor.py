@@ -190,7 +190,7 @@ def _require_shape(content: Json) -> None:
 
 
 def _promised(found: Findings, content: Json, chain: Chain) -> bool:
-    """Check what is said beside the ledger, and state what was promised; whether guardians kept it."""
+    """Check what is stated outside the ledger, and state what was promised; whether guardians kept it."""
     if (plan := chain.plans.get(content["run"])) is None:
         found.problems.append("the ledger binds the run's plan: the ledger binds no plan of this run")
         return False

@@ -45,7 +45,7 @@ class Declared:
         sequence: Position of its row.
         events: Every release that may be made, with counts.
         settings: Digest of the run's settings.
-        plan: Digest of what stands beside the settings: plan, seed, date and caveat.
+        plan: Digest of what is bound besides the settings: plan, seed, date and caveat.
         delta: Where the run asked for epsilon.
         noise_source: Where the noise is said to come from.
         stopping: When the run may end.
@@ -75,9 +75,9 @@ class Chain:
         policy: What its numbers mean, as its genesis binds it.
         heads: Digests of the rows, in order.
         plans: By run.
-        recoveries: Reservations that pay for lost releases once more.
+        recoveries: Reservations that charge lost releases once more.
         charged: By release, the run that it was charged to.
-        outside: By run, charges that no plan had paid for.
+        outside: By run, charges that no plan covered.
         stored: Names of the releases that are stored.
     """
 
@@ -105,7 +105,7 @@ class Chain:
         return self.heads[sequence - 1] if 0 < sequence <= len(self.heads) else None
 
     def paid_by(self, run: str) -> Paid:
-        """Everything that a run committed to, and what was published beside it under a name that begins so."""
+        """Everything that a run committed to, and what was published under a name that begins so."""
         beside = (name for name in self.runs if name == run or name.startswith(f"{run}-"))
         return sum((self._paid({name}) for name in beside), Paid())
 

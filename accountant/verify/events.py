@@ -34,14 +34,14 @@ class Basic:
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Basic):
-    """A sum that everybody enters, with noise of so many sensitivities."""
+    """A sum that all clients enter, with noise of so many sensitivities."""
 
     noise_multiplier: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonSampledGaussian(Basic):
-    """A sum that everybody enters by a secret coin."""
+    """A sum that each client enters by a secret coin."""
 
     sample_rate: float
     noise_multiplier: float
@@ -63,7 +63,7 @@ class FixedSizeSampledGaussian(Basic):
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedPoissonSampledGaussian(Basic):
-    """A sum that everybody enters by a secret coin, cut to so many."""
+    """A sum that each client enters by a secret coin, cut to so many."""
 
     n_clients: int
     sample_rate: float
@@ -73,7 +73,7 @@ class TruncatedPoissonSampledGaussian(Basic):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomAllocationGaussian(Basic):
-    """Sums of so many rounds, of which everybody enters some at secret times."""
+    """Sums of so many rounds, of which each client enters some at secret times."""
 
     n_rounds: int
     participations: int
@@ -106,7 +106,7 @@ class Laplace(Basic):
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonSampledLaplace(Basic):
-    """A sum that everybody enters by a secret coin, with Laplace noise."""
+    """A sum that each client enters by a secret coin, with Laplace noise."""
 
     sample_rate: float
     scale_multiplier: float

@@ -2,12 +2,12 @@
 
 Lower ends are tests between two neighbours (`accountant.verify.lower`). For upper ends, privacy losses of the
 releases' dominating pairs (docs/proofs) are rounded up to a grid and added up by one FFT. What lies outside of the
-transform's window is bounded by Chernoff and booked on the safe side, as is the transform's rounding. Where everybody
-takes part the closed form answers (Balle and Wang 2018).
+transform's window is bounded by Chernoff and booked on the safe side, as is the transform's rounding. At full
+participation the closed form answers (Balle and Wang 2018).
 
 | releases | lower end | upper end |
 |---|---|---|
-| everybody takes part (Gaussian) | exact | exact |
+| all clients take part (Gaussian) | exact | exact |
 | samples (Poisson, fixed size), up to about 1e5 | a test, within 1 % | losses on a grid, within 1 % |
 | more of them, or a tiny delta | a test, within 1 % up to 1e7 | Rényi divergences of Poisson samples, or none |
 | Laplace, sampled Laplace, mixture of Gaussians | a test, within 1 % | none |

@@ -1,7 +1,7 @@
 """What a bundle states of its run, recomputed for its reader, and what no check of a bundle can know.
 
 A guardian signs every answer of its own: run, round, its place in its own ledger, and the digest of its noisy sum. So a
-release that some guardian never paid for has no signature of it, and two noises for one round have two.
+release that some guardian never charged has no signature of it, and two noises for one round have two.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BY_WORD = (
 )
 """All that a bundle shows and nothing binds: paths within it (``*`` is any item of a list), and what each claims."""
 
-OTHERS = "whether the same people paid on another ledger too: this file shows one; have other runs declared"
+OTHERS = "whether the same people were charged on another ledger too: this file shows one; have other runs declared"
 DRAWN = "whether the noise was drawn as it says: that is the operator's word"
 LOOKED = "whether the operator, who saw every client's answer before the noise, kept it to itself"
 KEY = "whether the key is the operator's: compare it with the one on the signed statement"
@@ -58,8 +58,8 @@ _COMPARED = {
 _DRAWN_FROM = {
     "secure": "by the operator's word drawn from a cryptographic source",
     "exact": "by the operator's word drawn exactly, from a cryptographic source",
-    "simulation": "THE NOISE WAS SEEDED: this was a simulation and protects nobody",
-    "none": "THERE WAS NO NOISE: nobody is protected",
+    "simulation": "THE NOISE WAS SEEDED: this was a simulation and protects no client",
+    "none": "THERE WAS NO NOISE: no client is protected",
 }
 WHERE = {
     "one process": "IN ONE PROCESS, WHICH SAW EVERY VECTOR",
@@ -140,7 +140,7 @@ def n_guardians(settings: Json) -> int:
 
 
 def quotes(content: Json, chain: Chain, plan: Declared) -> tuple[Quote, Quote]:
-    """Give the two numbers that an operator quotes, of the run and of all that its ledger has paid."""
+    """Give the two numbers that an operator quotes, of the run and of all that its ledger has charged."""
     given = table(content["quoted"], "quoted", ("epsilon", "total"))
     n_clients, adjacency = chain.policy["n_clients"], Adjacency(chain.policy["adjacency"])
     # The one that was asked for, and at most min(1e-5, 1/(10 N)).
@@ -170,12 +170,12 @@ def statement_lines(chain: Chain, plan: Declared, run: Quote, total: Quote, cave
         f"Epsilon quoted: {at_most(run.epsilon, 6)} at delta {at_most(run.delta)}, for the whole run",
         f"Computed here:  {run.computed}",
         f"Plan:           {planned} releases, declared in row {row} before the first; {chain.made(plan.run)} made",
-        f"Ending:         {plan.stopping}; the whole plan is paid for, however early it ended",
+        f"Ending:         {plan.stopping}; the whole plan is charged, however early it ended",
         f"Noise:          {_DRAWN_FROM[plan.noise_source]}",
         f"This ledger:    epsilon quoted {at_most(total.epsilon, 6)} at delta {at_most(total.delta)}, {together}",
         f"Computed here:  {total.computed}",
         *(
-            f"Recovered:      row {each.sequence} pays again for {each.slots.total()} lost releases of "
+            f"Recovered:      row {each.sequence} charges again {each.slots.total()} lost releases of "
             f"{quoted(each.run)}"
             for each in chain.recoveries
         ),

@@ -36,7 +36,7 @@ N_BOUNDS = len(THRESHOLDS) * 2 * 2 * 2  # of one measured curve: thresholds, tai
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A measured point beside the accountant's curve.
+    """A measured point, to compare with the accountant's curve.
 
     Attributes:
         epsilon: Where both are taken.
@@ -164,7 +164,7 @@ def heaviest_client(weights: FloatArray) -> int:
 
 
 def neighbours(mechanism: PrivateSum, n_clients: int, canary: int, world: World) -> tuple[FloatArray, FloatArray]:
-    """Everybody's vectors, ``(n_clients, 1)``, with the canary and in the neighbouring world without it.
+    """All clients' vectors, ``(n_clients, 1)``, with the canary and in the neighbouring world without it.
 
     Args:
         mechanism: Sets the adjacency, and how much the canary sends: twice the clipping norm, or half of what one
@@ -190,7 +190,7 @@ def releases(
     Args:
         mechanism: The mechanism that is attacked.
         weights: Public weights, ``(n_blocks, n_clients)``.
-        rows: Everybody's vectors, ``(n_clients, 1)``.
+        rows: All clients' vectors, ``(n_clients, 1)``.
         trials: Number of releases.
         noise: Source of noise and participation.
     """
@@ -228,7 +228,7 @@ def moments(
     Args:
         mechanism: Sets the clipping bound and the sample rate.
         weights: Public weights, ``(n_blocks, n_clients)``.
-        rows: Everybody's vectors, ``(n_clients, 1)``.
+        rows: All clients' vectors, ``(n_clients, 1)``.
         direction: The score, ``(n_blocks,)``.
         stddev: Standard deviation of the noise in the score.
     """

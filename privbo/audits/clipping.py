@@ -11,7 +11,7 @@ confidence radii uses their magnitude: what counts is the error, bias and noise 
 relative to the sum. Both are estimates of what a release is good for, not of the score that
 clients reach in the end. Each effect comes with its standard error over the run's rounds.
 
-``publish_norms`` releases a noisy histogram of the last round's norms, paid for. Every client
+``publish_norms`` releases a noisy histogram of the last round's norms, under a charge. Every client
 answers with the bin its vector's norm fell into, whether or not it had been drawn into the
 round (who was drawn stays secret); the sum leaves through the door and is charged to the run's
 ledger as a release of its own.
@@ -275,7 +275,7 @@ def audit(record: Record) -> ClippingAudit:
         if r.round in lines and lines[r.round]["bound"] is not None
     )
     if not rounds and record.plan.privacy.trust == "guardians":
-        raise RunError("this run's vectors were shared among guardians, so nobody knows how clipping met them")
+        raise RunError("this run's vectors were shared among guardians, so no party knows which were clipped")
     if not rounds:
         raise RunError(f"{home.private} holds no clip statistics; audit the run where its clients answered")
     last, kind = rounds[-1], algorithm_table(record.spec.algorithm)["type"]
@@ -337,7 +337,7 @@ def _warnings(rounds: Sequence[ClippedRound]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedNorms:
-    """Public: histogram of the norms of one round's vectors, paid for by one charge.
+    """Public: histogram of the norms of one round's vectors, covered by one charge.
 
     Attributes:
         round: The round whose vectors were counted.
@@ -359,11 +359,11 @@ class PublishedNorms:
 
 
 def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending | None:
-    """Price a publication of norms without looking at any: its cost, and the ledger's new total; None if it is paid.
+    """Price a publication of norms without looking: its cost and the ledger's new total; None if charged already.
 
     Raises:
         ConfigurationError: If the multiplier is not positive, or guardians held the vectors.
-        BudgetExceeded: If the ledger can't pay.
+        BudgetExceeded: If the ledger's budget is too small.
         LedgerError: If its bound is for the run's plan alone.
     """
     _require_publishable(record, noise_multiplier)
@@ -394,7 +394,7 @@ def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:
 
     Raises:
         ConfigurationError: If the multiplier is not positive, or guardians held the vectors.
-        BudgetExceeded: If the ledger can't pay; nothing was released.
+        BudgetExceeded: If the ledger's budget is too small; nothing was released.
         RunError: If the clients' state is not on this machine.
     """
     _require_publishable(record, noise_multiplier)

@@ -1,4 +1,4 @@
-"""The black-box audit of a plan's mechanism: measured lower bound beside the accountant's claim.
+"""The black-box audit of a plan's mechanism: measured lower bound versus the accountant's claim.
 
 Vectors are made up, noise is the shipped secure source: this touches no client and says
 something about the code that ran, not about this run's data.
@@ -165,7 +165,7 @@ class Audit:
         name: Name of the run or the configuration.
         clipping: PRIVATE: effect of clipping on the run's vectors; None for a configuration.
         empirical: Outcomes of attacking the mechanism, one per mechanism and world.
-        published: Public: histogram of norms that was paid for, or None.
+        published: Public: histogram of norms under a charge, or None.
         page: Where the page was written, or None.
     """
 

@@ -132,7 +132,7 @@ class FederatedSampler(BaseSampler):
 
         Raises:
             TrialPruned: If the run ended while a worker of ``study.optimize`` waited for a trial; the study stops.
-            RunError: If the run is over and nobody runs ``study.optimize``.
+            RunError: If the run is over and ``study.optimize`` is not running.
         """
         while self._site.ask(self._client):
             with self._choosing:  # the next trial that no other worker of this study has
@@ -156,7 +156,7 @@ class FederatedSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:  # noqa: ANN401  # Optuna's signature
-        """Refuse a parameter that the run does not search: nobody would choose it.
+        """Refuse a parameter that the run does not search: no algorithm would choose it.
 
         Raises:
             ConfigurationError: Naming the run's space.

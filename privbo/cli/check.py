@@ -140,7 +140,7 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
 
     Returns:
         The price, the point and, where it was asked for, who failed; passed unless a policy refuses, all failed, or
-        somebody did and it was asked for.
+        one did and it was asked for.
 
     Raises:
         ConfigurationError: If a setting is impossible, or the code has another signature.

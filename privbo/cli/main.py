@@ -150,7 +150,7 @@ def scout(
     directory: OutDir = None,
     yes: Yes = False,
 ) -> object:
-    """Estimate how alike clients' surfaces are, by one small paid release, and what sharing may then bring."""
+    """Estimate how alike clients' surfaces are, by one small release, and what sharing may then bring."""
     from privbo.cli.scout import scout as find
 
     return find(config, overrides or [], epsilon=epsilon, n_points=points, directory=directory, yes=yes)

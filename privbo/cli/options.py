@@ -26,7 +26,7 @@ Trust = Annotated[
     bool, typer.Option("--trust", help="Import code also for --dry-run, audits and from a stranger's directory.")
 ]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes that work on clients; changes no number.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Pay the price that is shown without being asked.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Accept the cost that is shown without being asked.")]
 ShowPrivate = Annotated[bool, typer.Option("--show-private", help="Show what no epsilon covers.")]
 Rehearses = Annotated[
     bool, typer.Option("--rehearsal/--no-rehearsal", help="Try every client's objective before a private run begins.")
@@ -93,7 +93,7 @@ def show_result(result: object, *, as_json: bool) -> None:
 
 
 def agree(price: Spending | None, *, yes: bool) -> None:
-    """Show a price and the new total on standard error and ask; not where ``yes`` is given or nothing is to be paid.
+    """Show a price and the new total on standard error and ask; not where ``yes`` is given or nothing is to be charged.
 
     Raises:
         ConfigurationError: If the answer is no, or no terminal is there to ask at.
@@ -104,6 +104,6 @@ def agree(price: Spending | None, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigurationError("nothing was charged; add --yes to pay that")
-    if not typer.confirm("Pay that?", err=True):
+        raise ConfigurationError("nothing was charged; add --yes to accept that")
+    if not typer.confirm("Charge that?", err=True):
         raise ConfigurationError("nothing was charged")

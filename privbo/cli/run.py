@@ -119,7 +119,7 @@ def report_run(
             diagnostics.
         private: PRIVATE: add diagnostics.
         regret: PRIVATE: add them with regret; the configuration whose problem states its best values.
-        statement: Also write a statement for a board beside the page.
+        statement: Also write a statement for a board, in addition to the page.
         ledger: As of ``load``.
         write: Whether to write pages at all.
 
@@ -387,7 +387,7 @@ def _milestones(curve: FloatArray) -> dict[str, float]:
 
 
 def control_of(spec: Spec, control: Control, seed: int) -> Spec:
-    """Give the same clients and seeds without sharing, or behind the same mechanism with the sum zeroed.
+    """Give the same clients and seeds without sharing, or the noise-only control of the same mechanism.
 
     Controls live in memory, release nothing and use simulated noise.
     """

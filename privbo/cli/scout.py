@@ -29,7 +29,7 @@ from privbo.runs.spec import Spec, read_spec
 def scout(
     config: Path, overrides: Sequence[str], *, epsilon: float, n_points: int, directory: Path | None, yes: bool
 ) -> Result:
-    """Estimate how alike the surfaces of a configuration's clients are, by a run of one paid release.
+    """Estimate how alike the surfaces of a configuration's clients are, by a run of one small release.
 
     Args:
         config: The file; its problem, delta, noise source and ledger are taken.
@@ -37,11 +37,11 @@ def scout(
         epsilon: Price of the release, at the configuration's delta.
         n_points: Evaluations of every client.
         directory: Where the run is kept; a fresh one by default.
-        yes: Pay without being asked.
+        yes: Accept the cost without being asked.
 
     Raises:
-        ConfigurationError: If a setting is impossible or nobody agreed to the price; nothing was touched.
-        BudgetExceeded: If the population's ledger can't pay.
+        ConfigurationError: If a setting is impossible or the operator did not agree to the cost; nothing was touched.
+        BudgetExceeded: If the population's ledger's budget is too small.
     """
     spec = scouting(read_spec(config, overrides), epsilon=epsilon, n_points=n_points)
     plan = plan_run(spec)
@@ -66,7 +66,7 @@ def scout(
     size = f"{found.correlation:.2f} +- {found.standard_error:.2f} (standard error of the noise)"
     parts = (
         f"correlation between two clients' surfaces: {size}, over {n_points} public points",
-        f"paid: epsilon {upper_text(price.smallest_epsilon)} at delta {upper_text(price.delta)}",
+        f"charged: epsilon {upper_text(price.smallest_epsilon)} at delta {upper_text(price.delta)}",
         total_text(price.total),
         _gains_table(gains),
         "two seeds each, measured beforehand on public problems: docs/results/worth.md has the errors",
@@ -96,10 +96,10 @@ def _gains_table(gains: Sequence[Gain]) -> Table:
 
 
 def scouting(spec: Spec, *, epsilon: float, n_points: int) -> Spec:
-    """Give the scout of a run: the same people, ledger, delta, noise source and guardians; everybody takes part.
+    """Give the scout of a run: the same people, ledger, delta, noise source and guardians; all clients take part.
 
     Raises:
-        ConfigurationError: If the run is not private, or there is nobody to compare with.
+        ConfigurationError: If the run is not private, or has one client only.
     """
     if not isinstance(spec.privacy, Privacy):
         raise ConfigurationError("this configuration is not private, and a scout is: add [privacy] epsilon = 1")

@@ -24,7 +24,7 @@ Render = Callable[[], str]
 
 
 class _Door:
-    """Lets in whoever brings the token first, by a cookie from then on."""
+    """Lets in the browser that brings the token first, by a cookie from then on."""
 
     def __init__(self) -> None:
         self.token, self._cookie = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
@@ -96,7 +96,7 @@ def live_server(render: Render, port: int = 0) -> tuple[ThreadingHTTPServer, str
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
-            """Say nothing: a log of requests is nobody's."""
+            """Print nothing: requests are not logged."""
 
     try:
         server = ThreadingHTTPServer((LOOPBACK, port), Handler)

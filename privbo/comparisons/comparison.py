@@ -102,8 +102,8 @@ class Comparison:
         contrasts: Pairs of labels whose difference is asked for; empty for every private setting
             against every other setting.
         statement: What the comparison is to show, in a sentence.
-        seeded: Whether noise came from a seed, so that the runs protect nobody.
-        total: Epsilon of everything that the population has paid, with its rule, for private data; else None.
+        seeded: Whether noise came from a seed, so that the runs protect no client.
+        total: Epsilon of everything charged for the population, with its rule, for private data; else None.
         recommendation: If one was asked for.
 
     Example:
@@ -162,7 +162,7 @@ class Comparison:
         return curve_of(self.measure) == "score"
 
     def exportable(self) -> Comparison:
-        """Leave out what may not be published: over private data the utilities, which nobody paid for."""
+        """Leave out what may not be published: over private data the utilities, which no charge covers."""
         if self.data != "private":
             return self
         return replace(self, settings=tuple(replace(s, curves=None, evaluations=None) for s in self.settings))
@@ -280,7 +280,7 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
 
 
 def require_choice(data: Data) -> None:
-    """Refuse to name the best of settings over private data, which would look at people again without paying.
+    """Refuse to name the best of settings over private data, which would look at people again without a charge.
 
     Raises:
         ConfigurationError: If the data is private.

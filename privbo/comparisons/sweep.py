@@ -2,9 +2,9 @@
 
 Unless the data is private, cells run in memory with seeded noise. On private data cells are
 plain runs on one population's ledger, all of them priced and reserved before the first one is
-played. A finished cell that was paid for is never run again because code changed: it is shown as
+played. A finished cell that was charged is never run again because code changed: it is shown as
 older, with the version that made it, until ``fresh`` charges people once more. What a crash leaves
-is resumed as any run is; a cell whose directory is gone is another run, and paid for again.
+is resumed as any run is; a cell whose directory is gone is another run, and charged again.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def arm_of(asked: Spec, kind: Kind, ledger: SharedLedger | None) -> Spec:
 def settings_name(departures: JsonObject, judge: str | None) -> str:
     """Name a cell by everything that was asked for, as ``Spec.departures`` gives it.
 
-    A default is not named, so a setting that is added later leaves the name of what was paid for. Whose
-    ledger pays, and on how many threads, does not change a number; the data's fingerprint is of the
+    A default is not named, so a setting that is added later leaves the name of what was charged. Whose
+    ledger is charged, and on how many threads, does not change a number; the data's fingerprint is of the
     code's key, where a change of it is a reason to run a cell again.
     """
     means = ("controls", "threads", "executor", "jobs", "ledger")
@@ -116,7 +116,7 @@ def _quiet() -> Iterator[None]:
 
 @_quiet()
 def run_uncharged(table: JsonObject, judge: str | None, output: Path | None) -> CellResult:
-    """Simulate a run in memory: seeded noise or nothing shared, no guarantee, nobody charged and no policy asked.
+    """Simulate a run in memory: seeded noise or nothing shared, no guarantee, no charge and no policy asked.
 
     Args:
         table: Of the run's ``Spec``; a worker process imports the code that it names.
@@ -168,7 +168,7 @@ def reserve(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> None:
     """Make the private runs among cells, whose plans the ledger then holds, once the price of all was agreed to.
 
     Raises:
-        BudgetExceeded: If the ledger can't pay for all of them; nothing was charged.
+        BudgetExceeded: If the ledger's budget is too small; nothing was charged.
         PolicyError: If all of them together pass their policy; nothing was charged.
     """
     runs = [(cell, cell.work, cell.work.spec()) for cell in cells if isinstance(cell.work, PrivateRun)]
@@ -266,12 +266,12 @@ def run_sweep(sweep: Sweep, out: Path, *, agree: Agree = agree_to_all, **how: Un
     Args:
         sweep: What to run.
         out: Folder of the cells and the results.
-        agree: Over private data, called with the price of all cells that are to be paid for before any of them
-            is; what it raises keeps everybody from paying.
+        agree: Over private data, called with the price of all cells that are to be charged before any of them
+            is; what it raises prevents the charge.
         how: As of ``complete``; over private data ``fresh`` charges the population once more.
 
     Raises:
-        ConfigurationError: If a setting is impossible; no cell was run and nobody was asked to pay.
+        ConfigurationError: If a setting is impossible; no cell was run and nothing was charged.
     """
     scheduler = how.get("scheduler")
     if scheduler is not None and sweep.ledger is not None and not is_postgres(sweep.ledger.path):
@@ -408,6 +408,6 @@ def _compared(sweep: Sweep, panel: Panel, arms: Sequence[_Arm], results: Sequenc
 
 
 def composed(comparison: Comparison, book: Book, shared: SharedLedger) -> Comparison:
-    """Add the price of everything the comparison's population has paid so far."""
+    """Add the price of everything charged for the comparison's population so far."""
     # At the safe delta, and at most the bound's own.
     return replace(comparison, total=total(book, min(comparison.settings[0].safe_delta, shared.delta or 1.0)))

@@ -3,7 +3,7 @@
 A sweep file::
 
     name = "levels"
-    config = "quickstart.toml"                  # beside this file; or a [base] table
+    config = "quickstart.toml"                  # next to this file; or a [base] table
     seeds = 5                                   # 0..4, or a list
     seed_keys = ["problem.arguments.seed"]      # also set to the cell's seed
     data = "public"                             # or "simulated", "proxy", "private"
@@ -11,7 +11,7 @@ A sweep file::
     [grid]
     "privacy.epsilon" = [0.5, 1, 2, 4, 8]
 
-Instead of a grid, or beside it, arms with names of their own; contrasts are paired differences::
+Instead of a grid, or in addition to it, arms with names of their own; contrasts are paired differences::
 
     measure = "cumulative regret"
     contrasts = [["two regions", "one region"]]
@@ -61,7 +61,7 @@ class ArmConfig:
     Attributes:
         label: Its name.
         kind: A private setting, or one of the controls.
-        config: Another run configuration to start from, beside the sweep's file.
+        config: Another run configuration to start from, next to the sweep's file.
         algorithm: Replaces the whole ``[algorithm]`` table.
         privacy: Replaces the whole ``[privacy]`` table.
         overrides: Single keys, dotted or nested, that are set on top.
@@ -81,7 +81,7 @@ class PanelConfig:
 
     Attributes:
         name: Shown as its title.
-        config: Its run configuration, beside the sweep's file.
+        config: Its run configuration, next to the sweep's file.
         overrides: Single keys, dotted or nested, that are set on top.
         arms: Arms of this panel alone; one that bears the name of the study's replaces it.
         seeds: Number or list of seeds.
@@ -104,17 +104,17 @@ class SweepConfig:
 
     Attributes:
         name: Shown in titles; letters, digits, dots, dashes.
-        config: Run configuration beside this file, or else ``base``.
+        config: Run configuration next to this file, or else ``base``.
         base: The same as a table.
         seeds: Number or list of seeds.
         first_seed: Seeds start here where their number is given.
         seed_keys: Dotted keys that are set to the cell's seed too, such as ``problem.arguments.seed``, so that a
-            factory deals other clients with every seed.
+            factory draws other clients with every seed.
         data: Whose data the clients hold; private unless the file says otherwise. Only over private data
-            is noise secret: elsewhere it is seeded and protects nobody.
-        controls: Beside every setting's own ``"local"`` and ``"zeroed"`` arms, which are added unless the data is
-            private; by default ``["local", "non-private"]`` with a grid, none with arms alone, and ``["local"]`` on
-            private data.
+            is noise secret: elsewhere it is seeded and protects no client.
+        controls: In addition to every setting's own ``"local"`` and ``"zeroed"`` arms, which are added unless the
+            data is private; by default ``["local", "non-private"]`` with a grid, none with arms alone, and
+            ``["local"]`` on private data.
         measure: What a setting is judged by; regret needs a problem that states ``best_values``.
         judge: ``module:function`` that makes losses of evaluations, called with a run's
             ``ClientHistory`` and the problem's arguments, ``(n_clients, n_evaluations)``; by default
@@ -220,14 +220,14 @@ def _check(config: SweepConfig) -> None:
     if not (config.grid or config.arms or any(panel.arms for panel in config.panels)):
         raise ConfigurationError("a sweep needs settings; add [grid] or [[arms]]")
     if config.data != "private" and config.ledger is not None:
-        raise ConfigurationError(f"data={config.data!r} charges nobody; drop [ledger]")
+        raise ConfigurationError(f"data={config.data!r} charges nothing; drop [ledger]")
     if config.data != "private":
         return
     if config.ledger is None:
         raise ConfigurationError(
             "a sweep over private data charges one population's ledger for all its cells; add "
             '[ledger] path = "...", population = "..." (and a bound: epsilon, delta), or say data = "public" (or '
-            '"simulated", "proxy"), which replaces secret noise by seeded noise and protects nobody'
+            '"simulated", "proxy"), which replaces secret noise by seeded noise and gives no guarantee'
         )
     if len(config.panels) > 1 or config.measure not in ("mean over rounds", "final"):
         raise ConfigurationError("a sweep over private data has one problem, judged by its scores; drop panels")

@@ -1,7 +1,7 @@
 """The verdict on sharing: a gain over clients alone and over noise alone, and whether chance could show it.
 
 A verdict needs three arms on the same pairs (seeds, or the clients of one run): what shares, its own algorithm's
-clients alone, who make as many evaluations, and the same noise around a sum of zeros. Whoever shares pays, so the
+clients alone, who make as many evaluations, and the same noise around a sum of zeros. Sharing costs privacy, so the
 burden of proof is on sharing: it "helped" only where a one-sided t-test at 5 % finds a gain over both, adjusted for the
 number of settings that were tried. Over seeds, whose numbers are means over clients, that is Student's; over clients,
 whose differences may be lopsided, the test for such differences has to say so, too (Hall 1992, On the removal of
@@ -76,7 +76,7 @@ class Setting(RunCost):
         evaluations: Evaluations per client, failed ones too, ``(n_seeds,)``; None where they were not kept or may
             not be shown. PRIVATE as the curves.
         alone: Label of its own algorithm's clients alone; empty where they are missing, as the next.
-        noise_only: Label of the same setting with its clients' sum zeroed.
+        noise_only: Label of the setting's noise-only control.
         older: Versions and days of the cells that other code made; empty where all are today's code's.
     """
 
@@ -102,7 +102,7 @@ class Setting(RunCost):
             ConfigurationError: If they were left out.
         """
         if self.curves is None:
-            raise ConfigurationError(f"{self.label!r}: utilities over private data were left out; nobody paid for them")
+            raise ConfigurationError(f"{self.label!r}: no charge covers utilities over private data; left out")
         rounds = self.curves[:, 1:] if self.curves.shape[1] > 1 else self.curves  # of a run that ends where it begins
         if measure == "mean over rounds":
             return np.asarray(rounds.mean(axis=1))
@@ -180,7 +180,7 @@ class Verdict:
     Attributes:
         setting: Label of what shares.
         alone: Label of its own algorithm's clients alone.
-        noise_only: Label of the same with the clients' sum zeroed.
+        noise_only: Label of its noise-only control.
         gain: Mean over pairs of the gain over clients alone, in units of what is measured; positive where sharing was
             better. None without that arm.
         standard_error: Of that mean; None where nothing says how large the noise is.
@@ -188,7 +188,7 @@ class Verdict:
         noise_error: Of that mean.
         p_helped: Probability of so large a gain where sharing does nothing: the larger of the two over either arm.
             None where there is no verdict.
-        p_hurt: The same of so large a loss beside clients alone.
+        p_hurt: The same of so large a loss versus clients alone.
         pairs: Number of pairs.
         over: Name of the pairs, such as ``"seeds"``.
         measure: What is compared, such as ``"score at the end"``.
@@ -238,8 +238,8 @@ class Verdict:
         """The verdict with its numbers, or why there is none, in one line."""
         if self.because:
             return f"sharing {self.answer}: {self.because}"
-        alone = f"{self.gain:+.3g}, standard error {self.standard_error:.2g}, beside {self.alone}"
-        noise = f"{self.noise_gain:+.3g}, standard error {self.noise_error:.2g}, beside {self.noise_only}"
+        alone = f"{self.gain:+.3g}, standard error {self.standard_error:.2g}, versus {self.alone}"
+        noise = f"{self.noise_gain:+.3g}, standard error {self.noise_error:.2g}, versus {self.noise_only}"
         chance = f"{self.pairs} {self.over}, one-sided p = {self.p_value:.2g}"
         return f"sharing {self.answer}: {self.measure} {alone}; {noise} ({chance})"
 
@@ -265,7 +265,7 @@ def verdict_of(
     Args:
         sharing: Numbers with sharing, ``(n_pairs,)``.
         alone: Numbers of its own algorithm's clients alone; None where that arm is missing.
-        noise_only: Numbers with the clients' sum zeroed; None where that arm is missing.
+        noise_only: Numbers of the noise-only control; None where that arm is missing.
         effort: What has to be equal with sharing and alone, such as evaluations per client.
         over: Name of the pairs.
         measure: What is compared, in words.
@@ -355,7 +355,7 @@ def _without_skew(gains: FloatArray, student: float) -> float:
 
 
 def best_alone(settings: Sequence[Setting], measure: Measure) -> Setting | None:
-    """Give the best of the settings that share nothing, which anybody could have for free; None if there is none."""
+    """Give the best of the settings that share nothing, which costs no privacy; None if there is none."""
     sign = 1.0 if curve_of(measure) == "score" else -1.0
     alone = [s for s in settings if s.kind == "local" and s.curves is not None]
     return max(alone, key=lambda s: sign * float(s.utilities(measure).mean()), default=None)

@@ -1,4 +1,4 @@
-"""Clipping at a noisy quantile, paid for by the same release (Andrew et al. 2021).
+"""Clipping at a noisy quantile, covered by the same release (Andrew et al. 2021).
 
 Every participant adds to its vector one bit, +1/2 where its norm is within the bound and
 -1/2 where it is not (who is absent adds nothing). With N public and q the rate,

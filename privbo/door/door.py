@@ -32,7 +32,7 @@ from privbo.protocol.messages import FloatArray, IntArray, Release, Request
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class Ticket:
-    """An open release: paid for, participants drawn, waiting for the answers.
+    """An open release: charged, participants drawn, waiting for the answers.
 
     Who takes part is secret: it is neither shown nor copied nor pickled.
 
@@ -201,7 +201,7 @@ class Door:
             if table is None and taken:
                 raise LedgerError(
                     f"run {self.run!r} has charged releases and its allocation is gone; restore private/ from a copy, "
-                    "or end the run here: what it paid stays paid"
+                    "or end the run here: what was charged stays charged"
                 )
             if table is None:
                 table = sample.allocate(self.noise.stream("allocation"))

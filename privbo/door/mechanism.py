@@ -14,15 +14,15 @@ Formal guarantees of one release, with z the noise's standard deviation over ``s
 
 | mechanism | unit, adjacency | who takes part | event |
 |---|---|---|---|
-| ``PrivateSum`` | one client, zero-out or replace-one | everybody (rate 1) | ``Gaussian(z)`` |
+| ``PrivateSum`` | one client, zero-out or replace-one | all clients (rate 1) | ``Gaussian(z)`` |
 | ``PrivateSum`` | one client, zero-out or replace-one | secret Poisson sample | ``PoissonSampledGaussian(q, z)`` |
 | ``PrivateSum`` | one client, zero-out or replace-one | secret sample of qN | ``FixedSizeSampledGaussian(N, qN, z)`` |
 | ``PrivateSum`` | one client, zero-out or replace-one | at most B | ``TruncatedPoissonSampledGaussian(N, q, B, z)`` |
 | ``PrivateSum`` | one client, zero-out | in k of T releases | ``RandomAllocationGaussian(T, k, z)``, for all T |
-| ``PrivateSum`` with ``move`` | one reward or one record, replace-one | everybody | ``Gaussian(z)`` |
+| ``PrivateSum`` with ``move`` | one reward or one record, replace-one | all clients | ``Gaussian(z)`` |
 | ``AdaptiveSum`` (``privbo.door.adaptive``) | as its base | as its base | its base's: vectors and bits together |
 | ``PrivateSum`` of guardians | as above, rate 1 or Poisson | as above | the same, for ``n_counted`` noises |
-| ``PlainSum`` | none | everybody | ``NonPrivate()``: epsilon is infinite |
+| ``PlainSum`` | none | all clients | ``NonPrivate()``: epsilon is infinite |
 
 They hold whatever clients send (rows are clipped, absent ones count as zero), for public weights,
 N, S, z and q; not under add-or-remove-one, which is refused because weights depend on N.
@@ -31,7 +31,7 @@ N, S, z and q; not under add-or-remove-one, which is refused because weights dep
 Where one reward or one record is the unit: a client's vector is a mean over its pulls, or a sum over its
 records, so another value of one moves it by a known distance. Clipping is a projection onto a ball and brings vectors
 no farther apart. Sums are truncated to a grid, which may part two nearby vectors by one grid step
-per entry more; noise pays for that too.
+per entry more; noise covers that too.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def require_unit(sample_rate: float, sampling: str, calibration: str, adjacency:
     """
     if sample_rate != 1.0:
         raise ConfigurationError(
-            f"sample_rate={sample_rate!r}: with a unit smaller than a client everybody takes part; set sample_rate=1"
+            f"sample_rate={sample_rate!r}: with a unit smaller than a client all clients take part; set sample_rate=1"
         )
     if sampling != "poisson":
         raise ConfigurationError(f"sampling={sampling!r} says nothing about one reward or one record; leave it out")
@@ -208,9 +208,9 @@ class PrivateSum:
         adjacency: ``ZERO_OUT`` (one client's vector against zero) or ``REPLACE_ONE``.
         calibration: See ``noise_multiplier``.
         move: None where the unit is one client; else how far one reward, or one record, moves a client's
-            vector. Then everybody takes part, and units are replaced, not removed.
+            vector. Then all clients take part, and units are replaced, not removed.
         n_noises: Independent noises in a release: one, or one of every guardian.
-        n_counted: Number of them that the event counts on: the others may be known to whoever looks.
+        n_counted: Number of them that the event counts on: an observer may know the others.
 
     Raises:
         ConfigurationError: If a number is out of its range, for add-or-remove
@@ -314,12 +314,12 @@ class PrivateSum:
         step = math.ldexp(1.0, max(fine, room))
         if self._one_stddev() / step < 2.0**10:
             raise ConfigurationError(
-                f"noise of {self._one_stddev():.3g} is too small beside sums of up to "
+                f"noise of {self._one_stddev():.3g} is too small compared with sums of up to "
                 f"{self.geometry.largest_total * self.vector_bound:.3g}; raise noise_multiplier"
             )
         if self.move is not None and room > fine:
             raise ConfigurationError(
-                "the noise for one unit is too small beside the sums; make sums of fewer rewards or records"
+                "the noise for one unit is too small compared with the sums; make sums of fewer rewards or records"
             )
         return step
 

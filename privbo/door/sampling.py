@@ -7,8 +7,8 @@
 | ``"truncated-poisson"`` | as Poisson; of more than B a uniform B | ``TruncatedPoissonSampledGaussian``, per release |
 | ``"random-allocation"`` | every client in exactly k of a run's T | ``RandomAllocationGaussian``, for all T together |
 
-Draws never depend on what anybody answers. Under random allocation all of a run's are made before its first release and
-kept; its T releases need one noise multiplier and nothing else in common: clipping norms,
+Draws never depend on what a client answers. Under random allocation all of a run's are made before its first release
+and kept; its T releases need one noise multiplier and nothing else in common: clipping norms,
 weights and dimensions may differ and depend on earlier releases.
 
 Formal guarantees of a run's secret allocation; its keeper's ``keep`` is durable on return and never replaces anything:
@@ -19,11 +19,11 @@ Formal guarantees of a run's secret allocation; its keeper's ``keep`` is durable
 | before ``keep`` returns | nothing, or all of it | the whole plan | takes what is kept, or draws: nothing had left |
 | before the first release's charge | the allocation | the whole plan | takes it |
 | at any later time | the allocation | the whole plan | takes it; a round that was stored is not made again |
-| the allocation is lost after a charge | nothing | the whole plan | is refused: another draw would not be paid for |
+| the allocation is lost after a charge | nothing | the whole plan | is refused: another draw would not be charged |
 
 So however often a run is killed, all of its releases have one allocation, one place of which serves one round; two
-processes that begin a run at once share what the first of them kept. The whole event is paid with the plan, so a run
-that ends early has paid for all.
+processes that begin a run at once share what the first of them kept. The whole event is charged with the plan, so a run
+that ends early is charged for all.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Sample:
 
     @property
     def is_allocation(self) -> bool:
-        """Tell whether all releases of a run are drawn, and paid for, together."""
+        """Tell whether all releases of a run are drawn, and charged, together."""
         return self.sampling == "random-allocation"
 
     @property
@@ -131,7 +131,7 @@ class Sample:
         return Sampler.FIXED_SIZE if self.sampling == "fixed-size" else Sampler.POISSON
 
     def event(self, noise_multiplier: float) -> SampledGaussian:
-        """Give the event that pays for a release; under random allocation it pays for all of a run's."""
+        """Give the event that covers a release; under random allocation it covers all of a run's."""
         if self.everyone:
             return Gaussian(noise_multiplier=noise_multiplier)
         if self.sampling == "fixed-size":

@@ -12,8 +12,8 @@ Formal guarantees, with both ledgers of a selection (training and validation rec
 | between the two commits of the released bytes | nothing | gives the second ledger the first one's bytes |
 | after both commits | those bytes, or nothing | hands out the same bytes, however often it is asked |
 
-So one charge never pays for two outputs, and what is published is what the ledgers stored. How
-long a selection takes tells how many runs there were: whoever can watch the clock sees K.
+So one charge never covers two outputs, and what is published is what the ledgers stored. How
+long a selection takes tells how many runs there were: an observer of the clock sees K.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SelectionDoor:
             result has left yet.
 
         Raises:
-            BudgetExceeded: If a ledger can't pay; no run may be made.
+            BudgetExceeded: If a ledger's budget is too small; no run may be made.
             LedgerError: If this run was charged as something else, or the ledgers stored different bytes.
         """
         for ledger, event in self.prices:
@@ -96,7 +96,7 @@ def draw_runs(runs: TruncatedNegativeBinomial, n_candidates: int, noise: NoiseSo
 
 
 def secret_score(mechanism: PrivateSum, request: Request, rows: FloatArray, noise: NoiseSource) -> float:
-    """SECRET until its run is the released one: a noisy clipped mean by the shipped arithmetic, everybody in it."""
+    """SECRET until its run is the released one: a noisy clipped mean by the shipped arithmetic, over all records."""
     vetted = vet_rows(rows, n_clients=request.n_clients, dim=request.dim)
     everyone = np.ones(request.n_clients, dtype=bool)
     return float(answer(mechanism, request, vetted, everyone, noise).values[0, 0])

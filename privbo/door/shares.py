@@ -6,7 +6,7 @@ row. Sums of shares are shares of the sum, and the sum of the guardians' sums, r
 the rows.
 
 A guardian's half of the door charges its own ledger, waits for the commit, sums its shares, adds noise and stores. The
-stored bytes are its answer for ever, whoever asks and however often: never two noises for one round. A round that is
+stored bytes are its answer for ever, to every party and however often: never two noises for one round. A round that is
 asked for over other shares than those it was answered for is refused, so that no two sums of one round can be
 subtracted.
 
@@ -137,7 +137,7 @@ class NoisySum:
 
     Attributes:
         agreed: Digest of everything the guardians agreed on for this round.
-        total: In grid units, ``(n_entries,)``; uniform to whoever lacks another guardian's.
+        total: In grid units, ``(n_entries,)``; uniform to a party that lacks another guardian's.
         sequence: Position of the charge in this guardian's ledger.
         head: That ledger's chain hash after it.
     """

@@ -4,7 +4,7 @@ This is the only code that turns clients' vectors into public numbers. It takes 
 participations, so that an audit can run many trials through the very same lines; a real
 release is a batch of one.
 
-Clients may be clipped and summed group by group, so no process has to hold everybody's vectors. What a group hands on,
+Clients may be clipped and summed group by group, so no process has to hold all clients' vectors. What a group hands on,
 PRIVATE until noise is added, is its integer sums on the release's grid and what clipping did. Integers add up without
 rounding, so the sums are those of one piece, bit for bit.
 """
@@ -73,7 +73,7 @@ def noisy_sums(
 ) -> FloatArray:
     """Released values of clipped vectors, ``(n_trials, n_blocks, dim)``.
 
-    Noise is drawn for every entry of every trial, whoever takes part and whatever they
+    Noise is drawn for every entry of every trial, whichever clients take part and whatever they
     sent; a trial without participants is noise only.
     """
     return hidden(mechanism, lattice_sums(weights, clipped, participation, mechanism.grid_step()), noise)
@@ -238,7 +238,7 @@ def noisy_gradient_sum(
         noise: Secret source.
 
     Returns:
-        ``(dim,)``; noise is in every entry, whoever was sampled.
+        ``(dim,)``; noise is in every entry, whichever clients were sampled.
     """
     stddev = noise_multiplier * clipping_norm
     step = math.ldexp(1.0, math.frexp(stddev)[1] - 1 - _GRID_BITS)

@@ -16,8 +16,8 @@ A site keeps its own ``site.toml`` and shows it to no other party (a guardian a 
 
 The app's files come from the server with the run, so they are no copy of one's own: the party pins their digests. From
 the files that it has approved it computes the plan, its price, its noise multiplier and every round's request. No
-number that decides its protection is read from a message. Python code next to the files is not pinned: whoever ships an
-app's code is trusted with everything that the code can reach.
+number that decides its protection is read from a message. Python code next to the files is not pinned: a party that
+ships an app's code is trusted with everything that the code can reach.
 
     DIR/refused.jsonl           every refusal: run, field, what this party computes, what was declared
     DIR/_policy/ledger.sqlite   the total of all runs on its people; no run's folder can stand there

@@ -1,6 +1,6 @@
 """The server's app, which owns door and ledger, and its way to sites and guardians on other machines.
 
-Every registered client is asked in every round, whoever takes part: the sample is drawn
+Every registered client is asked in every round, whichever take part: the sample is drawn
 by the door and never leaves it, so neither the network nor a site learns who was sampled.
 Only over a channel that is declared to hide who is asked are sampled clients asked alone.
 A round ends when every node that was asked has answered or failed, or at its timeout.

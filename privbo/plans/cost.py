@@ -43,7 +43,7 @@ class Spending:
     Attributes:
         what: What is charged, in words.
         price: Epsilon of it alone.
-        total: Of everything that was paid for the same people, with it.
+        total: Of everything that was charged for the same people, with it.
         spent: Of the ledger's bound, with it, by the ledger's own rule; None without a bound.
         budget: The ledger's bound, or None.
     """
@@ -63,17 +63,16 @@ class Spending:
             spent = f"epsilon {upper_text(self.spent)} at delta {upper_text(self.budget.delta)}"
             comes = f"comes to {spent}, of its bound {upper_text(self.budget.epsilon)} (rule {self.budget.rule!r})"
         return (
-            f"{self.what}: this charges epsilon {upper_text(self.price)} {at}; with it everything paid on this ledger "
-            f"{comes}"
+            f"{self.what}: this charges epsilon {upper_text(self.price)} {at}; with it the total on this ledger {comes}"
         )
 
 
 Agree: TypeAlias = Callable[[Spending], None]
-"""Called with a price before it is charged; what it raises keeps everybody from paying."""
+"""Called with a cost before it is charged; what it raises prevents the charge."""
 
 
 def agree_to_all(_: Spending) -> None:
-    """Pay whatever it costs: for callers who have named what is charged themselves."""
+    """Accept any cost: for callers who have named what is charged themselves."""
 
 
 def spending(
@@ -84,7 +83,7 @@ def spending(
     declared: Sequence[Declaration] = (),
     charges: Mapping[str, Event] | None = None,
 ) -> Spending:
-    """Price plans and single charges on top of a ledger, and refuse what it would refuse, before anybody is asked.
+    """Price plans and single charges on top of a ledger, and refuse what it would refuse, before a client is asked.
 
     Args:
         ledger: Where they would be charged.
@@ -94,7 +93,7 @@ def spending(
         charges: By run, a charge outside of plans, with secure noise.
 
     Raises:
-        BudgetExceeded: If the ledger can't pay all of it.
+        BudgetExceeded: If the ledger's budget is too small.
         LedgerError: If something does not belong on this ledger.
     """
     book, single = ledger.book(), dict(charges or {})
@@ -255,12 +254,12 @@ def guarantee(
     if recovered:
         found = Quote(
             guaranteed=odometer([plan], delta, adjacency=adjacency),
-            because="an odometer over the plan and what was paid beside it: recovered or published",
+            because="an odometer over the plan and all further charges: recovered or published",
             as_if_non_adaptive=None,
         )
     if all(entry.noise_source in ("secure", "exact") for entry in entries):
         return found
-    nothing = "nothing: the noise was seeded or absent, so nobody is protected"
+    nothing = "nothing: the noise was seeded or absent, so no client is protected"
     return replace(found, guaranteed=math.inf, because=nothing)
 
 
@@ -285,21 +284,21 @@ _WHO: Mapping[Against | Literal["readers", "traffic"], str] = {
     "guardian": "one guardian",
     "outsiders": "the server alone, other clients and readers of broadcasts",
     "readers": "readers of broadcasts, other clients among them",
-    "traffic": "whoever sees who is asked or sends all the same: the network, the channel's operators",
+    "traffic": "observers who see which clients are asked or send: the network, the channel's operators",
 }
 SERVER = (
-    "whoever operates the aggregating server sees every client's vector and has to be trusted with it; epsilon holds "
+    "the operator of the aggregating server sees every client's vector and has to be trusted with it; epsilon holds "
     "against readers of what is published, other clients among them"
 )
 SITES = (
-    "nobody has to be trusted with a site's sums: each site adds its own noise before anything leaves it; where one "
+    "no party has to be trusted with a site's sums: each site adds its own noise before anything leaves it; where one "
     "process plays all sites, its operator sees every sum"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
-    """Price of a run against somebody who knows some of the guardians' noises, or sees who is asked.
+    """Cost of a run against an observer who knows some of the guardians' noises, or sees which clients are asked.
 
     Attributes:
         against: Who it is, as ``privacy.against`` names it; ``"readers"`` and ``"traffic"`` of an anonymous channel.
@@ -379,11 +378,11 @@ def trust_text(privacy: Privacy | NoPrivacy) -> str:
     if privacy.trust == "sites":
         return SITES
     return (
-        f"nobody has to be trusted with a vector, as long as one of {privacy.n_noises} guardians is honest: each "
+        f"no party has to be trusted with a vector, as long as one of {privacy.n_noises} guardians is honest: each "
         "holds a share that says nothing, and adds noise of its own; the server carries ciphertexts"
     )
 
 
 def trust_lines(trust: str, exposures: Iterable[Exposure]) -> list[str]:
-    """List who has to be trusted with a vector, and the run's price against everybody else."""
+    """List the parties that have to be trusted with a vector, and the run's cost against all others."""
     return [f"trust: {trust}", *(f"  {each.words}" for each in exposures)]

@@ -66,7 +66,7 @@ class SignalToNoise:
         """The two norms side by side."""
         what = "a release" if self.count == 1 else f"each of {self.count} releases"
         beside = f"noise of expected norm {self.noise:.3g}"
-        return f"{what}: largest possible sum of norm {self.largest_sum:.3g} beside {beside}"
+        return f"{what}: largest possible sum of norm {self.largest_sum:.3g} versus {beside}"
 
 
 def signal_to_noise(made: Iterable[tuple[Mechanism, Request]]) -> tuple[SignalToNoise, ...]:
@@ -140,7 +140,7 @@ class Plan:
         event: The planned event of the whole run.
         releases: Number of releases in the plan.
         budget: The bound that the run's own ledger refuses to pass; None if there is none.
-        largest_over_noise: Norm of the largest sums that clients could send beside the expected norm of
+        largest_over_noise: Norm of the largest sums that clients could send over the expected norm of
             their noise, in squares over all releases; of the releases that were given up where there are none. None
             without noise.
         final: The vote at the end, which is one of the releases; None where the run ends without one.
@@ -230,7 +230,7 @@ class Plan:
 
     @property
     def schedule(self) -> tuple[tuple[Event, int], ...]:
-        """Everything that will be paid, as events with their counts; empty for a plan read from disk."""
+        """Everything that will be charged, as events with their counts; empty for a plan read from disk."""
         counts: Counter[Event] = Counter()
         for mechanism, count in self.mechanisms.items():
             counts[mechanism.event()] += count
@@ -238,7 +238,7 @@ class Plan:
 
     @property
     def is_allocated(self) -> bool:
-        """Whether one event pays for all releases together."""
+        """Whether one event covers all releases together."""
         return isinstance(self.privacy, Privacy) and self.privacy.sampling == "random-allocation"
 
     def mechanism(self, request: Request) -> Mechanism:
@@ -250,7 +250,7 @@ class Plan:
         return epsilon_table(self.event, self.delta if delta is None else delta, adjacency=self.adjacency)
 
     def exposures(self, delta: float) -> tuple[Exposure, ...]:
-        """Give the planned price against everybody who knows some of the guardians' noises; empty without guardians."""
+        """Give the planned cost against observers who know some of the guardians' noises; empty without guardians."""
         return exposures(self.privacy, self.event, delta, adjacency=self.adjacency)
 
     @property
@@ -284,7 +284,7 @@ class Plan:
         )
 
     def to_dict(self) -> JsonObject:
-        """Give the plan as JSON, beside the privacy that was asked for."""
+        """Give the plan as JSON, with the privacy that was asked for."""
         final: JsonObject = {} if self.final is None else {"final": self.final.to_dict()}
         return final | {
             "releases": self.releases,

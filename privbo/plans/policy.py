@@ -3,7 +3,7 @@
 A run is judged before any data is touched, from its settings and its plan. Everything that the policy does not allow is
 refused in a sentence that names the setting, its value, the policy's bound and the remedy.
 
-**All runs together.** Whoever asks for a run may have seen the results of the runs before, so the total has to hold
+**All runs together.** The operator of a run may have seen the results of the runs before, so the total has to hold
 for runs that are chosen adaptively. A run's own plan is fixed before its first release, and all of it is charged then.
 
 - ``rule = "gaussian"``: an event of noise multiplier z costs mu^2 = 1/z^2, a sampled one as if all clients took part.

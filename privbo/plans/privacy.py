@@ -31,7 +31,7 @@ Trust: TypeAlias = Literal["server", "guardians", "sites"]
 
 
 def unknown_noises(against: Against, n_guardians: int) -> int:
-    """Give the number of noises that somebody does not know.
+    """Give the number of noises that an observer does not know.
 
     Example:
         >>> [unknown_noises(who, 3) for who in ("coalition", "guardian", "outsiders")]
@@ -110,12 +110,12 @@ class Privacy:
             ``"fixed-size"``: a subset of ``round(q N)`` clients, with its own larger sensitivity;
             ``"truncated-poisson"``: coins, and of more than ``max_cohort`` clients a random ``max_cohort``;
             ``"random-allocation"``: every client in exactly ``participations`` of the run's releases, at random times
-            drawn before the first. The last has one price for the whole run, paid however early it ends, and needs
+            drawn before the first. The last has one price for the whole run, charged however early it ends, and needs
             all releases at one noise multiplier.
         max_cohort: The most clients of one release, with ``"truncated-poisson"``.
         participations: Releases that every client is in, with ``"random-allocation"``, in place of the sample rate.
         adaptive_clipping: Move the clipping norm to a noisy quantile; None keeps what is asked.
-        budget: Epsilon at ``delta`` that the ledger refuses to pass, beside a noise multiplier
+        budget: Epsilon at ``delta`` that the ledger refuses to pass, with a noise multiplier
             (a target epsilon is its own budget). A plan that costs more is refused before
             any data is touched.
         noise: ``"secure"`` is cryptographic noise; ``"exact"`` OpenDP's discrete Gaussian (the
@@ -124,23 +124,23 @@ class Privacy:
         channel: ``"open"``: who sends may be seen, so every client sends in every round and the
             sample stays secret; ``"anonymous"``: the channel hides who sends, so clients outside
             a round's sample send nothing (communication falls by the sample rate). A
-            transport that can't hide it refuses. Plans and reports print beside epsilon what a run costs against
-            whoever sees who is asked or sends nevertheless: the sampling is worth nothing to them.
+            transport that can't hide it refuses. Plans and reports also print what a run costs against
+            observers who see which clients are asked or send: sampling hides nothing from them.
         unit: Whose data is hidden. ``"client"``: all of one client. ``"reward"``: the
             outcome of one evaluation, for algorithms that can bound what it does; far less
-            noise, and a client's habits as a whole stay unprotected. A run then costs
-            what its dearest release costs, because no reward enters two. ``"record"``: one record of one site, such
-            as a patient, for few sites with many records; the problem states ``n_records``. A site's own scores can
-            be read up to the noise.
+            noise, and a client's behaviour as a whole stays unprotected. A run then costs
+            what its most expensive release costs, because no reward enters two. ``"record"``: one record of one
+            site, such as a patient, for few sites with many records; the problem states ``n_records``. A site's own
+            scores can be read up to the noise.
         protects: With ``unit="record"``, to be said by the user: ``"records"`` where the score of a record depends
             on that record alone and on nothing else a site holds; ``"validation records"`` where models were trained
             on other records of the same site, which stay unprotected.
         records_per_person: Most records of one person at all sites together, with ``unit="record"``: all of them are
             hidden, at so many times the noise.
-        trust: Who may see a client's vector. ``"server"``: the aggregating server; ``"guardians"``: nobody, as
+        trust: Who may see a client's vector. ``"server"``: the aggregating server; ``"guardians"``: no party, as
             long as one of the guardians is honest. Each holds a share, adds noise of its own and keeps a ledger of its
-            own (docs/guardians.md). With guardians everybody takes part, or each client draws its own coin
-            (``sample_rate`` below 1). ``"sites"``: nobody; with ``unit="record"`` every site adds noise to its own
+            own (docs/guardians.md). With guardians all clients take part, or each client draws its own coin
+            (``sample_rate`` below 1). ``"sites"``: no party; with ``unit="record"`` every site adds noise to its own
             sums before they leave it.
         guardians: Number of guardians, 2 by default; with ``trust="guardians"``.
         against: Whom epsilon is stated and noise is calibrated for, with ``trust="guardians"``: ``"coalition"``, the
@@ -225,7 +225,7 @@ class Privacy:
                 )
             if self.channel != "open":
                 raise ConfigurationError(
-                    f"channel={self.channel!r}: with trust='guardians' nobody knows who was drawn, so ciphertexts of "
+                    f"channel={self.channel!r}: with trust='guardians' no party knows who was drawn, so ciphertexts of "
                     "one size are sent in every round; use channel='open'"
                 )
         if self.trust != "guardians" and (self.guardians is not None or self.against is not None):
@@ -276,7 +276,7 @@ class Privacy:
             delta = paper_delta(n_clients)
             warnings.warn(
                 f"delta = N^-1.1 = {delta:.3g} follows the papers; publishing one random client whole "
-                f"satisfies delta = 1/N = {1 / n_clients:.3g}, so read epsilon at 1e-5 beside it",
+                f"satisfies delta = 1/N = {1 / n_clients:.3g}, so read epsilon at 1e-5 too",
                 stacklevel=2,
             )
             return delta

@@ -77,8 +77,8 @@ class SharedLedger:
         rule: What makes the bound hold, fixed when the ledger is made. Each holds whatever later
             runs choose after seeing earlier ones:
 
-            - ``"gaussian"``: exact where everybody takes part in every release; a sampled release is
-              charged as if everybody did;
+            - ``"gaussian"``: exact where all clients take part in every release; a sampled release is
+              charged as if all did;
             - ``"envelope"``: the declared ``releases`` are reserved and priced tightly together. A
               release takes one whose rate is no smaller and whose noise is no larger than its own
               (``accountant.envelope``); any run may take those that are left, and nothing else is admitted;

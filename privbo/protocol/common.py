@@ -68,7 +68,7 @@ def ballots(judged: FloatArray) -> FloatArray:
 
     A ballot stands between one vote and the judgement itself: shares exp(3 s), s the judgement at mean 0 and standard
     deviation 1 over the candidates, at mean 0 and norm 1. The sum of all entries does not tell which one is largest, so
-    it is taken out before the norm is bounded. Measured in ``docs/how-to/best.md`` beside both ends.
+    it is taken out before the norm is bounded.
 
     Example:
         >>> ballots(np.array([[2.0, 1.0], [np.nan, np.nan]])).round(2).tolist()

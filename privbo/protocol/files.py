@@ -41,7 +41,7 @@ def write_atomically(path: Path, payload: bytes, *, mode: int = 0o666) -> None:
     """Replace ``path`` by ``payload`` so that a crash leaves the old or the new content; no link is followed.
 
     Raises:
-        RunError: If the file beside it can't be made, such as in a folder that is no longer there.
+        RunError: If the temporary file next to it can't be made, such as in a folder that is no longer there.
     """
     beside = path.with_name(path.name + ".new")
     try:
@@ -58,7 +58,7 @@ def write_atomically(path: Path, payload: bytes, *, mode: int = 0o666) -> None:
 
 
 def write_once(path: Path, payload: bytes, *, mode: int = 0o666) -> None:
-    """Write ``payload`` where nothing stands, durably; what stands there stays, whoever wrote it.
+    """Write ``payload`` where nothing is, durably; an existing file stays, whichever process wrote it.
 
     Raises:
         RunError: If the file can't be made.

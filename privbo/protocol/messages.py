@@ -88,7 +88,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A public number: what came through the door, paid for in the ledger.
+    """A public number: what came through the door, charged in the ledger.
 
     Attributes:
         round: The round it answers.
@@ -379,7 +379,7 @@ class Setting:
         records: What is known of the sites' records; None where the problem does not say.
         single_release_noise: Standard deviation of the noise in a sum over all clients of vectors of
             norm at most 1, if that were the run's only release; 0 without privacy. A function because it takes
-            an accountant; None where nobody said.
+            an accountant; None where it is not stated.
     """
 
     space: Space

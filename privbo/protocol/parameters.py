@@ -90,7 +90,7 @@ class Real:
         high: Largest value.
         log: Logarithmic scale.
         step: Only ``low``, ``low + step`` and so on up to ``high``; None for every value.
-        when: Values of categories before it beside which alone it matters: ``{"kernel": "rbf"}``, or several values.
+        when: Values of earlier categories for which alone it matters: ``{"kernel": "rbf"}``, or several values.
 
     Raises:
         ConfigurationError: If the bounds are not finite, not increasing, not positive with ``log=True``, or not a
@@ -227,7 +227,7 @@ class Categorical:
 
     Attributes:
         choices: At least two, all different.
-        when: Choices of other parameters beside which this one matters, as of ``Real``.
+        when: Choices of other parameters for which this one matters, as of ``Real``.
 
     Raises:
         ConfigurationError: If there are fewer than two choices or two are equal.

@@ -351,7 +351,7 @@ class Evaluator:
             self.on_failure(client, reason)
 
     def moved(self) -> None:
-        """Tell whoever follows the run that it goes on; what that raises ends the run."""
+        """Call the run's callback; what that raises ends the run."""
         if self.on_evaluation is None:
             return
         try:

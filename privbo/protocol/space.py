@@ -90,7 +90,7 @@ class Space:
 
     @cached_property
     def has_conditions(self) -> bool:
-        """Whether some parameter matters only beside certain values of others."""
+        """Whether some parameter matters only for certain values of others."""
         return any(parameter.when for parameter in self.parameters.values())
 
     @property
@@ -121,7 +121,7 @@ class Space:
         """Unit coordinates of named values, ``(n_dims,)``.
 
         Raises:
-            ConfigurationError: If a name is missing or unknown, does not matter beside the others, a value is out of
+            ConfigurationError: If a name is missing or unknown, does not matter given the others, a value is out of
                 range, or a constraint is not kept.
         """
         names: list[str] = []  # of what matters beside the others

@@ -49,7 +49,7 @@ class Shard:
 
 @dataclass(frozen=True, eq=False)
 class Tumours:
-    """The clients of one deal.
+    """The clients of one random split.
 
     Attributes:
         shards: One per client.
@@ -76,10 +76,10 @@ class Tumours:
 
 
 def problem(seed: int = 0) -> Problem:
-    """Build the tuning problem of one deal.
+    """Build the tuning problem of one random split.
 
     Args:
-        seed: Seed of the deal.
+        seed: Seed of the split.
 
     Example:
         >>> problem(seed=0).n_clients
@@ -96,7 +96,7 @@ def problem(seed: int = 0) -> Problem:
 
 @lru_cache(maxsize=32)
 def deal(seed: int) -> Tumours:
-    """Deal the tumours to the clients; the same deal for the same seed."""
+    """Split the tumours among the clients at random; the same split for the same seed."""
     measured, labels = load_breast_cancer(return_X_y=True)
     measured = (measured - measured.mean(axis=0)) / measured.std(axis=0)
     generator = np.random.default_rng([seed, N_CLIENTS])

@@ -150,7 +150,7 @@ class LedgerView:
         ledger: The ledger's state.
         entries: The run's charges, in order.
         cumulative_epsilon: Epsilon after some of the releases, the last always among them.
-        epsilon: Upper bounds on epsilon by accountant, of the plan and what was paid beside it.
+        epsilon: Upper bounds on epsilon by accountant, of the plan and all further charges.
         delta: Where epsilon is quoted, in (0, 1): the run's, and at most min(1e-5, 1/(10 N)).
         total: Epsilon of everything spent on the ledger's population, with its rule.
         exposures: That price against observers who know some of the guardians' noises; empty without guardians.
@@ -263,7 +263,7 @@ class Report(LedgerView):
 
     @property
     def shares_its_ledger(self) -> bool:
-        """Whether others were paid for on the same people, so that the run's own price is not all they paid."""
+        """Whether other runs were charged for the same people, so that the run's own cost is not their total."""
         return self.total.runs > 1
 
     @property
@@ -278,12 +278,12 @@ class Report(LedgerView):
 
     @property
     def has_secret_noise(self) -> bool:
-        """Whether the noise protects anybody; seeded or absent noise does not."""
+        """Whether the noise protects clients; seeded or absent noise does not."""
         return self.noise_source in {"secure", "exact"}
 
     @property
     def question(self) -> str:
-        """The attacker's question: which value a reward or a record had, or whether somebody's data were used."""
+        """The attacker's question: which value a reward or a record had, or whether one client's data were used."""
         if self.unit is not Unit.CLIENT:
             return f"which of two values one {self.unit.value} had"
         return f"whether one {self.unit.value}'s data were used"

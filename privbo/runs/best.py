@@ -3,7 +3,7 @@
 Any algorithm that names public candidates can end with a vote. Rounds, after the algorithm's own:
 
     vote        candidates go out, every client answers with its ballot, one noisy mean of ballots is released
-    announce    the chosen candidate goes out to everybody; nothing is asked for
+    announce    the chosen candidate goes out to all clients; nothing is asked for
 
 The vote is planned, charged and drawn as every other release. Its share of the run's squared budget is a setting:
 Gaussian differential privacy adds in squares, so with share f of it and A the sum of the other releases' 1 / scale^2,
@@ -120,7 +120,7 @@ def read_history(path: Path) -> ClientHistory:
 
 @settings(table="facts")
 class SiteFacts:
-    """Numbers of a site's clients and their search space, as a site keeps them beside its evaluations."""
+    """Numbers of a site's clients and their search space, as a site stores them with its evaluations."""
 
     clients: Sequence[int]
     space: dict[str, Parameter]
@@ -364,7 +364,7 @@ class Vote:
 
 @settings(table="common")
 class Common:
-    """The setting that a run found for all clients; public and paid for.
+    """The setting that a run found for all clients; public and charged.
 
     Attributes:
         params: Values by name.

@@ -101,7 +101,7 @@ class Each:
         return found
 
     def mark_finished(self, client: int, round_: int) -> None:
-        """Keep beside a client's state that it has finished a round, whatever came of it."""
+        """Store with a client's state that it has finished a round, whatever came of it."""
         self._kept[client] = {**self._kept.get(client, {}), FINISHED: np.array(round_)}
 
     def finished(self, client: int) -> int:
@@ -147,7 +147,7 @@ class Called:
     evaluate: Evaluator
 
     def evaluates(self, client: int) -> Evaluate:  # noqa: ARG002 (the protocol's)
-        """Give everybody's objectives."""
+        """Give all clients' objectives."""
         return self.evaluate
 
     def answer(self, each: Each, broadcast: Broadcast, dim: int) -> FloatArray:
@@ -216,7 +216,7 @@ def clients_of(
 ) -> Cohort | Each:
     """Make the private side for some clients: one cohort where the algorithm answers for all at once, else one each.
 
-    Clients whose evaluations somebody else makes, and those that bring evaluations along, have one each as well: none
+    Clients whose evaluations are made outside, and those that bring evaluations along, have one each as well: none
     waits for another one's, and none is moved by them.
 
     Args:
@@ -245,7 +245,7 @@ def clients_of(
     if evaluate.problem.is_asked:
         if waiting is None:
             raise ConfigurationError(
-                "objective='ask' keeps its trials beside the run, and this one has no directory (a simulation or a "
+                "objective='ask' stores its trials with the run, and this one has no directory (a simulation or a "
                 "control in memory); name a directory, and drop controls"
             )
         return Each(clients=clients, made=made, evaluate=evaluate, waiting=waiting)
@@ -265,7 +265,7 @@ def answers_of(clients: Cohort | Each, broadcast: Broadcast, dim: int) -> FloatA
 
 
 def require_answers(spec: Spec) -> None:
-    """Let a client of the user's own algorithm answer the first round on made-up values: nobody's data, no charge.
+    """Let a client of the user's own algorithm answer the first round on made-up values: no data, no charge.
 
     Raises:
         ConfigurationError: If it raises, or answers in another shape: every client would, in every charged round.

@@ -159,7 +159,7 @@ def forget(modules: Iterable[str]) -> None:
 
 
 def _imports(tree: ast.Module, package: list[str], folder: Path) -> Iterator[str]:
-    """Dotted names a module may import; of an import whose name is computed, all modules beside it."""
+    """Dotted names a module may import; of an import whose name is computed, all modules in its folder."""
     for node in ast.walk(tree):
         match node:
             case ast.Import():
@@ -229,7 +229,7 @@ def _edited_since_loaded(module: str, path: Path, digest: str) -> bool:
     """Whether this process holds older code of a module than its file does.
 
     What is loaded is taken for the code that the file held when it was first asked for, unless the
-    compiled file beside it, which Python writes on loading, is of another state of the source.
+    compiled file next to it, which Python writes on loading, is of another state of the source.
     """
     spec = getattr(sys.modules.get(module), "__spec__", None)
     if spec is None:

@@ -1,6 +1,6 @@
 """The one check that every opening of a run makes: does all that stands on disk agree?
 
-Beside the ledger, which binds the plan, stand its commit log, the history, the clients' state, the
+With the ledger, which binds the plan, are stored its commit log, the history, the clients' state, the
 sites' records and countersigned heads. Whatever is there has to fit the chain; what is absent
 is named; nothing is changed. A part that was restored or edited would let a round be drawn again.
 """
@@ -31,7 +31,7 @@ from privbo.runs.states import States
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """A place in the ledger's chain that something beside the ledger has seen.
+    """A place in the ledger's chain that other evidence has seen.
 
     Attributes:
         by: What has seen it, in words.
@@ -55,7 +55,7 @@ class Evidence:
 
 
 def gathered(home: RunDirectory, run: str) -> tuple[list[Evidence], tuple[str, ...]]:
-    """Everything beside the ledger that has seen it, and what is absent.
+    """All other evidence that has seen the ledger, and what is absent.
 
     Raises:
         RunError: If a file can't be read.
@@ -92,12 +92,12 @@ def _read_evidence(path: Path, home: RunDirectory) -> Iterator[Evidence]:
         yield seen
 
 
-REMEDY = "restore all of them from the same time, or pay for what is uncertain: privbo ledger recover"
+REMEDY = "restore all of them from the same time, or charge what is uncertain again: privbo ledger recover"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerCheck:
-    """Outcome of holding a run's ledger against everything that stands beside it.
+    """Outcome of comparing a run's ledger with all other evidence.
 
     Attributes:
         run: Identifier of the run.
@@ -107,7 +107,7 @@ class LedgerCheck:
         entries: Number of charges of all runs on the ledger.
         receipts: Number of public heads that were held against the ledger; private ones are held, too, and not counted.
         absent: Evidence that isn't there, so that nothing was learnt from it.
-        recovered: Releases that were lost with a ledger and paid for once more, in words.
+        recovered: Releases that were lost with a ledger and charged once more, in words.
     """
 
     run: str
@@ -138,7 +138,7 @@ def declared_by(plan: Plan, *, run: str, settings: str, quoted: JsonObject | Non
         plan: The freshly priced plan.
         run: Name of the run.
         settings: Digest of its settings.
-        quoted: Everything that a report quotes beside the settings; the plan unless given.
+        quoted: Everything that a report quotes besides the settings; the plan unless given.
     """
     return Declaration(
         run=run,
@@ -160,7 +160,7 @@ def _digest(content: JsonObject) -> str:
 
 
 def planned(manifest: Manifest) -> JsonObject:
-    """Give everything of a manifest that a report quotes beside the settings."""
+    """Give everything of a manifest that a report quotes besides the settings."""
     return {
         "plan": manifest.plan.to_dict(),
         "public_seed": manifest.public_seed,
@@ -204,13 +204,13 @@ def examine(
         manifest: Of the run.
         ledger: Its open ledger.
         home: Its directory; None for a simulation in memory.
-        receipts: Places that somebody else has kept.
+        receipts: Places that another party has kept.
     """
     state = ledger.verify()
     problem, seen, absent = state.problem, list[Evidence](), tuple[str, ...]()
     try:
         if problem is None:
-            seen, absent = ([], ("everything beside the ledger",)) if home is None else gathered(home, manifest.run_id)
+            seen, absent = ([], ("all other evidence",)) if home is None else gathered(home, manifest.run_id)
             chains = Chains(ledger, manifest.run_id)
             plan_of(manifest, chains.book)
             wrong = next(filter(None, map(chains.contradiction, [*seen, *receipts])), None)
@@ -237,11 +237,11 @@ def check_directory(
 
     Args:
         home: The run's directory.
-        receipts: Places that somebody else has kept.
+        receipts: Places that another party has kept.
         ledger: As of ``load``.
 
     Raises:
-        RunError: If the run of somebody else names a ledger elsewhere; it was not opened.
+        RunError: If another person's run names a ledger elsewhere; it was not opened.
     """
     manifest = home.manifest()
     place = readable_ledger(home, manifest, ledger)
@@ -266,10 +266,10 @@ def require_agreement(manifest: Manifest, ledger: Ledger, home: RunDirectory | N
 
 
 def recovery_text(found: Reservation) -> str:
-    """Say what was recovered, for whoever reads of the run."""
+    """Say what was recovered, for readers of the run."""
     return (
-        f"recovered: after a part of its ledger was lost, {found.declared.releases} releases of {found.run} were paid "
-        f"for once more (row {found.sequence})"
+        f"recovered: after a part of its ledger was lost, {found.declared.releases} releases of {found.run} were "
+        f"charged once more (row {found.sequence})"
     )
 
 
@@ -288,7 +288,7 @@ class Chains:
         self._places = {(row.sequence, row.digest) for row in rows}
 
     def contradiction(self, seen: Evidence) -> str | None:
-        """Say what the ledger lacks of what evidence has seen; None where they agree, or a recovery paid for it."""
+        """Say what the ledger lacks of what evidence has seen; None where they agree, or a recovery charged it."""
         sequence, digest = seen.place
         found = self.book.digest_at(sequence)
         recovered = seen.place in self._recovered

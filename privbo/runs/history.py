@@ -54,7 +54,7 @@ OnPrivateRound = Callable[[PrivateRound], None]
 
 @dataclass(kw_only=True)
 class History:
-    """Collects the rounds of a run, and writes them beside the ledger, public and private apart.
+    """Collects the rounds of a run, and writes them next to the ledger, public and private apart.
 
     ``lost`` are the charges that a recovery made good: what stands of them stays, and their
     rounds are written down once more.

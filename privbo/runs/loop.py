@@ -223,7 +223,7 @@ def run(
               mechanism, to show what the noise alone does.
             - ``attendance``: Clients that are away or late, simulated; None for an ideal network.
             - ``device``: Torch device of batched agents.
-            - ``times``: A declared grid on which rounds begin and end, so that nobody's slowness shows; None for no
+            - ``times``: A declared grid on which rounds begin and end, so that no client's slowness shows; None for no
               time but the date.
             - ``jobs``: Number of workers; by default one per processor, or as many as the cluster has.
             - ``evaluation_seconds``: Seconds that one evaluation may take; it then has a process of its own, which is

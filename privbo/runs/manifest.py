@@ -144,7 +144,7 @@ class RunDirectory:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this user made the run, and nobody changed its manifest since."""
+        """Whether this user made the run, and its manifest is unchanged."""
         key, mark = _key(make=False), self.origin_path
         return key is not None and mark.is_file() and hmac.compare_digest(mark.read_bytes(), self._mark(key))
 
@@ -320,7 +320,7 @@ class KeptAllocation:
 
     @property
     def path(self) -> Path:
-        """The file: private, and secret even where the rest of the folder is shown to somebody."""
+        """The file: private, and secret even where the rest of the folder is shown to others."""
         return self.home.private / "allocation.npz"
 
     def kept(self) -> BoolArray | None:

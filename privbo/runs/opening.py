@@ -109,7 +109,7 @@ def decided(spec: Spec, plan: Plan, *, run: str | None = None) -> Decision | Non
 
 
 def judged(spec: Spec, event: Event | None, paid: Iterable[Event]) -> Decision | None:
-    """Judge a run by its own policy on top of everything paid before; None without a policy.
+    """Judge a run by its own policy on top of everything charged before; None without a policy.
 
     Args:
         spec: What to run.
@@ -249,7 +249,7 @@ def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
     """The run's ledger: the plan of a run that has not begun is reserved; of one that has, everything must agree.
 
     Raises:
-        BudgetExceeded: If the ledger can't hold the plan; nobody was asked anything.
+        BudgetExceeded: If the ledger can't hold the plan; no client was asked.
         RunError: If what is there disagrees.
     """
     shared, run = manifest.spec.ledger, manifest.run_id

@@ -134,22 +134,22 @@ class Record:
 
     @property
     def is_recovered(self) -> bool:
-        """Whether a part of the run's ledger was lost and its releases were paid for once more."""
+        """Whether a part of the run's ledger was lost and its releases were charged once more."""
         return bool(self.ledger.book().of(self.run_id).paid_again)
 
     @property
     def publications(self) -> tuple[str, ...]:
-        """Names under which the ledger was charged for what was published beside the run, such as norms."""
+        """Names under which the ledger was charged for what was published in addition to the run, such as norms."""
         return tuple(sorted(name for name in self.ledger.book().runs if name.startswith(f"{self.run_id}-")))
 
     @property
     def is_added_to(self) -> bool:
-        """Whether anything was paid beside the plan, by a choice that outputs may have led to."""
+        """Whether anything was charged in addition to the plan, by a choice that outputs may have led to."""
         return self.is_recovered or bool(self.publications)
 
     @property
     def event(self) -> Event:
-        """Everything that was paid for: the run's plan, what was recovered, and what was published beside it."""
+        """Everything that was charged: the run's plan, what was recovered, and what was published in addition."""
         return compose(self.ledger.committed(name) for name in (self.run_id, *self.publications))
 
     def epsilon(self, delta: float | None = None, *, accountant: str | None = None) -> float:
@@ -217,7 +217,7 @@ class Record:
 
 
 def check_record(record: Record) -> LedgerCheck:
-    """Hold a run's ledger against everything that stands beside it; see ``privbo.runs.evidence``."""
+    """Compare a run's ledger with all other evidence; see ``privbo.runs.evidence``."""
     return examine(record.manifest, record.ledger, None if record.directory is None else record.home)
 
 
@@ -246,7 +246,7 @@ def load(directory: str | Path, *, ledger: str | Path | None = None) -> Record:
 
     Raises:
         RunError: If no run stands there, or what stands there disagrees (``privbo.runs.evidence``), or the run of
-            somebody else names a ledger elsewhere.
+            another person names a ledger elsewhere.
         LedgerError: If its ledger is missing, corrupt or foreign.
 
     Example:

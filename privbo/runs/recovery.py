@@ -1,7 +1,7 @@
-"""Recovery: paying once more for what a lost part of a run's ledger had been charged for.
+"""Recovery: charging once more what a lost part of a run's ledger had held.
 
 A ledger that was restored from a backup no longer holds releases that had left. Going on would
-release those rounds a second time for one charge. A recovery is a row of the chain that pays
+release those rounds a second time for one charge. A recovery is a row of the chain that charges
 for every round of which it can't be said that nothing had left, names the evidence, and stands
 for ever: the run is then priced as plan and recovery together, by an odometer, because how
 often a ledger is restored may depend on what was seen.
@@ -36,7 +36,7 @@ class Recovered:
         sequence: Position of the recovery's row.
         head: Its digest.
         rounds: Rounds that may have been released and are not stored any more.
-        releases: Releases that were paid for once more; no fewer than those rounds had.
+        releases: Releases that were charged once more; no fewer than those rounds had.
         lost: Rows of the ledger that evidence names and the ledger lacks.
         text: The recovery in words, as every report has it from now on.
     """
@@ -80,8 +80,8 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | s
         others = [row for table, *row in witnessed if table == "charges" and tuple(row) not in known]
         if shared is not None and others:  # a lost row may be another run's, of which nothing is known here
             raise RunError(
-                f"the shared ledger lost {len(others)} rows that this run knows nothing of, so other runs have paid "
-                "for releases that nobody can price here; restore the newest copy of the ledger"
+                f"the shared ledger lost {len(others)} rows that this run knows nothing of, so other runs were charged "
+                "for releases whose cost is unknown here; restore the newest copy of the ledger"
             )
         rounds = _uncertain(home, manifest.run_id, opened, seen, doubtful)
         events = _most_expensive(

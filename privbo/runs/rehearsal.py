@@ -1,7 +1,7 @@
 """One evaluation of every client before a run exists: does the objective work at all? PRIVATE.
 
-What it shows is for whoever has the clients, and beginning the run afterwards is their decision. No file, no charge and
-no message stands before it. By itself it stops a run only where no client has a value.
+What it shows is for the operator of the clients, and beginning the run afterwards is their decision. No file, no
+charge and no message stands before it. By itself it stops a run only where no client has a value.
 """
 
 from __future__ import annotations

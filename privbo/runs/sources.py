@@ -213,7 +213,7 @@ def algorithm_table(algorithm: Algorithm, *, defaults: bool = True) -> JsonObjec
     Args:
         algorithm: Its settings.
         defaults: As in ``dump_settings``. A class of the user's is written out in full either way: who
-            reads the table does not import the class, so its defaults are not known to everybody.
+            reads the table does not import the class, so its defaults are not known to all parties.
     """
     if isinstance(algorithm, ForeignAlgorithm):
         return {"type": algorithm.reference, **algorithm.table}

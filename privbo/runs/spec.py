@@ -170,7 +170,7 @@ class Spec:
 
     Attributes:
         name: Shown in reports; a file's and a kept run's is part of paths.
-        controls: Private diagnostics that ``privbo run`` makes beside the run.
+        controls: Private diagnostics that ``privbo run`` makes in addition to the run.
         threads: Threads of numerical libraries.
         directory: Where ``privbo run`` keeps the run; no part of its table.
 
@@ -247,7 +247,7 @@ class Spec:
     def departures(self) -> JsonObject:
         """Give what departs from the settings' defaults, as a table that ``from_dict`` reads.
 
-        A setting that is added later does not change it, so it names what was paid for.
+        A setting that is added later does not change it, so it names what was charged.
         """
         plain = {f.name: f.default for f in dataclasses.fields(self)}
         kept = {key: value for key, value in self.to_dict().items() if value not in (plain[key], [])}
@@ -297,7 +297,7 @@ class Spec:
         return hashlib.sha256(json.dumps(self.digested(), sort_keys=True).encode()).hexdigest()
 
     def digested(self) -> JsonObject:
-        """Give the table that ``digest`` hashes: whoever has it may hash it again."""
+        """Give the table that ``digest`` hashes: a holder may hash it again."""
         return _identifying(self.departures())
 
     def identity(self) -> JsonObject:

@@ -1,13 +1,13 @@
-"""Trials that somebody else evaluates: what clients ask for and what they are told. PRIVATE.
+"""Trials that are evaluated outside: what clients ask for and the values they get. PRIVATE.
 
 ``trials.jsonl`` stands on the private side of a run, or in a site's folder of one run. Its lines are appended under a
-lock and are on the disk before they count, so that whoever is killed at whatever moment loses nothing, and a client
+lock and are on the disk before they count, so that a process killed at any moment loses nothing, and a client
 that goes on asks for the same trials under the same numbers::
 
     {"facts": {...}, "takes_points": true}                          the clients, their space, whether one can enqueue
     {"enqueued": 1, "client": 2, "unit": [...]}                     a point that its client evaluates as soon as it can
     {"asked": 7, "client": 2, "round": 3, "place": 0, "unit": [...]}
-    {"reported": 7, "step": 1, "value": 0.4}                        on the way to its value; nobody is shown it
+    {"reported": 7, "step": 1, "value": 0.4}                        on the way to its value; not shown to clients
     {"told": 7, "value": 0.71}    or    {"told": 7, "failure": "the furnace broke"}
     {"over": true}                                                  the run has ended
 """
@@ -333,7 +333,7 @@ _PATIENCE = 0.05  # seconds until a waiting client looks whether it is still wai
 
 
 class _NotToldError(BaseException):
-    """A round's time is up, or nobody waits any more. Clients' code must not take it for an error of its own."""
+    """A round's time is up, or no caller waits any more. Clients' code must not take it for an error of its own."""
 
 
 @dataclass(kw_only=True)
@@ -360,7 +360,7 @@ class _Asking:
         self._round, self._place, self.waits = round_, 0, waits
 
     def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:  # noqa: ARG002 (there is one client)
-        """Values told, ``(n,)``; NaN where a failure was, and for points that nobody may evaluate."""
+        """Values told, ``(n,)``; NaN where a failure was, and for points that may not be evaluated."""
         points = np.asarray(units, dtype=np.float64)
         kept = self.journal.space.allows(points)
         if not kept.all():
@@ -478,7 +478,7 @@ class PendingTrials:
                 yield self._questions[round_]
 
     def _keep(self, each: Each, broadcast: Broadcast, dim: int) -> None:
-        """Keep a question until everybody has finished its round, for those who are told late; drop finished ones.
+        """Keep a question until all clients have finished its round, for late values; drop finished ones.
 
         A round counts as finished by the states that were restored or saved, so a crash leaves what it needs.
         """

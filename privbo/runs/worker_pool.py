@@ -50,7 +50,7 @@ class WorkerPool:
         backend: Where they are.
         executor: Who has them.
         setup: The run.
-        evaluate: Notes failures, and tells whoever follows the run.
+        evaluate: Notes failures, and calls the run's callbacks.
         journal: Keeps evaluations.
         quiet: Whether what is written to a worker process's own descriptors is dropped.
 
@@ -137,7 +137,7 @@ class WorkerPool:
             worker.end()
 
     def _hear(self, message: Message) -> None:
-        """Keep evaluations, note failures, and tell whoever follows the run."""
+        """Keep evaluations, note failures, and call the run's callbacks."""
         if isinstance(message, tuple):
             with self._lock:
                 self._evaluate.note(*message)
@@ -147,7 +147,7 @@ class WorkerPool:
             self._moved()
 
     def _moved(self) -> None:
-        """Tell whoever follows the run; where that ends it, every worker ends at its next evaluation."""
+        """Call the run's callbacks; where that ends it, every worker ends at its next evaluation."""
         with self._lock:
             if self._ended is not None:
                 raise self._ended
@@ -173,7 +173,7 @@ class ServedWorker:
 
     Args:
         setup: The run.
-        printed: Where clients' code prints to in this process; None where that is nobody's business but the worker's.
+        printed: Where clients' code prints to in this process; None where only the worker needs it.
     """
 
     def __init__(self, setup: WorkerSetup, printed: io.StringIO | None = None) -> None:

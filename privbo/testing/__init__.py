@@ -1,4 +1,4 @@
-"""The law as checks that anybody's algorithm can be held to.
+"""The invariants as checks of any algorithm.
 
     from privbo.testing import check_algorithm
 
@@ -26,10 +26,10 @@ Every check plays small runs through the real door with seeded noise and raises
 | ``answers_twice_alike`` | a round asked twice is answered the same, without new evaluations |
 | ``splits_into_cohorts`` | a client alone behaves as the same client in a large cohort |
 | ``snapshots_everything`` | a restored cohort goes on as the one it was taken of |
-| ``survives_failing_objectives`` | an objective that raises or returns NaN stops nobody |
+| ``survives_failing_objectives`` | an objective that raises or returns NaN stops no other client |
 | ``keeps_clients_apart`` | whatever one client's objective returns or raises, the others answer alike |
 | ``has_a_local_control`` | ``local()`` releases nothing and costs nothing |
-| ``has_a_zeroed_control`` | with the clients' sum zeroed only noise is released |
+| ``has_a_zeroed_control`` | the noise-only control releases noise alone |
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["CHECKS", "ConformanceError", "Subject", "bumps", "check_algorithm", 
 def check_algorithm(
     algorithm: Algorithm, *, unit: UnitName = "client", rounds: int = 4, final: Final | None = None
 ) -> tuple[str, ...]:
-    """Hold an algorithm to the law: play every check on a small problem of seven clients.
+    """Check an algorithm against the invariants: play every check on a small problem of seven clients.
 
     Args:
         algorithm: The algorithm's settings, as ``pb.run`` takes them.

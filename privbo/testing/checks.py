@@ -149,7 +149,7 @@ def survives_absences(subject: Subject) -> None:
 
 def _only_noise(values: FloatArray, stddev: float) -> None:
     """Eight standard deviations: a false alarm in less than one of 10^12 entries."""
-    require(np.abs(values).max() < 8 * stddev, "where nobody answers only noise is released")
+    require(np.abs(values).max() < 8 * stddev, "where no client answers only noise is released")
 
 
 def goes_on_after_missed_rounds(subject: Subject) -> None:
@@ -226,7 +226,7 @@ def has_a_local_control(subject: Subject) -> None:
 
 
 def has_a_zeroed_control(subject: Subject) -> None:
-    """With the clients' sum zeroed only noise is released."""
+    """The noise-only control releases noise alone."""
     release = subject.play(control="zeroed").releases[0]
     _only_noise(release.values, release.noise_stddev)
 
@@ -299,7 +299,7 @@ def snapshots_everything(subject: Subject) -> None:
 
 
 def survives_failing_objectives(subject: Subject) -> None:
-    """An objective that raises or returns NaN stops nobody."""
+    """An objective that raises or returns NaN stops no other client."""
 
     def moody(client: int, params: Mapping[str, Value]) -> float:
         if client == 1:

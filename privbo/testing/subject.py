@@ -98,7 +98,7 @@ class Subject:
         algorithm: Its settings.
         unit: Unit of privacy.
         rounds: Length of the runs.
-        final: ``"common"`` for runs that end with a common setting, whose ballots are held to the law as well.
+        final: ``"common"`` for runs that end with a common setting, whose ballots are checked as well.
     """
 
     algorithm: Algorithm
@@ -115,7 +115,7 @@ class Subject:
         return Privacy(noise_multiplier=1.0, noise="simulation", unit=self.unit, protects=protects)
 
     def subsampled(self) -> Privacy:
-        """Give the same with half of the clients; everybody, where the unit is smaller than a client."""
+        """Give the same with half of the clients; all of them, where the unit is smaller than a client."""
         return replace(self.privacy(), sample_rate=0.5 if self.unit == "client" else 1.0)
 
     def spec(self, **changes: object) -> Spec:

@@ -188,7 +188,7 @@ def _charged(once: Event, runs: TruncatedNegativeBinomial | None) -> Event:
 def priced(
     privacy: RecordPrivacy, *, n_training: int, n_validation: int, runs: TruncatedNegativeBinomial | None = None
 ) -> TrainingPlan:
-    """Find the noise at which either part of the records pays at most ``privacy.epsilon``.
+    """Find the noise at which either part of the records costs at most ``privacy.epsilon``.
 
     Raises:
         CalibrationError: If no noise does.

@@ -1,6 +1,6 @@
 """Arms trained with differentially private gradients on centrally held records.
 
-An arm knows neither ledger nor noise: whoever runs the search hands it a *trainer* that
+An arm knows neither ledger nor noise: the search gives it a *trainer* that
 makes gradients private and is charged for a whole pull before the pull's first batch, and a
 *judge* that turns per-record validation losses into one noisy mean. A value is the judge's
 last answer, never the best one so far.
@@ -95,7 +95,7 @@ class PrivateTraining:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PrivateNeuralArm:
-    """A model as an arm whose every pull is paid for.
+    """A model as an arm whose every pull is charged.
 
     Attributes:
         name: Shown in results.
@@ -127,7 +127,7 @@ class PrivateNeuralArm:
         return self.judge.stddev
 
     def init(self) -> PrivateTraining:
-        """An untrained model; nothing is paid."""
+        """An untrained model; nothing is charged."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             model = self.model().to(self.data.train_x.device)
@@ -135,7 +135,7 @@ class PrivateNeuralArm:
         return PrivateTraining(model=wrapped, optimiser=optimiser)
 
     def step(self, state: PrivateTraining) -> PrivateTraining:
-        """Pay for the pull's steps, make and keep them, and have the result judged."""
+        """Charge the pull's steps, make and keep them, and have the result judged."""
         made = self.trainer.begin(self.name, self.steps)
         if made is None:
             self._train(state)

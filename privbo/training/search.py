@@ -13,9 +13,9 @@ chosen candidate and has its validation losses judged. Both ledgers are charged 
 first run, and both store the best run's candidate, score and model before anything of it is handed out
 (``privbo.door.selection`` says what a crash at each point can and cannot do).
 
-A search is written down as it was asked for, so that whoever resumes it asks for the same. Names, layers, shapes and
-optimisers are settings and stand in ``search.json``. A digest of the records would tell whoever guesses them whether
-the guess is right, so it stays in ``private/``.
+A search is written down as it was asked for, so that resuming it asks for the same. Names, layers, shapes and
+optimisers are settings and stand in ``search.json``. A digest of the records would tell an attacker who guesses them
+whether the guess is right, so it stays in ``private/``.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class CentralRun:
         return self.plan.epsilon()
 
     def select(self, run_one: RunOne) -> Selected:
-        """Pay, draw the secret runs, make them, and release the best one.
+        """Charge, draw the secret runs, make them, and release the best one.
 
         A selection that was released before is returned as the ledgers stored it; one that
         was cut off before is made anew under the same charge, because nothing of it had left.
@@ -112,7 +112,7 @@ class CentralRun:
                 loss and its model's state. What it sees and returns is secret.
 
         Raises:
-            BudgetExceeded: If a ledger can't pay, or a run does more than it is priced for.
+            BudgetExceeded: If a ledger's budget is too small, or a run does more than it is priced for.
             ConfigurationError: If the search was not asked for as a selection.
             RunError: If what was released can't be read.
         """
@@ -222,7 +222,7 @@ def central_run(
         judge = SecretJudge(mechanism, request, noise=noise, allowance=allowance)
 
     def block(position: int, steps: int) -> IAccountant:
-        """The accountant of a pull's steps, which are reserved now, or were paid for with the whole selection."""
+        """The accountant of a pull's steps, which are reserved now, or were charged with the whole selection."""
         if runs is None:
             return LedgerAccountant.reserve(
                 training,

@@ -148,7 +148,7 @@ def train_private(
 ) -> Trained:
     """Train one's own network by DP-SGD; of several, train a secret number at random and release the best.
 
-    Everything is paid for on two ledgers, of the training and of the validation records, before the first batch. With
+    Everything is charged on two ledgers, of the training and of the validation records, before the first batch. With
     several networks the whole choice costs ``epsilon``, however many are tried: nothing but the best one leaves
     (Papernot and Steinke 2022).
 

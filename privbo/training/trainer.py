@@ -5,7 +5,7 @@ like its samples, comes from the operating system's generator through
 ``privbo.door.sums``.
 
 A pull is charged, trained, *kept*, and only then judged. So whatever has left the pull's
-memory is what a resumed search finds, and no charge pays for two different outcomes. The
+memory is what a resumed search finds, and no charge covers two different outcomes. The
 models in the journal are outcomes of private training, covered by epsilon as the ledger states it.
 
 Of the judges of validation losses one releases every answer; the other keeps its answers inside a selection.
@@ -97,8 +97,8 @@ class OpacusTrainer:
         n_records: Training records.
         privacy: The plan.
         noise_multiplier: z.
-        block: Pays for a pull's steps, by position, and returns their (Opacus) accountant;
-            a pull that was paid for before is not charged again.
+        block: Charges a pull's steps, by position, and returns their (Opacus) accountant;
+            a pull that was charged before is not charged again.
         seed: Of simulated noise and samples.
         journal: Keeps finished pulls; None for searches in memory.
     """
@@ -154,10 +154,10 @@ class OpacusTrainer:
         return wrapped, private
 
     def begin(self, name: str, steps: int) -> Pull | None:
-        """Pay for the next pull's steps, durably, unless it was finished before; then return what it came to.
+        """Charge the next pull's steps, durably, unless it was finished before; then return what it came to.
 
         Raises:
-            BudgetExceeded: If the ledger can't pay; nothing was trained.
+            BudgetExceeded: If the ledger's budget is too small; nothing was trained.
         """
         self._position += 1
         stored = None if self._journal is None else self._journal.load(self._position, name)
@@ -200,7 +200,7 @@ class SecureSteps:
         noise_multiplier: z.
         expected_batch_size: What sums are divided by.
         noise: Secret source.
-        count: Called before every update; raises if the step was not paid for.
+        count: Called before every update; raises if the step was not charged.
     """
 
     def __init__(
@@ -295,11 +295,11 @@ class RunAllowance:
         """Use up ``count`` steps.
 
         Raises:
-            BudgetExceeded: If the run was not paid for that many.
+            BudgetExceeded: If the run was not charged for that many.
         """
         if count > self.steps:
             raise BudgetExceeded(
-                f"{count} steps, the run has {self.steps} of what was paid for; train inside select only"
+                f"{count} steps, the run has {self.steps} of what was charged; train inside select only"
             )
         self.steps -= count
 
@@ -318,7 +318,7 @@ class SecretJudge:
             BudgetExceeded: Outside of a run, or twice in one.
         """
         if self._allowance.judgements < 1:
-            raise BudgetExceeded("a run's score is paid for once; judge a model inside its run only")
+            raise BudgetExceeded("a run's score is charged once; judge a model inside its run only")
         self._allowance.judgements -= 1
         self._made += 1
         rows = np.asarray(losses())[:, None] - self._bound

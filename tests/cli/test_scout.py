@@ -67,7 +67,7 @@ def test_a_run_that_will_end_with_a_vote_is_scouted_without_one(config: Path, tm
 def test_a_scout_in_the_terminal(config: Path, tmp_path: Path) -> None:
     done = privbo("scout", str(config), "--epsilon", "2", "--out", str(tmp_path / "scout"), "--yes")
     assert "correlation between two clients' surfaces: " in done.stdout
-    assert 1.99 < float(re.search(r"paid: epsilon ([0-9.]+) at delta 1e-05", done.stdout)[1]) <= 2.0
+    assert 1.99 < float(re.search(r"charged: epsilon ([0-9.]+) at delta 1e-05", done.stdout)[1]) <= 2.0
     assert all(gain.family in done.stdout for gain in GAINS)
 
 

@@ -191,7 +191,7 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
         (("seeds = 2", "seeds = 0"), "seeds"),
         (('"privacy.epsilon" = [1.0, 4.0]', '"privacy.epsilon" = 1.0'), "must be a list"),
         (('"privacy.epsilon" = [1.0, 4.0]', '"rounds.x" = [1.0]'), "not a table"),
-        (("[grid]", '[ledger]\npath = "x"\npopulation = "w"\n[grid]'), "charges nobody"),
+        (("[grid]", '[ledger]\npath = "x"\npopulation = "w"\n[grid]'), "charges nothing"),
         (('name = "levels"', 'name = "levels"\ndata = "secret"'), "data"),
         (('name = "levels"', 'name = "levels"\ndata = "private"'), "ledger"),
         (('name = "levels"', 'name = "levels"\nconfig = "x.toml"'), "exactly one"),

@@ -139,7 +139,7 @@ def test_a_gain_that_noise_alone_has_too_is_no_difference() -> None:
     found = judged(sharing, alone, sharing, are_means=True)
     assert (found.answer, found.p_helped) == ("made no difference beyond noise", 1.0)
     assert found.gain == pytest.approx(0.0716667)
-    assert "score +0.0717, standard error 0.006, beside the same clients alone; +0, standard error 0" in found.text
+    assert "score +0.0717, standard error 0.006, versus the same clients alone; +0, standard error 0" in found.text
     planted = judged(sharing, alone, alone, are_means=True)
     assert planted.answer == "helped"
 

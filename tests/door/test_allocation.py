@@ -140,7 +140,7 @@ def test_an_allocation_that_is_not_the_runs_is_refused(book: Ledger, wrong: Bool
 
 def test_releases_that_no_plan_has_paid_for_are_refused() -> None:
     book = ledger()
-    with pytest.raises(LedgerError, match="pays for several releases; reserve the plan"):
+    with pytest.raises(LedgerError, match="covers several releases; reserve the plan"):
         seen(door(book, InMemory()), 0)
     assert book.entries() == []
 

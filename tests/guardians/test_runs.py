@@ -204,10 +204,10 @@ def test_a_report_says_in_its_first_lines_who_had_to_be_trusted(tmp_path: Path) 
     assert "one of 2 guardians is honest" in found.trust
     assert found.trust.endswith("its operator sees every vector")
     lines = privbo("report", str(tmp_path / "run")).stdout.splitlines()
-    assert lines[1].startswith("trust: nobody has to be trusted with a vector")
+    assert lines[1].startswith("trust: no party has to be trusted with a vector")
     assert lines[2].strip().startswith("against the server with all guardians but one: epsilon")
     page = (tmp_path / "run/report.html").read_text()
-    assert page.index("Nobody has to be trusted with a vector") < page.index("What an attacker gains")
+    assert page.index("No party has to be trusted with a vector") < page.index("What an attacker gains")
     assert "against one guardian: epsilon" in privbo("ledger", "show", str(tmp_path / "run")).stdout
     table = json.loads(privbo("report", str(tmp_path / "run"), "--json").stdout)
     assert [row["unknown"] for row in table["exposures"]] == [1, 1, 2]
@@ -216,7 +216,7 @@ def test_a_report_says_in_its_first_lines_who_had_to_be_trusted(tmp_path: Path) 
 def test_what_needs_a_door_that_sees_vectors_is_refused(tmp_path: Path) -> None:
     done = privbo("audit", str(guarded(tmp_path / "audited").directory))
     assert done.returncode == 2
-    assert "nobody knows how clipping met them" in done.stderr
+    assert "no party knows which were clipped" in done.stderr
     with pytest.raises(ConfigurationError, match="in a run with trust='guardians' none does"):
         publish_norms(guarded(tmp_path / "run"), noise_multiplier=4.0)
 

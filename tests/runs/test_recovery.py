@@ -68,12 +68,12 @@ def test_what_was_recovered_is_priced_by_an_odometer_and_said_in_every_view(
     found = report_run(home, write=False).report
     assert found.smallest_epsilon == found.guarantee.guaranteed == found.total.epsilon == expected
     assert "odometer" in found.guarantee.because
-    assert "paid for once more" in found.ledger.text
-    assert "paid for once more" in document(found).render()
+    assert "charged once more" in found.ledger.text
+    assert "charged once more" in document(found).render()
     assert found.right_guess > 0.5
     checked = verify_bundle(write_bundle(home).path)
     assert checked.verified, checked.problems
-    assert f"pays again for {ROUNDS - 2} lost releases of" in " ".join(checked.statement)
+    assert f"charges again {ROUNDS - 2} lost releases of" in " ".join(checked.statement)
     with pytest.raises(pb.RunError, match="nothing is uncertain"):
         recover(RunDirectory(home))
 

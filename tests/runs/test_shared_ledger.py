@@ -45,7 +45,7 @@ def test_five_runs_without_sampling_fit_their_exact_price(tmp_path: Path) -> Non
         bound = record.ledger.policy.budget.epsilon if delta == DELTA else math.inf
         priced = accountant.epsilon(noise_multiplier=EVERYONE, rounds=100, delta=delta, adjacency="zero-out")
         assert priced <= everybody.epsilon <= min(bound, 1.001 * priced)
-        assert everybody.rule.endswith("kept since its creation (exact where everybody takes part)")
+        assert everybody.rule.endswith("kept since its creation (exact where all clients take part)")
     with pytest.raises(BudgetExceeded, match="over the budget"):
         play(shared, tmp_path / "more", noise_multiplier=EVERYONE)
     record.ledger.close()

@@ -24,7 +24,7 @@ _DIVERGENCE = 1e6
 
 
 class Arm(Protocol):
-    """One candidate. States are opaque to whoever pulls; two arms may have nothing in common."""
+    """One candidate. States are opaque to the caller; two arms may have nothing in common."""
 
     @property
     def name(self) -> str:
@@ -154,7 +154,7 @@ class Selection:
         played: The arm of every pull, in order.
         before: That arm's value when it was selected; NaN for its first pull.
         after: That arm's value after the pull; NaN where it failed.
-        lower: Lower confidence bounds, ``(K,)``; plain rivals leave it empty.
+        lower: Lower confidence bounds, ``(K,)``; plain baselines leave it empty.
         violations: Rates that were seen to fail.
         retired: Reason per retired arm.
         states: State per tried arm, so that an arm resumes.

@@ -14,7 +14,7 @@ stopping early is allowed and the plan's epsilon is quoted.
 
 Gradients are taken on the clients by central differences of the objective (2 n + 1
 evaluations, free of privacy cost, not part of the history). Everything certified assumes
-that clipping binds nobody and that everyone takes part; both are visible in an audit.
+that no vector is clipped and that every client takes part; both are visible in an audit.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class FederatedFLCB:
                     "steps and conditions"
                 )
         if not free:
-            raise ConfigurationError(f"the space has no real parameter beside the arm {self.arm!r}; add one")
+            raise ConfigurationError(f"the space has no real parameter next to the arm {self.arm!r}; add one")
         if index is None:
             coordinates = np.zeros(1)
         else:
@@ -209,7 +209,7 @@ class FederatedFLCB:
 
     @property
     def is_certified(self) -> bool:
-        """False: the bounds assume that clipping binds nobody; they do not fix its norm."""
+        """False: the bounds assume that no vector is clipped; they do not fix its norm."""
         return False
 
     def server(self, setting: Setting) -> FederatedServer:

@@ -255,7 +255,7 @@ def alone(space: Space) -> Prior:
 
 
 class Posterior:
-    """Models of all sites by the releases alone; public, and the same for everybody.
+    """Models of all sites by the releases alone; public, and the same for all sites.
 
     Args:
         space: What is searched.

@@ -86,7 +86,7 @@ class Weighting:
         decay: Iterations of linear decay, both ends included, instead of the schedule's.
 
     Raises:
-        ConfigurationError: If a number is out of its range or a step is named beside
+        ConfigurationError: If a number is out of its range or a step is named together with
             ``"constant"``.
 
     Example:
@@ -110,7 +110,7 @@ class Weighting:
             )
         if self.schedule == "constant" and not self.hold is self.decay is None:
             raise ConfigurationError(
-                f"weighting.hold={self.hold} and weighting.decay={self.decay} have no meaning beside "
+                f"weighting.hold={self.hold} and weighting.decay={self.decay} have no meaning with "
                 "schedule='constant'; drop them"
             )
 

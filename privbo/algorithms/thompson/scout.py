@@ -1,4 +1,4 @@
-"""A scout: one small release that estimates how alike the clients' surfaces are, before a run is paid for.
+"""A scout: one small release that estimates how alike the clients' surfaces are, before a run is charged.
 
 Every client evaluates the same public points and answers with its values there, centred and divided by their norm: the
 inner product of two answers is the correlation of two surfaces over those points. The public side and the
@@ -130,8 +130,8 @@ def likeness(release: Release, *, n_clients: int) -> Likeness:
 
     The sum s of N vectors of norm 1 and of noise of standard deviation sigma in M coordinates has
     E |s|^2 = N + N (N - 1) r + M sigma^2, where r is the mean inner product of two of them; its variance is
-    4 sigma^2 (|s|^2 - M sigma^2) + 2 M sigma^4, with |s|^2 for its expectation. Everybody takes part, so noise alone is
-    random.
+    4 sigma^2 (|s|^2 - M sigma^2) + 2 M sigma^4, with |s|^2 for its expectation. All clients take part, so noise alone
+    is random.
 
     Raises:
         ConfigurationError: If there are fewer than two clients.
