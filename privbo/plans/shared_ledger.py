@@ -18,6 +18,7 @@ from accountant.events import (
 )
 from accountant.filters import fixed_order_filter
 from accountant.ledger import Budget
+from accountant.tight import numerical
 from privbo.door.sampling import Sampling, require_sampling, sample_of
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import Count, Positive, Probability, Sequence, settings
@@ -85,8 +86,8 @@ class SharedLedger:
             - ``"renyi"``: admits everything and costs more; its order suits the declared
               ``releases``, or else the plan of the run that makes the ledger;
             - ``"automatic"``: ``"gaussian"`` where the declared ``releases``, or else those of the run that
-              makes the ledger, are without sampling, ``"renyi"`` where not. Later runs take the
-              ledger as it is.
+              makes the ledger, are without sampling; ``"envelope"`` where declared ones together fit the
+              bound; else ``"renyi"``. Later runs take the ledger as it is.
         releases: Releases that all runs together will make; the slots of an ``"envelope"``.
 
     Raises:
@@ -131,7 +132,9 @@ class SharedLedger:
         expected = declared if declared.parts else compose([plan])
         rule = self.rule
         if rule == "automatic":
-            rule = "gaussian" if expected.parts and gaussian_dp.is_exact(expected) else "renyi"
+            exact = expected.parts and gaussian_dp.is_exact(expected)
+            fits = declared.parts and numerical.epsilon(declared, self.delta, adjacency=adjacency) <= self.epsilon
+            rule = "gaussian" if exact else "envelope" if fits else "renyi"
         if rule == "envelope":
             slots = envelope(declared, adjacency=adjacency).slots
             return Budget(epsilon=self.epsilon, delta=self.delta, rule=rule, slots=slots)

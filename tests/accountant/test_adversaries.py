@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from accountant import gaussian_dp
+from accountant.calibrate import largest_count
 from accountant.envelope import dominates, envelope, free_places
-from accountant.events import Adjacency, Gaussian, compose
+from accountant.events import Adjacency, Gaussian, compose, repeat
 from accountant.filters import fixed_order_filter, gaussian_filter
 from accountant.tight import numerical
 from tests.accountant.adversaries import Game, achieved, best_possible
@@ -162,3 +163,24 @@ def test_a_gaussian_filter_that_charges_a_sample_by_its_rate_is_noticed():
     found = strongest(Game.of((0, 0), admit, rare, deepest=DEPTH), np.random.default_rng(4), n=2_000)
     whole = Gaussian(noise_multiplier=guard.bound**-0.5)
     assert np.any(found > [1.01 * gaussian_dp.delta(whole, epsilon, adjacency=ZERO) for epsilon in EPSILONS])
+
+
+def test_prices_of_unlike_kinds_by_their_own_plans_are_overtaken():
+    """Planted: two kinds exchange at the prices of their fixed plans, of which 97 % are admitted."""
+    kinds, delta = (poisson(0.25, 2.0), poisson(0.05, 0.8)), 1e-5
+    epsilon = numerical.epsilon(repeat(kinds[0], 16), delta, adjacency=ZERO)
+    fit = [
+        largest_count(lambda n, kind=kind: numerical.delta(repeat(kind, n), epsilon, adjacency=ZERO) <= delta, 10**4)
+        for kind in kinds
+    ]
+    prices = [1.0 / (0.97 * (n + 1)) for n in fit]
+
+    def admit(counts, release):
+        after = tuple(count + (other == release) for count, other in zip(counts, kinds, strict=True))
+        return after if sum(map(mul, after, prices)) <= 1.0 else None
+
+    game = Game.of((0, 0), admit, kinds, deepest=max(fit) + 1, bins=60)
+    assert best_possible(game, epsilon, swapped=False) > 1.2 * delta
+    for kind in kinds:  # alone either kind keeps the bound
+        alone = Game.of((0, 0), admit, [kind], deepest=max(fit) + 1, bins=60)
+        assert best_possible(alone, epsilon, swapped=False) <= delta

@@ -69,6 +69,14 @@ def test_an_envelope_reserves_what_is_declared() -> None:
         made(rule="envelope", releases=[none])
 
 
+def test_declared_releases_that_fit_the_bound_are_an_envelope_by_itself() -> None:
+    fitting = made(SAMPLED, releases=[MANY, FEW], epsilon=9.0)
+    assert fitting == made(SAMPLED, rule="envelope", releases=[MANY, FEW], epsilon=9.0)
+    assert fitting.rule == "envelope"
+    assert made(SAMPLED, epsilon=9.0).rule == "renyi"  # nothing is declared beyond the first run
+    assert made(SAMPLED, rule="renyi", releases=[MANY, FEW], epsilon=9.0).rule == "renyi"
+
+
 def test_every_sampling_of_a_run_can_be_declared() -> None:
     """A bounded batch release by release; a random allocation as one slot for all releases of a run."""
     bounded = pb.DeclaredReleases(
