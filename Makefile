@@ -55,7 +55,7 @@ bench: $(VENV)/.installed-bench
 # Half an hour, on a machine that does nothing else: many clients and many workers, onto docs/scale.md.
 CLIENTS ?= 100000
 scale: $(VENV)/.installed-bench
-	PRIVBO_SCALE_CLIENTS=$(CLIENTS) $(BIN)/python -m benchmarks scale --out scale.json
+	PRIVBO_SCALE_CLIENTS=$(CLIENTS) $(BIN)/python -m benchmarks many scale --out scale.json
 	$(BIN)/python -m benchmarks._page docs/scale.md scale.json
 
 # Timings of this commit, kept beside those of earlier ones and drawn into build/asv/site. On a quiet machine.

@@ -3,7 +3,7 @@
 Plain Flower is a server's app that sends every node as many bytes as ours does on average, and waits for as many; its
 nodes run Flower's own commands. Ours is a whole round of DP-FTS-DE (64 features, one client a node), door and ledger
 included, by ``privbo flower supernode``. Both are played in the same run on loopback, without TLS; figures are medians
-after the first round.
+after the first round. A round's processor is that of all processes, the SuperLink's and the nodes'.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks._flower_rounds import guarded
-from benchmarks._held import held
+from benchmarks._held import Meter, held
 from privbo.flower.launch import Deployment
 from privbo.flower.scaffold import write_app
 
@@ -36,16 +38,15 @@ client = ClientApp()
 def main(grid, context):
     while len(list(grid.get_node_ids())) < {nodes}:
         time.sleep(1)
-    seconds = []
+    moments = [time.monotonic()]
     for turn in range({rounds}):
-        start = time.monotonic()
         nodes = grid.get_node_ids()
         asked = [Message(filled(), dst_node_id=node, message_type="query", group_id=str(turn)) for node in nodes]
         answers = list(grid.send_and_receive(asked, timeout=1800))
         assert len(answers) == {nodes} and all(answer.has_content() for answer in answers)
-        seconds.append(time.monotonic() - start)
+        moments.append(time.monotonic())
     with open({out!r}, "w") as file:
-        json.dump(seconds, file)
+        json.dump(moments, file)
 
 
 @client.query()
@@ -59,44 +60,45 @@ def filled():
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Seconds of a round of ours and of plain Flower's, GiB of all processes of both, and the bytes of a message."""
+class Side:
+    """A round of one side: wall and CPU seconds, and GiB of all its processes."""
 
-    nodes: int
-    ours: float
-    plain: float
-    memory: tuple[float, float]
-    n_bytes: int
+    seconds: float
+    processor: float
+    memory: float
 
     def __str__(self) -> str:
-        return (
-            f"{self.nodes} nodes, {self.n_bytes} bytes a message: {self.ours:.2f} s per round, plain Flower "
-            f"{self.plain:.2f} s, {self.ours / self.plain:.2f} times (the bar is 1.3); "
-            f"{self.memory[0]:.1f} and {self.memory[1]:.1f} GiB of memory"
-        )
+        return f"{self.seconds:.2f} s, {self.processor:.2f} s of processor, {self.memory:.1f} GiB"
 
 
-def beside(nodes: int, rounds: int) -> Beside:
-    """Play both."""
-    ours = guarded(0, regions=1, rounds=rounds, clients=1, sites=nodes)
-    n_bytes = round(ours.n_bytes / (2 * nodes * len(ours.questions)))
-    seconds, memory = plain(nodes, rounds, n_bytes)
-    return Beside(nodes=nodes, ours=ours.seconds, plain=seconds, memory=(ours.memory, memory), n_bytes=n_bytes)
+def beside(nodes: int, rounds: int) -> str:
+    """Play both, and say what came out."""
+    found = guarded(0, regions=1, rounds=rounds, clients=1, sites=nodes)
+    ours = Side(found.seconds, found.processor, found.memory)
+    n_bytes = round(found.n_bytes / (2 * nodes * len(found.questions)))
+    theirs = plain(nodes, rounds, n_bytes)
+    return (
+        f"{nodes} nodes, {n_bytes} bytes a message, per round: {ours}; plain Flower {theirs}: "
+        f"{ours.seconds / theirs.seconds:.2f} times (the bar is 1.3), processor {ours.processor / theirs.processor:.2f}"
+    )
 
 
-def plain(nodes: int, rounds: int, n_bytes: int) -> tuple[float, float]:
-    """Seconds of a round of plain Flower, and GiB of its processes."""
+def plain(nodes: int, rounds: int, n_bytes: int) -> Side:
+    """A round of plain Flower."""
     with tempfile.TemporaryDirectory() as folder:
-        app, out = Path(folder) / "app", Path(folder) / "seconds.json"
+        app, out = Path(folder) / "app", Path(folder) / "moments.json"
         write_app(app, n_sites=nodes, clients_per_site=1, epsilon=8.0, delta=1e-5)
         (app / "federated_app.py").write_text(PLAIN.format(nodes=nodes, rounds=rounds, n_bytes=n_bytes, out=str(out)))
         with Deployment(root=Path(folder) / "flower", forked=False) as deployment:
             deployment.start_superlink()
             for node in range(nodes):
                 deployment.start_supernode(f"site{node}", app / "sites" / f"site{node}" / "site.toml")
-            deployment.play(app, timeout=3600)
+            with Meter(deployment) as meter:
+                deployment.play(app, timeout=3600)
             memory = held(deployment)
-        return float(statistics.median(json.loads(out.read_text())[1:])), memory
+        moments = json.loads(out.read_text())
+        seconds = float(statistics.median(np.diff(moments)[1:]))
+        return Side(seconds=seconds, processor=meter.between(moments), memory=memory)
 
 
 def main() -> None:

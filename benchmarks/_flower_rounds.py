@@ -31,7 +31,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 import privbo as pb
-from benchmarks._held import held
+from benchmarks._held import Meter, held
 from privbo.flower.launch import Deployment, approve_here
 from privbo.flower.scaffold import write_app
 from privbo.flower.server import serve
@@ -128,11 +128,13 @@ class Traffic:
         n_bytes: Of all messages in both directions.
         questions: When a round's question went out to the sites, in seconds of one clock.
         memory: GiB that all processes hold together after the last round; pages they share count once.
+        processor: CPU seconds of all processes in a round: the median after the first one.
     """
 
     n_bytes: int
     questions: tuple[float, ...]
     memory: float
+    processor: float
 
     @property
     def seconds(self) -> float:
@@ -200,10 +202,12 @@ def guarded(n_guardians: int, *, regions: int, rounds: int, clients: int, sites:
             for number in range(1, n_guardians + 1):
                 path = app / "guardians" / f"guardian{number}" / "guardian.toml"
                 deployment.start_supernode(f"guardian{number}", path)
-            deployment.play(app, timeout=3600)
+            with Meter(deployment) as meter:
+                deployment.play(app, timeout=3600)
             memory = held(deployment)
         found = read_json(out)
-    return Traffic(n_bytes=int(found["n_bytes"]), questions=tuple(found["questions"]), memory=memory)
+    asked = tuple(found["questions"])
+    return Traffic(n_bytes=int(found["n_bytes"]), questions=asked, memory=memory, processor=meter.between(asked))
 
 
 def print_guarded(rounds: int) -> None:

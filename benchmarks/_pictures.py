@@ -35,7 +35,7 @@ PICTURES = {
     "cost": Picture(
         title="Cost per client and round on two workers",
         x="clients",
-        y="wall seconds per client and round",
+        y="CPU seconds per client and round",
     ),
     "memory": Picture(title="Memory of all processes together at most", x="clients", y="GB"),
 }

@@ -1,4 +1,4 @@
-"""One run of many clients in a process of its own, which tells its seconds and its memory: see ``benchmarks.scale``."""
+"""One run of many clients in a process of its own, which tells its CPU seconds and memory: see ``benchmarks.scale``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import resource
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -36,11 +35,10 @@ def algorithm(*, fits: bool) -> pb.SharedPrior:
 
 
 def main(n_clients: int, rounds: int, jobs: int, *, fits: bool) -> None:
-    """Make the run and print its seconds, and the memory of this process and of its workers' largest, in MiB."""
+    """Make the run and print CPU seconds of all processes, and MiB of this one and of its workers' largest."""
     privacy = pb.Privacy(noise_multiplier=2.0, noise="simulation")
     executor = "processes" if jobs > 1 else "serial"
     with tempfile.TemporaryDirectory() as home, limited_threads(1):
-        start = time.perf_counter()
         pb.run(
             problem(n_clients),
             algorithm(fits=fits),
@@ -51,12 +49,13 @@ def main(n_clients: int, rounds: int, jobs: int, *, fits: bool) -> None:
             executor=executor,
             jobs=jobs,
         )
-        seconds = time.perf_counter() - start
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    seconds = sum(used.ru_utime + used.ru_stime for used in spent)
     workers = jobs * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024 if jobs > 1 else 0.0
-    sys.stdout.write(json.dumps({"seconds": seconds, "mib": _largest() + workers}) + "\n")
+    sys.stdout.write(json.dumps({"seconds": seconds, "mib": largest() + workers}) + "\n")
 
 
-def _largest() -> float:
+def largest() -> float:
     """MiB that this process has held at most; ``ru_maxrss`` would be that of whoever started it, where that is more."""
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))

@@ -6,8 +6,7 @@ certified interval is the truth; rows say which resolution that was; no row wher
 error). Ours is the tight accountant with its certificate, without any cache: pairs and curves are recomputed. Both
 sides of a row are the smaller of as many calls, and import nothing while the clock runs. Calibrations end where each
 side ends by default: ours within .1 % below the target epsilon, Opacus within .01 of it; long ones stand beside a bar.
-The last rows time one charge of a known event: the projected check and the addition, at release 1 and at release
-100,000 (peer: the bar of 200 microseconds).
+A ledger's charges are in ``benchmarks.ledger_and_noise``.
 """
 
 from __future__ import annotations
@@ -27,12 +26,10 @@ from dp_accounting.rdp import RdpAccountant
 
 from accountant import calibrate, renyi
 from accountant.dp_event import to_dp_event
-from accountant.events import Adjacency, Event, PoissonSampledGaussian, Unit, compose, parts, repeat
-from accountant.ledger import Budget, LedgerPolicy
-from accountant.ledger.pricing import Account, opened
+from accountant.events import Adjacency, Event, PoissonSampledGaussian, compose, parts, repeat
 from accountant.tight import numerical, refine
 from accountant.tight.bounds import LowerSums, Place
-from benchmarks._rows import TRANSCENDENTAL, Limit, Row, called, least, smallest
+from benchmarks._rows import TRANSCENDENTAL, Limit, Row, least, smallest
 
 T = TypeVar("T")
 
@@ -156,7 +153,6 @@ def rows() -> Iterator[Row]:
         for target in (1.0, 10.0):
             yield from calibration_rows(target)
         yield from calibration_bars()
-        yield from charge_rows()
     logging.disable(logging.NOTSET)
 
 
@@ -266,21 +262,3 @@ def calibration_bars() -> Iterator[Row]:
         name = f"calibration at rate {rate:g}, {rounds:g} rounds, epsilon {target:g}"
         limit = last_look(fresh(ours))
         yield Row(name, smallest(fresh(ours), REPEATS), f"the bar of {bar:g} s", bar, kind="bar", least=limit)
-
-
-def charge_rows() -> Iterator[Row]:
-    """A charge of a known event on a ledger's account, and the epsilon after it."""
-    event = PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=1.1)
-    bound = Budget(epsilon=1e9, delta=DELTA, rule="renyi")
-    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=ADD, population="p", n_clients=None, budget=bound)
-    for made in (1, 100_000):
-        account = opened(policy, bound).after(repeat(event, made))
-
-        def charge(account: Account = account) -> None:
-            for _ in range(1000):
-                after = account.after(event)
-                account = after if after.epsilon <= bound.epsilon else account
-
-        seconds, limit = smallest(charge, 5) / 1000, called(3)  # the check, the addition, the reading
-        name = f"arithmetic of a charge after release {made}"
-        yield Row(name, seconds, "the bar of 200 microseconds", 200e-6, kind="bar", least=limit)

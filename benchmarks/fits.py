@@ -58,10 +58,10 @@ def _fits(t: int, n: int) -> Iterator[Row]:
 @contextmanager
 def _by_torch() -> Iterator[None]:
     """Torch in place of compiled code."""
-    from privbo.algorithms.thompson import fits, posterior
+    from privbo.algorithms.thompson import fits, pooled, posterior
 
     with ExitStack() as patched:
-        for module in (fits, posterior):
+        for module in (fits, posterior, pooled):
             patched.enter_context(patch.object(module, "is_compiled", lambda _: False))
         yield
 
@@ -88,7 +88,7 @@ def _run(algorithm: pb.SharedPrior | pb.DPFTSDE) -> Row:
     with _by_torch():
         theirs = smallest(partial(_play, algorithm))
     name = f"{type(algorithm).__name__}: a whole run, N={N_CLIENTS}, {EVALUATIONS} evaluations each"
-    return Row(name, ours, "the same run with torch's fits, posteriors and paths", theirs)
+    return Row(name, ours, "the same run with torch's fits, posteriors, pools and paths", theirs)
 
 
 def _play(algorithm: pb.SharedPrior | pb.DPFTSDE) -> None:

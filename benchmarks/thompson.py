@@ -1,4 +1,4 @@
-"""DP-FTS-DE's own work: a run of landmine size against the authors' way, posterior draws against BoTorch, scaling.
+"""DP-FTS-DE's own work: a run of landmine size against the authors' way, posterior draws against BoTorch.
 
 The authors' way is written out in ``_Plain``: one client after another, one point after another,
 L-BFGS-B from 20 starts, hyperparameters by restarts (scikit-learn in place of GPy). Its cost per
@@ -8,7 +8,6 @@ a whole run takes minutes.
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 import warnings
@@ -37,14 +36,13 @@ RECORDED = 0.2247, 0.0957  # CPU seconds per client and iteration of the authors
 
 
 def rows() -> Iterator[Row]:
-    """A landmine-sized run, the quality of searches, posterior draws, clients by the thousand."""
+    """A landmine-sized run, the quality of searches, posterior draws."""
     import torch
 
     torch.set_num_threads(1)
     yield from _landmine()
     yield from _quality()
     yield from _weight_draws()
-    yield from scaling((1_000, 10_000))
 
 
 class _Surfaces:
@@ -260,7 +258,7 @@ def _weight_draws() -> Iterator[Row]:
         sys.stderr.write(f"no row: {size}: BoTorch is not installed (the extra `bench`)\n")
         return
     whose = "BoTorch's pathwise sampler"
-    moved = _of_draws([t])
+    moved = of_draws([t])
     ours, limit = smallest(grown, times=DRAWS), least(flops=n * moved[0], bytes_moved=n * moved[1])
     yield Row(f"{size}, as a run draws them (one new point)", ours, whose, peer, least=limit)
     fresh = smallest(lambda: ridge_sample(features(points), values, noise, **normals()), times=DRAWS)
@@ -269,7 +267,7 @@ def _weight_draws() -> Iterator[Row]:
     )
 
 
-def _of_draws(lengths: Iterable[int], m: int = 100) -> tuple[float, float]:
+def of_draws(lengths: Iterable[int], m: int = 100) -> tuple[float, float]:
     """Operations and bytes of a client's posterior draws at some lengths of history.
 
     Features and inverse factors are gone through twice; a draw is two products with the features.
@@ -295,38 +293,3 @@ def _botorch(points: Tensor, values: Tensor, n_features: int, noise: float) -> f
         prior = partial(draw_kernel_feature_paths, num_features=n_features)
         with torch.no_grad():
             return smallest(lambda: draw_matheron_paths(model, torch.Size([1]), prior_sampler=prior), times=DRAWS)
-
-
-def scaling(sizes: tuple[int, ...]) -> Iterator[Row]:
-    """Synthetic clients on a finite space without hyperparameter fits: CPU seconds, a time limit, and linearity."""
-    limit, per_client = 600.0, {}
-    for n in sizes:
-        seconds = _many(n)
-        per_client[n] = seconds / n
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        name = f"N={n:,}, M=100, T=40 synthetic, one thread, {memory:.1f} GiB at most so far"
-        draws = _of_draws(range(2, 42))  # every client sends one a round
-        bound = least(flops=n * draws[0], bytes_moved=n * draws[1])
-        yield Row(name, seconds, "limit for N=100,000, in proportion", limit * n / 100_000, kind="bar", least=bound)
-    first, last = sizes[0], sizes[-1]
-    bar = f"the bar, 1.5 times that at N={first:,}"
-    yield Row(f"CPU seconds per client at N={last:,}", per_client[last], bar, 1.5 * per_client[first], kind="bar")
-
-
-def _many(n_clients: int) -> float:
-    """CPU seconds of a run whose clients know their kernel, door and ledger included."""
-    curve = np.sin(np.linspace(0.0, 40.0, 1000)) + np.linspace(0.0, 1.0, 1000)
-    generator = np.random.default_rng(0)
-
-    def objective(clients: IntArray, units: FloatArray) -> FloatArray:
-        noise = 0.1 * generator.standard_normal(len(clients))
-        return np.asarray(curve[np.minimum((1000 * units[:, 0]).astype(np.int64), 999)] + noise)
-
-    prior = pb.Prior(median=0.03, spread=0.5, low=1e-3, high=1.0)
-    own = pb.OwnModel(kernel="se", draw="exact", refit_every=0, n_candidates=1000, lengthscale=prior)
-    algorithm = pb.DPFTSDE(n_regions=1, n_init=2, lengthscale=0.03, own=own)
-    problem = pb.Problem(space={"x": pb.Int(0, 999)}, batch_objective=objective, n_clients=n_clients)
-    privacy = pb.Privacy(noise_multiplier=1.0, sample_rate=0.25, noise="simulation")
-    start = time.process_time()
-    pb.run(problem, algorithm, privacy=privacy, rounds=40, seed=0)
-    return time.process_time() - start

@@ -9,6 +9,7 @@ the ledger says.
 
 from __future__ import annotations
 
+import ast
 import copy
 import json
 import math
@@ -40,8 +41,8 @@ Kind: TypeAlias = Literal["plan", "recovery"]
 
 @lru_cache(4096)
 def _read(event: str) -> Event:
-    """The event that JSON describes; most rows of a ledger repeat another's."""
-    return from_dict(json.loads(event))
+    """The event that plain values describe, given as their ``repr``; most rows of a ledger repeat another's."""
+    return from_dict(ast.literal_eval(event))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +109,7 @@ class Declaration:
         events = cast("list[tuple[dict[str, object], int]]", given.pop("events"))
         lost = cast("list[Position]", given.pop("lost"))
         return Declaration(
-            events=tuple((_read(json.dumps(event)), int(count)) for event, count in events),
+            events=tuple((_read(repr(event)), int(count)) for event, count in events),
             lost=tuple((int(sequence), str(digest)) for sequence, digest in lost),
             **cast("dict[str, str]", given),  # type: ignore[arg-type]  # checked by whoever compares it
         )
@@ -148,15 +149,15 @@ def read_row(row: Row, policy: LedgerPolicy) -> Reservation | Entry:
     expected = policy.meaning
     place: Json = {"sequence": row.sequence, "previous": row.previous, "digest": row.digest}
     try:
-        content = json.loads(row.body)
+        content = json.loads(row.body.decode())
         meaning = {name: content[name] for name in expected}
         if content.get("row") == RESERVATION:
             plain = {name: value for name, value in content.items() if name not in ("row", "nonce", *meaning)}
             found = Reservation(declared=Declaration.from_dict(plain), **place)
         else:
-            place |= {"event": _read(json.dumps(content["event"])), "unit": Unit(content["unit"])}
+            place |= {"event": _read(repr(content["event"])), "unit": Unit(content["unit"])}
             found = Entry(**content | place | {"adjacency": Adjacency(content["adjacency"])})
-    except (TypeError, ValueError, KeyError, AttributeError, PrivacyError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, SyntaxError, RecursionError, PrivacyError) as error:
         raise LedgerError(f"row {row.sequence} cannot be read ({error}); restore the ledger") from error
     if meaning != expected or content.get("release_id", row.release_id) != row.release_id:
         raise LedgerError(f"row {row.sequence} contradicts the ledger's policy; restore the ledger")

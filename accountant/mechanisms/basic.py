@@ -310,7 +310,8 @@ def compose(events: Iterable[Event | tuple[Event, int]]) -> Composed:
         times = as_positive_int("compose", "count", times)
         for part, count in parts(event):
             counts[part] = counts.get(part, 0) + count * times
-    return Composed(parts=tuple(sorted(counts.items(), key=lambda pair: _place(pair[0]))))
+    found = counts.items()  # most are of one event
+    return Composed(parts=tuple(found if len(found) < 2 else sorted(found, key=lambda pair: _place(pair[0]))))
 
 
 def _place(event: Basic) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import typer.core
 
 from accountant.verify.text import shown
 from privbo.cli import flower, ledger
@@ -35,6 +36,7 @@ from privbo.cli.options import (
 )
 from privbo.protocol.errors import ConfigurationError, RehearsalError
 
+typer.core.HAS_RICH = False  # plain help: what Rich needs for it takes as long to load as all the rest
 app = typer.Typer(
     name="privbo",
     help="Differentially private federated optimisation of expensive black boxes.",

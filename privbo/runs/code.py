@@ -3,14 +3,14 @@
 It serves REUSE only. Resuming, ledger and receipts bind a run's settings: an upgrade of
 numpy must not break a resume, and no hash of private code is published.
 
-What counts is code, not text: comments, docstrings and formatting never change a digest.
+Of the user's own modules code counts, not text: comments, docstrings and formatting never change their digests.
 
     ======================  ====================================================================
     part of a key           taken from
     ======================  ====================================================================
     the objective's module  its source, and that of whatever it imports, transitively, from folders
                             on the path that are no installation
-    privbo and accountant   every installed source file
+    privbo and accountant   every installed source file, byte by byte: parsing them would take seconds
     versions                python, numpy, torch, scipy, scikit-learn, whatever else is imported
     fingerprint             what the user names for data
     ======================  ====================================================================
@@ -137,7 +137,7 @@ def toolkit() -> Mapping[str, str]:
     """Digest the installed sources of privbo and accountant, and name the versions they run on."""
     base = Path(__file__).parent.parent.parent
     files = sorted(path for name in TOOLKIT for path in (base / name).rglob("*.py"))
-    digests = [(str(path.relative_to(base)), _parsed(path)[1]) for path in files]
+    digests = [(str(path.relative_to(base)), hashlib.sha256(path.read_bytes()).hexdigest()) for path in files]
     versions = {f"version {name}": version for name in _VERSIONS if (version := version_of(name)) is not None}
     return {CODE: _hashed(digests)[:16], "version python": platform.python_version(), **versions}
 
@@ -145,9 +145,9 @@ def toolkit() -> Mapping[str, str]:
 @functools.cache
 def version_of(name: str) -> str | None:
     """Version of a distribution, or of the one that holds an importable package of that name."""
-    for candidate in (name, _distribution(name)):
+    for found in (str, _distribution):  # the second one looks through all that is installed
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(candidate)
+            return importlib.metadata.version(found(name))
     return None
 
 
@@ -246,10 +246,12 @@ def _edited_since_loaded(module: str, path: Path, digest: str) -> bool:
     return False
 
 
-@functools.cache
 def _distribution(package: str) -> str:
     """Name of the distribution that holds an importable package."""
-    return next(iter(importlib.metadata.packages_distributions().get(package, ())), package)
+    return next(iter(_distributions().get(package, ())), package)
+
+
+_distributions = functools.cache(importlib.metadata.packages_distributions)
 
 
 def _parsed(path: Path) -> tuple[ast.Module, str]:

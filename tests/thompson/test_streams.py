@@ -22,6 +22,15 @@ def test_draws_are_those_of_numpys_generators(seed: int, count: int):
         np.testing.assert_array_equal(client_normals(seed, CLIENTS, round_, stream, (count,)), expected)
 
 
+def test_draws_of_many_clients_are_those_of_each_alone():
+    """600,000 normals: some 4,000 in the layers' wedges, and 160 in the tail."""
+    clients = np.concatenate([np.arange(594), CLIENTS]).astype(np.int64)
+    draws = client_normals(2**62 + 11, clients, 5, Stream.PRIOR, (100, 10))
+    expected = [g.standard_normal((100, 10)) for g in client_streams(2**62 + 11, clients, 5, Stream.PRIOR)]
+    np.testing.assert_array_equal(draws, expected)
+    assert np.abs(draws).max() > 3.66  # beyond which a ziggurat's tail is drawn
+
+
 @pytest.mark.parametrize("space", [PLANE, MIXED], ids=["plane", "mixed"])
 @pytest.mark.parametrize("start", ["region", "everywhere"])
 def test_initial_points_are_those_of_every_clients_own_stream(space, start: str):

@@ -20,6 +20,7 @@ _MULTIPLIERS = (np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157))
 _WEYL = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B))
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 _ROUNDS, _WIDTH = 10, 4
+_MANY = 500  # clients
 
 
 class Stream(IntEnum):
@@ -51,18 +52,32 @@ def _key(seed: int) -> tuple[int, int]:
 
 
 def client_normals(seed: int, clients: IntArray, round_: int, stream: Stream, shape: tuple[int, ...]) -> FloatArray:
-    """Standard normal draws of every client, ``(n_clients, *shape)``: those of ``client_streams``.
+    """Standard normal draws of every client, ``(n_clients, *shape)``: those of ``client_streams``, to the last bit.
 
-    One generator is moved from client to client: making a new one costs more than most draws.
+    Of many clients they are compiled, which takes seconds once per machine; numpy takes microseconds to begin a stream.
     """
-    draws, bits = np.empty((len(clients), *shape)), np.random.Philox(key=np.array(_key(seed), dtype=np.uint64))
-    generator, state = np.random.Generator(bits), bits.state
-    key, counter = state["state"]["key"], state["state"]["counter"]
-    first = int(key[1])
-    for row, client in zip(draws, clients, strict=True):
-        # The lowest word counts the draws of one stream.
-        counter[:] = (0, round_, int(stream), 0)
-        key[1] = first ^ int(client)
+    draws, (first, second) = np.empty((len(clients), *shape)), _key(seed)
+    words = np.uint64(second) ^ np.asarray(clients, dtype=np.int64).view(np.uint64)
+    if len(clients) >= _MANY:
+        from numba.np.random import _constants  # numpy's tables, which follow from no formula to the last bit
+
+        from privbo.algorithms.thompson import compiled  # loads Numba, which servers do without
+
+        ziggurat = [
+            [*_constants.wi_double, _constants.ziggurat_nor_r],
+            [*_constants.fi_double, _constants.ziggurat_nor_inv_r],
+        ]
+        counter = np.array([0, round_, int(stream), 0], dtype=np.uint64)
+        keys = np.concatenate([np.array([first], dtype=np.uint64), words])
+        flat = draws.reshape(len(draws), -1)
+        constants, below = np.array([*_MULTIPLIERS, *_WEYL]), np.array(_constants.ki_double)
+        compiled.normals(constants, counter, keys, below, np.array(ziggurat), flat)
+        return draws
+    bits = np.random.Philox(key=np.array([first, second], dtype=np.uint64), counter=[0, round_, int(stream), 0])
+    generator, state = np.random.Generator(bits), bits.state  # moved from client to client
+    key = state["state"]["key"]
+    for row, word in zip(draws, words, strict=True):
+        key[1] = word
         bits.state = state
         generator.standard_normal(out=row)
     return draws
