@@ -58,6 +58,7 @@ def _row(label: str, arm: Arm | None, row: Stored) -> Row:
         x=None if arm is None else arm.x,
         minus={o: {name: _measure(value) for name, value in by.items()} for o, by in row["minus"].items()},
         over={other: Ratio(**ratio) for other, ratio in row["over"].items()},
+        exact=tuple(row.get("exact", ())),
     )
 
 

@@ -19,6 +19,7 @@ from experiments.cells import Found, algorithm_of
 from experiments.outcome import Outcome, Paid
 from experiments.study import Arm, Panel
 from privbo.algorithms.thompson.settings import ThompsonSettings
+from privbo.comparisons.cells import digest
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.settings import JsonObject, read_settings
 
@@ -112,6 +113,7 @@ class Row:
         x: Place in a picture.
         minus: Differences to other arms, paired by seed, by label and measure.
         over: Ratios to other arms by label.
+        exact: Digest of all figures of a seed, in the order of the seeds, before anything is rounded.
     """
 
     label: str
@@ -128,12 +130,14 @@ class Row:
     x: float | None
     minus: dict[str, dict[str, Measure]] = dataclasses.field(default_factory=dict)
     over: dict[str, Ratio] = dataclasses.field(default_factory=dict)
+    exact: tuple[str, ...] = ()
 
     def to_dict(self) -> JsonObject:
         """Give the row as JSON."""
         return {
             "seeds": list(self.seeds),
             "n_clients": self.n_clients,
+            "exact": list(self.exact),
             "measures": {name: measure.to_dict() for name, measure in self.measures.items()},
             "curves": {n: {"mean": c[0].tolist(), "standard_error": c[1].tolist()} for n, c in self.curves.items()},
             "releases": self.releases,
@@ -182,6 +186,7 @@ def _row(label: str, arm: Arm | None, runs: Mapping[int, Outcome], *, prices: bo
         n_regions=regions(arm),
         series="" if arm is None else arm.series,
         x=None if arm is None else arm.x,
+        exact=tuple(digest(run.figures)[:8] for run in runs.values()),
     )
 
 
