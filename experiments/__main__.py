@@ -1,4 +1,7 @@
-"""``python -m experiments NAME``: run one experiment and write what it found.
+"""``python -m experiments NAME``: run one experiment and write what it found; ``verdicts`` judges what is stored.
+
+``--show`` prints the experiment as one file, with every table filled in, and runs nothing; ``--arm`` and ``--seed``
+run one cell and print it beside what is stored.
 
 ``--show`` prints the experiment as one file, with every table filled in, and runs nothing; ``--arm`` and ``--seed``
 run one cell and print it beside what is stored.
@@ -18,6 +21,7 @@ from accountant.errors import PrivacyError
 from experiments.one import lines
 from experiments.run import Options, run
 from experiments.study import study, titles
+from experiments.verdicts import every, table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     known = titles()
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
-    parser.add_argument("name", nargs="?", choices=sorted(known), metavar="NAME")
+    parser.add_argument("name", nargs="?", choices=[*sorted(known), "verdicts"], metavar="NAME")
     parser.add_argument("--list", action="store_true", help="name all experiments")
     parser.add_argument("--scale", choices=("small", "paper"), default="paper")
     parser.add_argument("--out", type=Path, help="folder to write into (default results/NAME)")
@@ -49,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("give --arm and --seed together, or --show")
     out = given.out or Path("results") / given.name
     try:
+        if given.name == "verdicts":
+            return _say([table(every())])
         if given.show or given.arm is not None:
             return _say(lines(study(given.name, given.scale), given.arm, None if given.show else given.seed))
         run(given.name, out, Options(scale=given.scale, seeds=given.seeds, jobs=given.jobs, finished=given.finished))

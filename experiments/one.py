@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 from experiments.cells import play
 from experiments.outcome import Outcome
 from experiments.stored import rows_of
 from experiments.study import Arm, Panel, Study
 from experiments.summary import Row
+from experiments.verdicts import RESULTS
 from privbo.comparisons.cells import digest
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json
 from privbo.protocol.processes import limited_threads
 from privbo.protocol.settings import dump_settings
 
-RESULTS = Path(__file__).parents[1] / "docs/results"
 CLOSE = 5e-5  # five digits, to which other machines and versions agree
 
 

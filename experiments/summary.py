@@ -76,10 +76,8 @@ class Measure:
         return f"{self.mean:{spec[:-1]}} ± {spread:{spec[:-1].lstrip('+')}}"
 
     def to_dict(self) -> JsonObject:
-        """Give mean, standard error and values as JSON."""
-        return {"mean": self.mean, "standard_error": self.error} | (
-            {"by_seed": list(self.by_seed)} if self.by_seed else {}
-        )
+        """Give mean and standard error as JSON."""
+        return {"mean": self.mean, "standard_error": self.error}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +136,7 @@ class Row:
             "seeds": list(self.seeds),
             "n_clients": self.n_clients,
             "exact": list(self.exact),
-            "measures": {name: measure.to_dict() for name, measure in self.measures.items()},
+            "measures": {name: m.to_dict() | {"by_seed": list(m.by_seed)} for name, m in self.measures.items()},
             "curves": {n: {"mean": c[0].tolist(), "standard_error": c[1].tolist()} for n, c in self.curves.items()},
             "releases": self.releases,
             "noise_multiplier": self.z,
@@ -257,7 +255,8 @@ def paired_values(ours: Row, theirs: Row) -> dict[str, Measure]:
         if other is not None and measure.by_seed and other.by_seed:
             by = dict(zip(theirs.seeds, other.by_seed, strict=True))
             both = zip(ours.seeds, measure.by_seed, strict=True)
-            found[name] = Measure(tuple(value - by[seed] for seed, value in both if seed in by))
+            values = tuple(value - by[seed] for seed, value in both if seed in by)
+            found |= {name: Measure(values)} if values else {}
     return found
 
 

@@ -36,7 +36,7 @@ def figure(name: str) -> Study:
 
 
 def summary(out: Path) -> dict:
-    return json.loads((out / "summary.json").read_text())["panels"]["synthetic, standardised"]
+    return json.loads((out / "summary.json").read_text())["panels"]["synthetic"]
 
 
 def test_one_figure_from_end_to_end_is_resumed_and_shared(tmp_path: Path) -> None:
