@@ -16,7 +16,7 @@ from privbo.comparisons.cells import digest
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json
 from privbo.protocol.processes import limited_threads
-from privbo.protocol.settings import dump_settings
+from privbo.protocol.settings import JsonObject, dump_settings
 
 CLOSE = 5e-5  # five digits, to which other machines and versions agree
 
@@ -29,7 +29,7 @@ def resolved(chosen: Study, label: str | None = None) -> str:
     return json.dumps(content, indent=2)
 
 
-def _only(arm: Arm) -> dict[str, object]:
+def _only(arm: Arm) -> JsonObject:
     return {"arms": [dump_settings(arm, defaults=False)]}
 
 
