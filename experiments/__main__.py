@@ -1,4 +1,10 @@
-"""``python -m experiments NAME``: run one experiment and write what it found.
+"""``python -m experiments NAME``: run one experiment and write what it found; ``verdicts`` judges what is stored.
+
+``--show`` prints the experiment as one file, with every table filled in, and runs nothing; ``--arm`` and ``--seed``
+run one cell and print it beside what is stored.
+
+``--show`` prints the experiment as one file, with every table filled in, and runs nothing; ``--arm`` and ``--seed``
+run one cell and print it beside what is stored.
 
 Every experiment writes ``summary.json``, its table as Markdown, CSV and LaTeX and its pictures as PNG and PDF into
 its folder, keeps its finished cells beside it, and goes on where it was interrupted.
@@ -8,12 +14,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from accountant.errors import PrivacyError
+from experiments.one import lines
 from experiments.run import Options, run
-from experiments.study import titles
+from experiments.study import study, titles
+from experiments.verdicts import every, table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,23 +32,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     known = titles()
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
-    parser.add_argument("name", nargs="?", choices=sorted(known), metavar="NAME")
+    parser.add_argument("name", nargs="?", choices=[*sorted(known), "verdicts"], metavar="NAME")
     parser.add_argument("--list", action="store_true", help="name all experiments")
     parser.add_argument("--scale", choices=("small", "paper"), default="paper")
     parser.add_argument("--out", type=Path, help="folder to write into (default results/NAME)")
     parser.add_argument("--seeds", type=int, help="number of seeds")
     parser.add_argument("--finished", action="store_true", help="show what is finished, run nothing")
+    parser.add_argument("--show", action="store_true", help="print the resolved experiment, run nothing")
+    parser.add_argument("--arm", help="label of one arm")
+    parser.add_argument("--seed", type=int, help="run that arm at this seed")
     parser.add_argument("--jobs", type=int, default=2, help="parallel processes")
     given = parser.parse_args(arguments)
     if given.list:
-        sys.stdout.writelines(f"{name}: {title}\n" for name, title in known.items())
-        return 0
+        return _say(f"{name}: {title}" for name, title in known.items())
     if given.name is None:
         parser.error("name an experiment, or --list")
     if given.seeds is not None and given.seeds < 1:
         parser.error(f"--seeds {given.seeds} must be at least 1")
+    if (given.seed is None) == (given.arm is not None) and not given.show:
+        parser.error("give --arm and --seed together, or --show")
     out = given.out or Path("results") / given.name
     try:
+        if given.name == "verdicts":
+            return _say([table(every())])
+        if given.show or given.arm is not None:
+            return _say(lines(study(given.name, given.scale), given.arm, None if given.show else given.seed))
         run(given.name, out, Options(scale=given.scale, seeds=given.seeds, jobs=given.jobs, finished=given.finished))
     except PrivacyError as error:
         sys.stderr.write(f"experiments: {error}\n")
@@ -50,6 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     sys.stdout.write((out / "table.md").read_text())
     sys.stdout.write(f"\nwritten into {out}: {', '.join(sorted(path.name for path in out.iterdir()))}\n")
+    return 0
+
+
+def _say(shown: Iterable[str]) -> int:
+    sys.stdout.writelines(f"{line}\n" for line in shown)
     return 0
 
 

@@ -97,7 +97,16 @@ def _code(play: str, problem: str) -> CodeKey:
     return code_key(play, problem)
 
 
+def play(arm: Arm, arms: Sequence[Arm], seed: int) -> Outcome:
+    """Play an arm of a panel at a seed, as its cell does."""
+    return _play(arm, priced(arm, arms), seed)
+
+
 def _work(arm: Arm, privacy: JsonObject, seed: int) -> CellResult:
+    return CellResult(curves={}, extra=dump_settings(_play(arm, privacy, seed)))
+
+
+def _play(arm: Arm, privacy: JsonObject, seed: int) -> Outcome:
     player = cast("Player", load_function(arm.play, "play"))
     task = Task(
         problem=arm.problem,
@@ -108,7 +117,7 @@ def _work(arm: Arm, privacy: JsonObject, seed: int) -> CellResult:
         seed=seed,
         options=arm.options,
     )
-    return CellResult(curves={}, extra=dump_settings(player(task)))
+    return player(task)
 
 
 def algorithm_of(table: JsonObject) -> Algorithm:

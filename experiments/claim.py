@@ -16,14 +16,20 @@ class Claim:
         says: The sentence.
         less: Label of the arm that loses less, or a pattern for several (``"DP-FTS-DE, q=*"``).
         than: Label of the other.
+        by: The measure that the sentence speaks of; empty for the panel's.
         within: Where the paper says that arms are alike: the largest difference, as a share of the other's loss.
+        exists: Whether the sentence says that one such arm exists, and not that all of them lose less.
+        chosen: Values of the setting that the paper does not name, which are ours; empty where all are the paper's.
         ours: Whether it is our control and not the paper's sentence.
     """
 
     says: str
     less: str
     than: str
+    by: str = ""
     within: float | None = None
+    exists: bool = False
+    chosen: str = ""
     ours: bool = False
 
     def of(self, labels: Iterable[str]) -> list[str]:

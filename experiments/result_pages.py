@@ -10,7 +10,8 @@ first; then everything on the page is made from what is kept, so that it can be 
 - ``<!-- made -->`` to ``<!-- end -->`` says which code made what is kept;
 - ``<!-- brief NAME: PANEL -->`` to ``<!-- end -->`` holds what the paper shows of a panel, in three columns;
 - ``<!-- verdicts -->`` to ``<!-- end -->`` says what holds of everything kept, one row per claim, ``<!-- digest -->``
-  in a few lines;
+  in a few lines; ``<!-- counts -->`` how many of every paper's claims became what, ``<!-- changed -->`` which verdicts
+  differ from those in ``verdicts-before.json``; of all papers on a page that keeps nothing itself;
 - ``NAME.png`` is drawn where the page shows it, and ``NAME.csv`` has every number of the experiment's tables.
 
 ``--beside FOLDER`` names another folder, for a page that repeats a table. An experiment is shown where a block or a
@@ -39,7 +40,7 @@ from experiments.run import Seen
 from experiments.stored import panels_of
 from experiments.study import Study, study, titles
 from experiments.table import brief, table
-from experiments.verdicts import digest, every
+from experiments.verdicts import FOLDERS, RESULTS, changed, counts, digest, every
 from experiments.verdicts import table as verdicts
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json, write_atomically
@@ -49,7 +50,8 @@ from privbo.runs.sources import load_function
 Again: TypeAlias = Callable[[JsonObject], Seen]
 
 _BLOCK = re.compile(
-    r"<!-- (?P<kind>table|brief|across|places|verdicts|digest|made)(?: (?P<name>[\w-]+))?(?:: (?P<panel>[^>]+?))? -->\n"
+    r"<!-- (?P<kind>table|brief|across|places|verdicts|digest|counts|changed|made)"
+    r"(?: (?P<name>[\w-]+))?(?:: (?P<panel>[^>]+?))? -->\n"
     r".*?<!-- end -->",
     re.DOTALL,
 )
@@ -66,7 +68,8 @@ def refresh(results: Path, page: Path, beside: Path | None = None, *, add: bool 
     text, beside = page.read_text(), beside or page.with_suffix("")
     named = {match["name"] for match in _BLOCK.finditer(text)}
     names = [n for n in titles() if n in named or f"({page.stem}/{_kept(beside, n).stem}." in text]
-    beside.mkdir(exist_ok=True)
+    if names:
+        beside.mkdir(exist_ok=True)
     for name in names:
         _take(results / name, _kept(beside, name), add=add and bool(study(name, "paper").again))
     parts = {match[0]: _part(results, beside, match) for match in _BLOCK.finditer(text)}
@@ -98,9 +101,8 @@ def _take(found: Path, kept: Path, *, add: bool) -> None:
 
 def _part(results: Path, beside: Path, match: re.Match[str]) -> str:
     kind, name, asked = match["kind"], match["name"], match["panel"]
-    of_all = {"verdicts": lambda: verdicts(every(beside)), "digest": lambda: digest(every(beside))}
     if name is None:
-        return (of_all | {"made": lambda: _made(beside)})[kind]()
+        return _made(beside) if kind == "made" else _judged(kind, beside)
     chosen = study(name, "paper")
     if chosen.overall:
         return _chosen(_overall(results, beside, chosen), asked, name)
@@ -110,6 +112,14 @@ def _part(results: Path, beside: Path, match: re.Match[str]) -> str:
     if kind in ("across", "places"):
         return across(found, asked) if kind == "across" else places(*found[0], asked)
     return _chosen([table(*one).strip() for one in found], asked, name)
+
+
+def _judged(kind: str, beside: Path) -> str:
+    """Verdicts on the papers of a page, or on all where it keeps nothing itself."""
+    judged = every(beside) if beside.name in FOLDERS else every()
+    if kind == "changed":
+        return changed(judged, json.loads((RESULTS / "verdicts-before.json").read_text()))
+    return {"verdicts": verdicts, "digest": digest, "counts": counts}[kind](judged)
 
 
 def _chosen(parts: Sequence[str], asked: str | None, name: str) -> str:
@@ -165,9 +175,9 @@ def _views(found: Path, kept: Path, chosen: Study, *, shown: str, text: str) -> 
 
 
 def _rounded(value: JsonValue) -> JsonValue:
-    """Numbers to five digits, so that pages' data stay small."""
+    """Numbers to six digits, so that pages' data stay small."""
     if isinstance(value, float):
-        return float(f"{value:.5g}")
+        return float(f"{value:.6g}")
     if isinstance(value, dict):
         return {key: _rounded(inside) for key, inside in value.items()}
     return [_rounded(inside) for inside in value] if isinstance(value, list) else value

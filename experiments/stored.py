@@ -32,13 +32,13 @@ def panels_of(chosen: Study, summary: Stored) -> list[tuple[Panel, Rows]]:
 
 
 def rows_of(panel: Panel, found: Stored) -> Rows:
-    """Give the rows of a panel from its part of a summary, with what claims compare where single seeds were kept."""
+    """Give the rows of a panel from its part of a summary; differences are made again from the seeds' values."""
     arms = {arm.label: arm for arm in panel.arms}
     rows = {label: _row(label, arms.get(label), row) for label, row in found.items()}
-    for claim in panel.claims:
-        for label in claim.of(rows) if claim.than in rows else ():
-            if claim.than not in rows[label].minus:
-                rows[label].minus[claim.than] = paired_values(rows[label], rows[claim.than])
+    pairs = [(label, claim.than) for claim in panel.claims for label in claim.of(rows)]
+    for one, other in (*pairs, *((label, other) for label, row in rows.items() for other in row.minus)):
+        if other in rows:
+            rows[one].minus[other] = rows[one].minus.get(other, {}) | paired_values(rows[one], rows[other])
     return rows
 
 
@@ -58,6 +58,7 @@ def _row(label: str, arm: Arm | None, row: Stored) -> Row:
         x=None if arm is None else arm.x,
         minus={o: {name: _measure(value) for name, value in by.items()} for o, by in row["minus"].items()},
         over={other: Ratio(**ratio) for other, ratio in row["over"].items()},
+        exact=tuple(row.get("exact", ())),
     )
 
 

@@ -96,9 +96,7 @@ class Panel:
             of our own making, on which nothing was chosen either) or ``"stress"``.
         correlation: Between clients' surfaces, where it is stated.
         horizon: Value of the horizontal axis at a curve's end; 0 counts rounds.
-        reading: What the panel takes the paper to mean, where it can be taken in several ways.
-        claims: What the paper says of it; judged by every measure of ``judged``, or by ``measure``.
-        judged: The paper's measure first.
+        claims: What the paper says of it.
         withdrawn: Why nothing is judged: what differs from the paper's setting before any loss is seen.
     """
 
@@ -123,9 +121,7 @@ class Panel:
     horizon: float = 0.0
     purpose: Literal["", "choosing", "reporting", "own", "stress"] = ""
     correlation: float | None = None
-    reading: str = ""
     claims: Sequence[Claim] = ()
-    judged: Sequence[str] = ()
     withdrawn: str = ""
 
 

@@ -19,6 +19,7 @@ from experiments.cells import Found, algorithm_of
 from experiments.outcome import Outcome, Paid
 from experiments.study import Arm, Panel
 from privbo.algorithms.thompson.settings import ThompsonSettings
+from privbo.comparisons.cells import digest
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.settings import JsonObject, read_settings
 
@@ -75,10 +76,8 @@ class Measure:
         return f"{self.mean:{spec[:-1]}} ± {spread:{spec[:-1].lstrip('+')}}"
 
     def to_dict(self) -> JsonObject:
-        """Give mean, standard error and values as JSON."""
-        return {"mean": self.mean, "standard_error": self.error} | (
-            {"by_seed": list(self.by_seed)} if self.by_seed else {}
-        )
+        """Give mean and standard error as JSON."""
+        return {"mean": self.mean, "standard_error": self.error}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +111,7 @@ class Row:
         x: Place in a picture.
         minus: Differences to other arms, paired by seed, by label and measure.
         over: Ratios to other arms by label.
+        exact: Digest of all figures of a seed, in the order of the seeds, before anything is rounded.
     """
 
     label: str
@@ -128,13 +128,15 @@ class Row:
     x: float | None
     minus: dict[str, dict[str, Measure]] = dataclasses.field(default_factory=dict)
     over: dict[str, Ratio] = dataclasses.field(default_factory=dict)
+    exact: tuple[str, ...] = ()
 
     def to_dict(self) -> JsonObject:
         """Give the row as JSON."""
         return {
             "seeds": list(self.seeds),
             "n_clients": self.n_clients,
-            "measures": {name: measure.to_dict() for name, measure in self.measures.items()},
+            "exact": list(self.exact),
+            "measures": {name: m.to_dict() | {"by_seed": list(m.by_seed)} for name, m in self.measures.items()},
             "curves": {n: {"mean": c[0].tolist(), "standard_error": c[1].tolist()} for n, c in self.curves.items()},
             "releases": self.releases,
             "noise_multiplier": self.z,
@@ -182,6 +184,7 @@ def _row(label: str, arm: Arm | None, runs: Mapping[int, Outcome], *, prices: bo
         n_regions=regions(arm),
         series="" if arm is None else arm.series,
         x=None if arm is None else arm.x,
+        exact=tuple(digest(run.figures)[:8] for run in runs.values()),
     )
 
 
@@ -252,7 +255,8 @@ def paired_values(ours: Row, theirs: Row) -> dict[str, Measure]:
         if other is not None and measure.by_seed and other.by_seed:
             by = dict(zip(theirs.seeds, other.by_seed, strict=True))
             both = zip(ours.seeds, measure.by_seed, strict=True)
-            found[name] = Measure(tuple(value - by[seed] for seed, value in both if seed in by))
+            values = tuple(value - by[seed] for seed, value in both if seed in by)
+            found |= {name: Measure(values)} if values else {}
     return found
 
 

@@ -43,14 +43,14 @@ def table(panel: Panel, rows: Rows) -> str:
 
 def brief(panel: Panel, rows: Rows) -> str:
     """Give the panel as a table of three columns: the measure that the paper shows, and its controls."""
-    measure = panel.judged[0] if panel.judged else panel.measure
+    measure = panel.measure
     digits = 4 if measure == "last" else 3
     columns = {
         "last loss" if measure == "last" else "cumulative loss": f"{{{measure}:.{digits}f±}}",
         "minus local TS": f"{{minus[local TS]:+.{digits}f±}}",
         "minus noise only": f"{{minus[zeroed]:+.{digits}f±}}",
     }
-    narrow = dataclasses.replace(panel, columns=columns, measure=measure)
+    narrow = dataclasses.replace(panel, columns=columns)
     lines = [f"| {panel.title} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for label, row in rows.items():
         lines.append(f"| {shown(label)} | " + " | ".join(columns_of(narrow, row, zeroed(label, rows, panel))) + " |")

@@ -1,17 +1,18 @@
-"""What holds of the papers' figures: ``python -m experiments.verdicts FOLDER`` judges every summary of a folder.
+"""What holds of the papers' figures: ``python -m experiments verdicts`` judges every stored summary.
 
 A claim is that one arm loses less than another. It is *found* where the paired difference over seeds lies on the
 claimed side and *contradicted* where it lies on the other, each by Student's t at level .05 after Holm's adjustment
 for everything that is judged of one paper. Else it is *open*, which says that too few seeds were run to tell. That arms
 are alike within a share of the loss is found where both differences to the ends of that range are, and where the arm
-beats every control of its panel; two arms that do nothing are alike too. Of several arms together a verdict is found or
-contradicted where it is so of all. A verdict is *withdrawn* where the setting is not the paper's.
+beats every control of its panel, its noise alone too; two arms that do nothing are alike as well. Of several arms
+together a verdict is found or contradicted where it is so of all. That one such arm *exists* is found where it is so
+of the best one, by Bonferroni over those that were tried, and contradicted by none. A verdict is *withdrawn* where the
+setting is not the paper's.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,13 +23,23 @@ from scipy.special import stdtr
 from experiments.claim import Claim
 from experiments.stored import panels_of
 from experiments.study import Panel, study, titles
-from experiments.summary import Measure, Row, Rows
+from experiments.summary import Measure, Row, Rows, zeroed
 from privbo.comparisons.verdict import holm
 from privbo.protocol.files import read_json
 
 Verdict: TypeAlias = Literal["found", "open", "contradicted"]
 LEVEL = 0.05
-MEASURES = {"cumulative": "over all rounds", "last": "at the end"}
+RESULTS = Path(__file__).parents[1] / "docs/results"
+FOLDERS = ("dp-fts-de", "elimination", "f-lcb")
+# How the names of a paper's studies begin.
+PAPERS = {
+    "dp-fts-de": "DP-FTS-DE",
+    "fed-pne": "Fed-PNE",
+    "pf-pne": "PF-PNE",
+    "parallel": "parallel bandit",
+    "f-lcb": "F-LCB",
+    "neural": "F-LCB",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,22 +66,20 @@ class Tested:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A claim under one reading of the paper and one measure.
+    """A claim, judged.
 
     Attributes:
-        figure: Experiment's name.
+        paper: The paper that claims it.
+        figure: Experiment's name, without the paper's.
         claim: What is judged.
-        on: Panel's title, reading and measure in words.
-        terms: Reading and measure, where either has an alternative.
-        tested: One per arm.
+        tested: One per arm; of a claim that one exists the best alone.
         seeds: Fewest seeds of an arm.
         withdrawn: Why it is not judged; empty where it is.
     """
 
+    paper: str
     figure: str
     claim: Claim
-    on: str
-    terms: str
     tested: tuple[Tested, ...]
     seeds: int
     withdrawn: str = ""
@@ -93,6 +102,14 @@ class Judged:
         means = sorted((one.difference for one in self.tested), key=lambda one: one.mean)
         return " to ".join(dict.fromkeys((shown(means[0]), shown(means[-1]))))
 
+    @property
+    def p(self) -> str:
+        """The two-sided p after Holm's adjustment, the largest of several arms; of the side the difference lies on."""
+        if self.withdrawn:
+            return "-"
+        p = max(min(1.0, 2.0 * min(one.p_found, one.p_against)) for one in self.tested)
+        return "< .0001" if p < 1e-4 else f"{p:.2g}".removeprefix("0")
+
 
 def shown(difference: Measure) -> str:
     """Give a difference with its error, with as many digits as the error has.
@@ -105,38 +122,45 @@ def shown(difference: Measure) -> str:
     return f"{difference.mean:+.{digits}f} ± {difference.error:.{digits}f}"
 
 
-def judge(panel: Panel, rows: Rows, figure: str) -> Iterator[Judged]:
-    """Judge every claim of a panel by every measure, each on its own: ``together`` adjusts them."""
+def judge(panel: Panel, rows: Rows, name: str) -> Iterator[Judged]:
+    """Judge every claim of a panel of an experiment, each on its own: ``together`` adjusts them."""
+    start = next((start for start in PAPERS if name.startswith(start)), "")
     for claim in panel.claims:
-        for measure in panel.judged or (panel.measure,):
-            labels = [label for label in claim.of(rows) if measure in rows[label].minus.get(claim.than, {})]
-            if not labels:
-                continue
-            terms = [panel.reading, MEASURES.get(measure, measure) if panel.judged else ""]
-            yield Judged(
-                figure=figure,
-                claim=claim,
-                on=panel.title,
-                terms=", ".join(filter(None, terms)),
-                tested=tuple(_tested(rows[label], claim, rows[claim.than], panel, measure) for label in labels),
-                seeds=min(len(rows[label].seeds) for label in labels),
-                withdrawn=panel.withdrawn,
-            )
+        measure = claim.by or panel.measure
+        labels = [label for label in claim.of(rows) if measure in rows[label].minus.get(claim.than, {})]
+        if not labels:
+            continue
+        tested = [_tested(rows[label], claim, rows, panel, measure) for label in labels]
+        if claim.exists:
+            best = min(tested, key=lambda one: one.p_found)
+            tested = [replace(best, p_found=min(1.0, best.p_found * len(tested)), p_against=1.0)]
+        yield Judged(
+            paper=PAPERS.get(start, ""),
+            figure=name.removeprefix(f"{start}-") if start in FOLDERS else name,
+            claim=claim,
+            tested=tuple(tested),
+            seeds=min(
+                len(rows[label].minus[claim.than][measure].by_seed) or len(rows[label].seeds) for label in labels
+            ),
+            withdrawn=panel.withdrawn,
+        )
 
 
-def _tested(row: Row, claim: Claim, other: Row, panel: Panel, measure: str) -> Tested:
-    difference, seeds = row.minus[claim.than][measure], len(row.seeds)
+def _tested(row: Row, claim: Claim, rows: Rows, panel: Panel, measure: str) -> Tested:
+    difference = row.minus[claim.than][measure]
+    seeds = len(difference.by_seed) or len(row.seeds)
     if claim.within is None:
         return Tested(
             difference=difference,
             p_found=p_below(difference, seeds),
             p_against=p_below(Measure((), (-difference.mean, difference.error)), seeds),
         )
-    margin = claim.within * other.measures[measure].mean
+    margin = claim.within * rows[claim.than].measures[measure].mean
     above = Measure((), (difference.mean - margin, difference.error))
     below = Measure((), (-difference.mean - margin, difference.error))
-    controls = [row.minus[name][measure] for name in panel.controls if measure in row.minus.get(name, {})]
-    inside = [p_below(one, seeds) for one in (above, below, *controls)]
+    names = {*panel.controls, zeroed(row.label, rows, panel)} - {claim.than}
+    controls = [row.minus[name][measure] for name in names if name and measure in row.minus.get(name, {})]
+    inside = [p_below(one, len(one.by_seed) or seeds) for one in (above, below, *controls)]
     outside = [p_below(Measure((), (-one.mean, one.error)), seeds) for one in (above, below)]
     return Tested(difference=difference, p_found=max(inside), p_against=min(1.0, 2.0 * min(outside)))
 
@@ -158,83 +182,87 @@ def p_below(difference: Measure, seeds: int) -> float:
 def together(judged: Sequence[Judged]) -> list[Judged]:
     """Adjust what is judged of one paper for its number (Holm 1979), either side on its own."""
     every = [one for claim in judged for one in claim.tested]
+    papers = [claim.paper for claim in judged for _ in claim.tested]
     counted = [not claim.withdrawn for claim in judged for _ in claim.tested]
-    found, against = (
-        holm([getattr(one, side) if counts else None for one, counts in zip(every, counted, strict=True)])
-        for side in ("p_found", "p_against")
-    )
-    adjusted = iter(
-        one if p is None or q is None else replace(one, p_found=p, p_against=q)
-        for one, p, q in zip(every, found, against, strict=True)
-    )
+    for paper in dict.fromkeys(papers):
+        chosen = [counts and mine == paper for counts, mine in zip(counted, papers, strict=True)]
+        found, against = (
+            holm([getattr(one, side) if counts else None for one, counts in zip(every, chosen, strict=True)])
+            for side in ("p_found", "p_against")
+        )
+        every = [
+            one if p is None or q is None else replace(one, p_found=p, p_against=q)
+            for one, p, q in zip(every, found, against, strict=True)
+        ]
+    adjusted = iter(every)
     return [replace(claim, tested=tuple(next(adjusted) for _ in claim.tested)) for claim in judged]
 
 
-def every(folder: Path, names: Iterable[str] = ()) -> list[Judged]:
-    """Judge the summaries of a folder together, in the order of the studies."""
+def every(*folders: Path) -> list[Judged]:
+    """Judge the summaries of folders, in the order of the studies; of all papers where none is named."""
     found: list[Judged] = []
-    for name in titles():
-        path = folder / f"{name.removeprefix(f'{folder.name}-')}.json"
-        if path.exists() and name not in set(names):
-            for panel, rows in panels_of(study(name, "paper"), read_json(path)):
-                found.extend(judge(panel, rows, name.removeprefix(f"{folder.name}-")))
+    for folder in folders or tuple(RESULTS / name for name in FOLDERS):
+        for name in titles():
+            path = folder / f"{name.removeprefix(f'{folder.name}-')}.json"
+            if path.exists():
+                for panel, rows in panels_of(study(name, "paper"), read_json(path)):
+                    found.extend(judge(panel, rows, name))
     return together(found)
 
 
 def table(judged: Sequence[Judged]) -> str:
-    """Give the findings as Markdown, one row per claim: found under X, open under Y."""
-    lines = ["| figure | the paper says | verdict | differences | seeds |", "|---|---|---|---|---|"]
-    for cells in _by_claim(judged):
-        claim = cells[0].claim
-        said = f"*our control:* {claim.says}" if claim.ours else claim.says
-        seeds = min(one.seeds for one in cells)
-        lines.append(f"| {cells[0].figure} | {said} | {sentence(cells)} | {numbers(cells)} | {seeds} |")
-    return "\n".join(lines)
+    """Give the findings as Markdown, one row per claim."""
+    lines = [
+        "| paper, figure | it says | ours in the setting | verdict | difference | p, adjusted | seeds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in judged:
+        says = f"*our control:* {one.claim.says}" if one.claim.ours else one.claim.says
+        numbers = f"{one.numbers} | {one.p} | {one.seeds} |"
+        lines.append(f"| {_place(one)} | {says} | {one.claim.chosen or '-'} | **{one.verdict}** | {numbers}")
+    return "\n".join([*lines, *_why(judged)])
 
 
 def digest(judged: Sequence[Judged]) -> str:
     """Give the papers' claims by what became of them, as a short Markdown table without numbers."""
     found: dict[str, list[str]] = {}
-    for cells in _by_claim(judged):
-        if not cells[0].claim.ours:
-            found.setdefault(sentence(cells), []).append(f"{cells[0].claim.says} ({cells[0].figure})")
-    lines = [f"| {said} | {'; '.join(claims)} |" for said, claims in found.items()]
+    for one in judged:
+        if not one.claim.ours:
+            found.setdefault(one.verdict, []).append(f"{one.claim.says} ({one.figure})")
+    lines = [f"| **{said}** | {'; '.join(claims)} |" for said, claims in found.items()]
     return "\n".join(["| verdict | the paper's claims (figure) |", "|---|---|", *lines])
 
 
-def _by_claim(judged: Sequence[Judged]) -> list[list[Judged]]:
-    claims: dict[tuple[str, str, str], list[Judged]] = {}
-    for one in judged:
-        claims.setdefault((one.figure, one.claim.says, _problem(one)), []).append(one)
-    return list(claims.values())
+def changed(judged: Sequence[Judged], before: Iterable[dict[str, str]]) -> str:
+    """Give the verdicts that differ from kept ones, with the reason that is kept beside them.
+
+    Args:
+        judged: Today's.
+        before: Table rows with ``figure``, ``says``, ``verdict``, and ``reason``.
+    """
+    now = {(_place(one), one.claim.says): one.verdict for one in judged}
+    lines = [
+        f"| {row['figure']} | {row['says']} | {row['verdict']} | **{verdict}** | {row['reason']} |"
+        for row in before
+        if (verdict := now.get((row["figure"], row["says"]), row["verdict"])) != row["verdict"]
+    ]
+    return "\n".join(["| paper, figure | it says | was | is | why |", "|---|---|---|---|---|", *lines])
 
 
-def _problem(one: Judged) -> str:
-    reading = one.terms.split(", ")[0]
-    return one.on.removesuffix(f", {reading}")
+def counts(judged: Sequence[Judged]) -> str:
+    """Give how many of every paper's claims became what."""
+    kinds = ("found", "contradicted", "open", "withdrawn")
+    lines = []
+    for paper in dict.fromkeys(one.paper for one in judged):
+        said = Counter(one.verdict.split()[0] for one in judged if one.paper == paper and not one.claim.ours)
+        lines.append(f"| {paper} | " + " | ".join(str(said[kind]) for kind in kinds) + " |")
+    return "\n".join(["| paper | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 1) + "|", *lines])
 
 
-def sentence(cells: Sequence[Judged]) -> str:
-    """Give the verdicts of one claim in one sentence."""
-    if cells[0].withdrawn:
-        return f"**withdrawn**: {cells[0].withdrawn}"
-    if len({one.verdict for one in cells}) == 1:
-        return f"**{cells[0].verdict}**" + (" under both" if len(cells) > 1 else "")
-    return "; ".join(f"**{one.verdict}** {one.terms}" for one in cells)
+def _place(one: Judged) -> str:
+    return f"{one.paper}, {one.figure}" if one.figure not in PAPERS else one.paper
 
 
-def numbers(cells: Sequence[Judged]) -> str:
-    """Give the differences of one claim, in the order of the readings."""
-    return "; ".join(f"{one.numbers}" + (f" {one.terms}" if one.terms else "") for one in cells)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the verdicts of a folder of summaries."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.verdicts", description=__doc__)
-    parser.add_argument("folder", type=Path, help="folder of summaries, as docs/results/dp-fts-de")
-    sys.stdout.write(table(every(parser.parse_args(arguments).folder)) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _why(judged: Sequence[Judged]) -> list[str]:
+    reasons = dict.fromkeys(one.withdrawn for one in judged if one.withdrawn)
+    return ["", *(f"Withdrawn: {reason}." for reason in reasons)] if reasons else []

@@ -36,7 +36,7 @@ def figure(name: str) -> Study:
 
 
 def summary(out: Path) -> dict:
-    return json.loads((out / "summary.json").read_text())["panels"]["synthetic, standardised"]
+    return json.loads((out / "summary.json").read_text())["panels"]["synthetic"]
 
 
 def test_one_figure_from_end_to_end_is_resumed_and_shared(tmp_path: Path) -> None:
@@ -207,3 +207,45 @@ def test_the_command_line_says_what_is_missing(
     assert "is not there; put it there" in capsys.readouterr().err
     assert main(["--list"]) == 0
     assert "worth: what sharing is worth" in capsys.readouterr().out
+
+
+def test_one_cell_by_command_is_what_is_stored_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The study is a file of its own; a stored number that is off by a thousandth is named."""
+    from experiments import __main__ as command
+    from experiments import one
+
+    panel = Panel(title="heights", arms=[height(1.0), height(2.0)], seeds=2, columns={})
+    chosen = Study(name="heights", title="t", panels=[panel], pictures={})
+    write(chosen, tmp_path / "out", Options(jobs=1))
+    summary = json.loads((tmp_path / "out/summary.json").read_text())
+    monkeypatch.setattr(one, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(command, "study", lambda *_: chosen)
+    monkeypatch.setattr(command, "titles", lambda: {"heights": "t"})
+    (tmp_path / "results/some").mkdir(parents=True)
+    kept = tmp_path / "results/some/heights.json"
+    row = summary["panels"]["heights"]["h=2"]
+    for said, off, exact in (
+        ("bit for bit what is stored", 1.0, row["exact"]),
+        ("equal to five digits", 1.00001, ["", ""]),
+        ("differs in cumulative", 1.001, ["", ""]),
+        ("not stored", None, []),
+    ):
+        row["exact"] = exact
+        if off is None:
+            summary["panels"]["heights"].pop("h=2")
+        else:
+            stored = json.loads((tmp_path / "out/summary.json").read_text())["panels"]["heights"]["h=2"]
+            values = stored["measures"]["cumulative"]["by_seed"]
+            row["measures"]["cumulative"]["by_seed"] = [value * off for value in values]
+        kept.write_text(json.dumps(summary))
+        assert command.main(["heights", "--arm", "h=2", "--seed", "1"]) == 0
+        assert said in capsys.readouterr().out
+    assert command.main(["heights", "--arm", "h=3", "--seed", "1"]) == 2
+    assert "choose one of 'h=1', 'h=2'" in capsys.readouterr().err
+    assert command.main(["heights", "--show"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [arm["label"] for arm in shown["panels"][0]["arms"]] == ["h=1", "h=2"]
+    assert command.main(["heights", "--show", "--arm", "h=1"]) == 0
+    assert [arm["label"] for arm in json.loads(capsys.readouterr().out)["panels"][0]["arms"]] == ["h=1"]
