@@ -22,6 +22,8 @@ def in_blocks(
 ) -> Callable[[int, Mapping[str, object]], FloatArray]:
     """Give an objective that scores a learner on ``n_blocks`` disjoint blocks of every client's records.
 
+    .. versionadded:: 0.3.0
+
     One record is in one block, so it moves one of ``n_blocks`` scores, whatever the learner does with it. State
     ``n_records=[n_blocks] * n_clients`` in the problem and ``protects="records"``: a score then stands for a block, and
     what hides one score hides each of its records. A block that fails gives NaN, which counts as the lower end. State
