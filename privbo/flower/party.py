@@ -381,10 +381,14 @@ def site_spec(home: Path, content: bytes, site: SiteSettings) -> Spec:
     if site.problem is not None:
         ours, theirs = own.problem, spec_of(home, content).problem
         # Of records, too: what one of them moves is computed from the run's own range.
-        facts = ("search_space", "n_clients") + ("n_records", "score_range") * (own.privacy.unit == "record")
-        for mine, public in ((getattr(ours, name), getattr(theirs, name)) for name in facts):
+        of_records = ("n_records", "score_range") if own.privacy.unit == "record" else ()
+        for name in ("search_space", "n_clients", *of_records):
+            mine, public = getattr(ours, name), getattr(theirs, name)
             if mine != public:
-                raise ConfigurationError(f"this site's problem has {mine!r}, the run's {public!r}; state the same")
+                word = name.removeprefix("search_")
+                raise ConfigurationError(
+                    f"this site's problem has {word}={mine!r}, the run's has {word}={public!r}; state the same {word}"
+                )
     return own
 
 
