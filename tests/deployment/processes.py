@@ -5,6 +5,7 @@ Bounds end a hang and judge nothing: a machine with ten other things to do must 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
@@ -80,9 +81,10 @@ def kill_marked(deployment: Deployment, program: str) -> list[int]:
     """Kill -9 every process of this deployment whose command names a program; their ids."""
     killed = []
     for process in _marked(deployment.environment[_MARK]):
-        if program in Path(f"/proc/{process}/cmdline").read_text():
-            os.kill(process, signal.SIGKILL)
-            killed.append(process)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it may end of itself between two looks
+            if program in Path(f"/proc/{process}/cmdline").read_text():
+                os.kill(process, signal.SIGKILL)
+                killed.append(process)
     return killed
 
 
