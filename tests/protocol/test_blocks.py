@@ -67,7 +67,7 @@ def accuracy(client: int, params: Mapping[str, object], rows: IntArray) -> float
 
 def test_a_run_releases_the_mean_of_blocks() -> None:
     objective = pb.in_blocks(accuracy, n_records=[400] * 6, n_blocks=50)
-    assert pickle.loads(pickle.dumps(objective))(0, {"x": 0.4}).shape == (50,)  # noqa: S301
+    assert pickle.loads(pickle.dumps(objective))(0, {"x": 0.4}).shape == (50,)  # noqa: S301 (our own bytes)
     problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=objective, n_clients=6, n_records=[50] * 6)
     privacy = pb.Privacy(epsilon=8.0, delta=1e-6, unit="record", protects="records", noise="simulation")
     record = pb.run(problem, pb.MultiTask(largest_noise=1.0), privacy=privacy, rounds=2, seed=0)
