@@ -111,13 +111,23 @@ def opened(policy: LedgerPolicy, budget: Budget) -> Account:
             state=0.0, add=added, price=lambda total: guard.epsilon_of(total) if total else 0.0, refuses=refuses
         )
 
-    def price(paid: Composed) -> float:
+    def price(paid: Composed | FloatArray) -> float:
+        if not isinstance(paid, Composed):
+            return float(np.min(renyi.epsilon_at_orders(paid, ORDERS, budget.delta)))
         if guard is None:
             return numerical.epsilon(paid, budget.delta, adjacency=policy.adjacency)
         return guard.epsilon_of(guard.cost(paid)) if paid.parts else 0.0
 
-    combine = most_expensive if policy.disjoint else compose
-    return Account(state=Composed(), add=lambda paid, event: combine((paid, event)), price=price, refuses=refuses)
+    def joined(paid: Composed | FloatArray, event: Event) -> Composed | FloatArray:
+        """A plan is priced tightly, whole; many different charges one by one by a sum of curves, rounded up."""
+        if not isinstance(paid, Composed):
+            return np.nextafter(paid + renyi.curve(event, ORDERS, adjacency=policy.adjacency), math.inf)
+        whole = compose((paid, event))
+        tight = not paid.parts or len(whole.parts) <= MANY
+        return whole if tight else renyi.curve(whole, ORDERS, adjacency=policy.adjacency)
+
+    add = (lambda paid, event: most_expensive((paid, event))) if policy.disjoint else joined
+    return Account(state=Composed(), add=add, price=price, refuses=refuses)
 
 
 def _slots(reserved: Envelope, policy: LedgerPolicy, budget: Budget) -> Account:
@@ -185,6 +195,9 @@ KEPT: dict[Rule, str] = {
 """The rules in words."""
 ODOMETER = "plans or charges were added after releases: an odometer, which holds however they were chosen"
 NOTHING = "nothing was charged yet"
+
+MANY = 32
+"""Different events that are charged outside of a plan and still priced tightly together."""
 
 _ODOMETER = ORDERS[(ORDERS >= 1.5) & (ORDERS <= 260.0)][::2]
 

@@ -13,8 +13,9 @@ import pytest
 
 import accountant
 from accountant import Gaussian, Ledger, PoissonSampledGaussian
-from accountant.ledger import Budget
+from accountant.ledger import Budget, pricing
 from accountant.ledger.pricing import total
+from accountant.tight import bounds
 from tests.accountant.builders import policy
 
 FOLDER = str(Path(accountant.__file__).parent)
@@ -59,8 +60,8 @@ def filled(path: Path | None, count: int, rule: str) -> Ledger:
 
 
 def charge(ledger: Ledger, number: int, rule: str) -> None:
-    event = event_of(number, rule)
-    ledger.charge(f"{number}/0", event, run=f"run {number}", noise_source="simulation")
+    event, run = event_of(number, rule), "run" if rule == "planned" else f"run {number}"
+    ledger.charge(f"{number}/0", event, run=run, noise_source="simulation")
 
 
 @pytest.mark.parametrize("rule", ["gaussian", "renyi"])
@@ -72,6 +73,47 @@ def test_a_charge_is_no_more_work_after_many(rule):
             charge(ledger, 1000, rule)  # what a first look computes is kept
             found.append(steps(lambda kept=ledger: charge(kept, 1001, rule)))
     assert 100 < found[1] <= 1.05 * found[0]
+
+
+def lattices(count: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Number of releases that are put on a lattice while so many different ones are charged outside of a plan."""
+    found, made = 0, bounds.upper_cells
+
+    def counted(*args, **kwargs):
+        nonlocal found
+        found += 1
+        return made(*args, **kwargs)
+
+    monkeypatch.setattr(bounds, "upper_cells", counted)
+    filled(None, count, "planned").close()
+    return found
+
+
+def test_charges_outside_of_a_plan_are_no_more_work_after_many(monkeypatch):
+    few, many = lattices(pricing.MANY + 8, monkeypatch), lattices(2 * pricing.MANY, monkeypatch)
+    assert 100 < few == many
+    steps_of_one = []
+    for count in (2 * pricing.MANY, 4 * pricing.MANY):
+        with filled(None, count, "planned") as ledger:
+            charge(ledger, 1000, "planned")
+            steps_of_one.append(steps(lambda kept=ledger: charge(kept, 1001, "planned")))
+    assert 100 < steps_of_one[1] <= 1.05 * steps_of_one[0]
+
+
+def test_the_count_sees_a_price_of_everything(monkeypatch):
+    """Planted fault: every charge is priced together with all earlier ones."""
+    few_charges = pricing.MANY
+    few = lattices(few_charges, monkeypatch)
+    monkeypatch.setattr(pricing, "MANY", 10**9)
+    assert lattices(2 * few_charges, monkeypatch) > 2.5 * few
+
+
+def test_many_charges_outside_of_a_plan_cost_more_than_together():
+    """The sum of curves lies above the tight price of the same releases, which a reserved plan pays."""
+    with filled(None, 2 * pricing.MANY, "planned") as ledger:
+        spent = ledger.check(event_of(0, "planned")).spent
+        tight = accountant.epsilon(ledger.committed(), 1e-5, adjacency=ledger.policy.adjacency)
+    assert tight < spent < 1.5 * tight
 
 
 @pytest.fixture(scope="module")
