@@ -12,11 +12,10 @@ from accountant.errors import PrivacyError
 from accountant.verify.text import shown
 from privbo.cli.terminal import Result, Shown
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import require_contained
 from privbo.protocol.plain import fields_of
 from privbo.protocol.space import Value
 from privbo.protocol.table import Table
-from privbo.runs.best import FACTS, best_at_site, common_at_site
+from privbo.runs.best import FACTS, best_at_site, common_at_site, file_of_one_run
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import load
 from privbo.runs.session import Site
@@ -132,15 +131,9 @@ def _without_clients(home: RunDirectory) -> str:
 
 
 def _site_folder(directory: Path) -> Path:
-    runs = [directory] if (directory / FACTS).exists() else sorted(p.parent for p in directory.glob(f"*/{FACTS}"))
-    if len(runs) > 1:
-        raise RunError(
-            f"{directory} holds {len(runs)} runs: {', '.join(path.name for path in runs)}; name one's folder"
-        )
-    if not runs:
+    if (facts := file_of_one_run(directory, FACTS)) is None:
         raise RunError(f"{directory} is neither a run's directory nor a site's; name one")
-    require_contained(directory)
-    return runs[0]
+    return facts.parent
 
 
 def _toml(params: Mapping[str, Value]) -> str:

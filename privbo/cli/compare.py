@@ -74,8 +74,8 @@ def _require_unfollowed(sweep: Sweep) -> None:
             for value in (settings.get(key) for key in _CODE):
                 if isinstance(value, str) and ":" in value:
                     raise ConfigurationError(f"Not importing {value} without --trust.")
-    if sweep.ledger is not None:
-        raise ConfigurationError(f"Not opening {sweep.ledger.path} without --trust.")
+    if sweep.config.ledger is not None:
+        raise ConfigurationError(f"Not opening {sweep.config.ledger.path} without --trust.")
 
 
 def compare_runs(

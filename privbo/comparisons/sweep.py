@@ -273,10 +273,10 @@ def run_sweep(sweep: Sweep, out: Path, *, agree: Agree = agree_to_all, **how: Un
     Raises:
         ConfigurationError: If a setting is impossible; no cell was run and nothing was charged.
     """
-    scheduler = how.get("scheduler")
-    if scheduler is not None and sweep.ledger is not None and not is_postgres(sweep.ledger.path):
+    scheduler, ledger = how.get("scheduler"), sweep.config.ledger
+    if scheduler is not None and ledger is not None and not is_postgres(ledger.path):
         raise ConfigurationError(
-            f"scheduler={scheduler!r} with ledger.path={sweep.ledger.path!r}: people whose data is on a cluster have "
+            f"scheduler={scheduler!r} with ledger.path={ledger.path!r}: people whose data is on a cluster have "
             "their ledger in PostgreSQL, not in one machine's file; write path = 'postgresql://ROLE@HOST/DB?commits=FILE'"
         )
     folder = ((private_folder(out) if sweep.config.data == "private" else out) / "cells").absolute()
@@ -288,7 +288,7 @@ def run_sweep(sweep: Sweep, out: Path, *, agree: Agree = agree_to_all, **how: Un
     ]
     kept, reuse = complete(
         [cell for panel in planned for group in panel for cell in group],
-        prepare=lambda todo: None if sweep.ledger is None else reserve(sweep.ledger, agree, todo),
+        prepare=lambda todo: None if ledger is None else reserve(ledger, agree, todo),
         **how,
     )
     left = iter(kept)
@@ -317,7 +317,7 @@ def _with_arms(sweep: Sweep, panel: Panel) -> list[_Arm]:
     What shares nothing by itself needs none.
     """
     asked = {one.label: Spec.from_dict(one.content, trusted=True).loaded() for one in panel.settings}
-    specs = {one.label: arm_of(asked[one.label], one.kind, sweep.ledger) for one in panel.settings}
+    specs = {one.label: arm_of(asked[one.label], one.kind, sweep.config.ledger) for one in panel.settings}
     names = {settings_name(specs[label].departures(), panel.judge): label for label in reversed(specs)}
     found = {one.label: _Arm(planned=one, spec=specs[one.label], own={}) for one in panel.settings}
     private = [one for one in panel.settings if one.kind == "private"]
@@ -325,9 +325,9 @@ def _with_arms(sweep: Sweep, panel: Panel) -> list[_Arm]:
         algorithm, own = asked[one.label].algorithm, {}
         for kind in OWN_CONTROLS if algorithm.local() != algorithm else ():
             with _quiet():
-                spec = arm_of(asked[one.label], kind, sweep.ledger)
+                spec = arm_of(asked[one.label], kind, sweep.config.ledger)
             name = settings_name(spec.departures(), panel.judge)
-            if name not in names and sweep.ledger is None:
+            if name not in names and sweep.config.ledger is None:
                 label = control_name(kind, "" if len(private) == 1 else one.label)
                 if label in found:
                     raise ConfigurationError(f"{panel.name}: {label!r} is a control's name; rename that setting")
@@ -348,7 +348,7 @@ def _cells(
     name = digest([table["problem"], table["algorithm"], panel.judge, setting.content["problem"]])
     if name not in codes:
         codes[name] = code_of(spec, panel.judge)
-    output, found = None if sweep.ledger is None else folder / "output.txt", []
+    output, found = None if sweep.config.ledger is None else folder / "output.txt", []
     for seed in panel.seeds:
         seeds = dict.fromkeys((*sweep.config.seed_keys, "seed"), seed)
         own, asked = with_overrides(table, seeds), settings_name(with_overrides(spec.departures(), seeds), panel.judge)
@@ -401,10 +401,10 @@ def _compared(sweep: Sweep, panel: Panel, arms: Sequence[_Arm], results: Sequenc
         statement=sweep.config.statement,
         seeded=sweep.config.data != "private",
     )
-    if sweep.ledger is None:
+    if sweep.config.ledger is None:
         return found
-    with Ledger.open(sweep.ledger.path) as ledger:
-        return composed(found, ledger.book(), sweep.ledger)
+    with Ledger.open(sweep.config.ledger.path) as ledger:
+        return composed(found, ledger.book(), sweep.config.ledger)
 
 
 def composed(comparison: Comparison, book: Book, shared: SharedLedger) -> Comparison:

@@ -177,15 +177,12 @@ class Sweep:
     """A sweep ready to run.
 
     Attributes:
-        config: As read.
+        config: As read; a ledger's file by its whole path, as workers may stand in another folder.
         panels: One per problem.
-        ledger: The population's ledger, a file by its whole path: workers may stand in another folder; private data
-            only.
     """
 
     config: SweepConfig
     panels: tuple[Panel, ...]
-    ledger: SharedLedger | None
 
 
 def read_sweep(path: Path) -> Sweep:
@@ -207,10 +204,10 @@ def read_sweep(path: Path) -> Sweep:
             raise ConfigurationError(
                 f"contrasts: no setting is called {label!r}; there are {', '.join(sorted(labels))}"
             )
-    ledger = config.ledger
-    if ledger is not None and not is_postgres(ledger.path):
-        ledger = replace(ledger, path=str(Path(ledger.path).absolute()))
-    return Sweep(config=config, panels=panels, ledger=ledger)
+    if config.ledger is not None and not is_postgres(config.ledger.path):
+        whole = str(Path(config.ledger.path).absolute())
+        config = replace(config, ledger=replace(config.ledger, path=whole))
+    return Sweep(config=config, panels=panels)
 
 
 def _check(config: SweepConfig) -> None:

@@ -25,8 +25,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from accountant.errors import PrivacyError
-from accountant.events import Unit
-from accountant.ledger import Budget, LedgerPolicy
+from accountant.ledger import Budget
 from accountant.ledger.chain import Position, Row
 from accountant.ledger.signing import sign
 from privbo.door.apart import own_blocks
@@ -61,13 +60,13 @@ from privbo.flower.party import (
     required_policy,
 )
 from privbo.flower.registry import read_federation
-from privbo.flower.site import Arrays, SiteRecord, Wanted, require_run_name
+from privbo.flower.site import SiteRecord, Wanted, require_run_name
 from privbo.guardians.ciphertexts import GuardianKeys, encrypt_shares, guardian_keys, stored
 from privbo.guardians.guardian import Guardian, StateStore
 from privbo.plans.policy import Policy
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
-from privbo.protocol.files import load_arrays, save_arrays
+from privbo.protocol.files import Arrays, load_arrays, save_arrays
 from privbo.protocol.messages import Broadcast, FloatArray
 from privbo.protocol.processes import Stopped, limited_loaded_threads, watched_interrupts
 from privbo.protocol.settings import read_settings
@@ -75,6 +74,7 @@ from privbo.runs.clients import clients_of
 from privbo.runs.evidence import plan_name
 from privbo.runs.guarded import ledger_of
 from privbo.runs.manifest import noise_of
+from privbo.runs.opening import policy_of
 from privbo.runs.trials import PendingTrials
 
 _FOR_ITS_ANSWER = 30.0  # seconds
@@ -300,14 +300,10 @@ def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: st
     admit(run, name, answered=not store.is_empty())
     folder.mkdir(parents=True, exist_ok=True)
     plan = run.plan
-    policy = LedgerPolicy(  # always with a bound, at the plan's delta
-        unit=Unit(plan.unit),
-        adjacency=plan.adjacency,
-        population=name,
-        n_clients=plan.n_clients,
-        budget=plan.budget or Budget(epsilon=min(plan.epsilon().values()) * (1.0 + 1e-6), delta=plan.delta),
-        disjoint=plan.unit == "reward",
-    )
+    policy = policy_of(plan, None, name)
+    if policy.budget is None:  # always with a bound, at the plan's delta
+        budget = Budget(epsilon=min(plan.epsilon().values()) * (1.0 + 1e-6), delta=plan.delta)
+        policy = dataclasses.replace(policy, budget=budget)
     return Guardian(
         name=own.name,
         keys=keys,

@@ -69,7 +69,7 @@ from privbo.protocol.settings import Sequence, read_settings, settings
 from privbo.runs.evidence import declared_by, plan_name
 from privbo.runs.manifest import derive_seed
 from privbo.runs.opening import plan_run
-from privbo.runs.sources import ForeignAlgorithm, algorithm_table
+from privbo.runs.sources import algorithm_table
 from privbo.runs.spec import Spec, read_bytes, read_toml
 
 POPULATION = "one client"
@@ -366,8 +366,6 @@ _kept: list[PartyRun] = []  # the latest, with the site's code and data
 def _priced(home: Path, content: bytes) -> tuple[Spec, Plan]:
     """The run's public side: where one process plays a thousand sites it is priced once for all of them."""
     spec = spec_of(home, content)
-    if isinstance(spec.algorithm, ForeignAlgorithm):
-        spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
     return spec, plan_run(spec)
 
 

@@ -35,6 +35,7 @@ from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import Count, Positive, dump_settings, read_settings, settings
+from privbo.runs.sources import ForeignAlgorithm
 from privbo.runs.spec import Spec, parse_toml, read_bytes
 
 RUN_FILE = "run.toml"
@@ -236,7 +237,7 @@ def public_spec(home: Path) -> Spec:
 
 
 def spec_of(home: Path, content: bytes, problem: ProblemSource | None = None) -> Spec:
-    """Read the run in the content of a ``run.toml``; the modules it names may stand next to it.
+    """Read the run in the content of a ``run.toml``, and load its algorithm, whose module may stand next to it.
 
     Args:
         home: Folder of the app.
@@ -250,4 +251,7 @@ def spec_of(home: Path, content: bytes, problem: ProblemSource | None = None) ->
     if here not in sys.path:
         sys.path.insert(0, here)
     table = parse_toml(content, RUN_FILE)
-    return Spec.from_dict(table if problem is None else {**table, "problem": dump_settings(problem)}, trusted=True)
+    spec = Spec.from_dict(table if problem is None else {**table, "problem": dump_settings(problem)}, trusted=True)
+    if isinstance(spec.algorithm, ForeignAlgorithm):
+        return dataclasses.replace(spec, algorithm=spec.algorithm.load())
+    return spec

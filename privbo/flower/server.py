@@ -13,7 +13,6 @@ to answer, or there is no release.
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 import sys
 import threading
@@ -67,7 +66,6 @@ from privbo.runs.history import Round
 from privbo.runs.loop import play
 from privbo.runs.manifest import Manifest, RunDirectory, noise_of
 from privbo.runs.opening import Run, open_run, plan_run
-from privbo.runs.sources import ForeignAlgorithm
 
 _AGAIN = "the run goes on where it is when it is run again"
 _POLL = 0.3  # seconds between two looks at the grid
@@ -100,8 +98,6 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         RunError: If too few sites are there; the run can be resumed.
     """
     spec, federation = public_spec(home), read_federation(home)
-    if isinstance(spec.algorithm, ForeignAlgorithm):
-        spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
     federation = federation.checked(spec.problem.n_clients).on_grid(spec)
     require_guardians(federation, spec.privacy)
     require_hidden(spec, federation)
@@ -221,7 +217,7 @@ class Flower:
         questions = {
             node: Question(
                 run=self.run.record.run_id,
-                public_seed=self.run.setting.public_seed,
+                public_seed=self.run.record.manifest.public_seed,
                 broadcast=ask.broadcast,
                 released=ask.request is not None,
                 standing=standing,

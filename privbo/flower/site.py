@@ -30,13 +30,11 @@ import json
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from accountant.events import Json
 from accountant.ledger.chain import Position, Row, decode_rows, follows, makes_good
@@ -44,14 +42,22 @@ from accountant.ledger.signing import checked, sign, signing_key
 from privbo.flower.messages import Question
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import alone, append_line, load_arrays, read_json, read_lines, save_arrays, write_json
+from privbo.protocol.files import (
+    Arrays,
+    alone,
+    append_line,
+    load_arrays,
+    read_json,
+    read_lines,
+    save_arrays,
+    write_json,
+)
 from privbo.protocol.messages import Cohort, FloatArray, IntArray, Standing
 from privbo.protocol.settings import dump_settings
 from privbo.protocol.space import Space
 from privbo.runs.best import COMMON, FACTS, SiteFacts
 from privbo.runs.clients import Each, answers_of
 
-Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 PURPOSE = "countersignature"
 _LONGEST = 4000  # bytes of a countersignature
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
@@ -129,9 +135,7 @@ class SiteRecord:
         """Write down once what the arrays in this folder speak of, for those who read them later."""
         with alone(self.path):
             if not (self.path / FACTS).exists():
-                parameters, constraints = dict(space.parameters), tuple(space.constraints)
-                facts = SiteFacts(clients=tuple(clients.tolist()), space=parameters, constraints=constraints)
-                write_json(self.path / FACTS, dump_settings(facts))
+                write_json(self.path / FACTS, dump_settings(SiteFacts.of(clients, space)))
 
     def answer(self, question: Question, wanted: Wanted, own: Cohort | Each) -> tuple[Arrays, bytes]:
         """Answer one round with what is sent of the clients' vectors, and a countersigned receipt.

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,10 +45,9 @@ from privbo.guardians.ciphertexts import (
     stored,
 )
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import alone, array_bytes, write_atomically
+from privbo.protocol.files import Arrays, alone, array_bytes, write_atomically
 from privbo.protocol.messages import IntArray, Request
 
-Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 STATED = "guardian's statement"
 _AT_ONCE = 1024  # clients whose rows stand in memory as integers
 

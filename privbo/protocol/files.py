@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ from privbo.protocol.errors import RunError
 if sys.platform != "win32":
     import fcntl
 
+Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
+"""Arrays by name, as they are kept."""
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
 _MARK, _HEADER = b"privbo record 1\n", struct.Struct("<QI")  # before each record of a journal
 _START = len(_MARK) + _HEADER.size
@@ -344,7 +346,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
-def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
+def save_arrays(path: Path, arrays: Arrays) -> None:
     """Write named arrays atomically as an uncompressed npz without pickles.
 
     Raises:
@@ -353,7 +355,7 @@ def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[np.generic]]) -> No
     write_atomically(path, array_bytes(arrays))
 
 
-def array_bytes(arrays: Mapping[str, npt.NDArray[np.generic]]) -> bytes:
+def array_bytes(arrays: Arrays) -> bytes:
     """Give the npz of named arrays, uncompressed and without pickles.
 
     Raises:

@@ -36,6 +36,8 @@ ASK: Literal["ask"] = "ask"
 LARGEST_VALUE = 1e100
 """Largest magnitude of an objective's value: squares and sums of such values stay finite."""
 
+FACTS = ("name", "provenance", "n_clients", "fingerprint", "n_records", "score_range")
+"""Fields of a problem, besides its space, that every party of a run knows."""
 _private_log = logging.getLogger("privbo.private")
 _private_log.addHandler(logging.NullHandler())  # else Python prints warnings of a logger without handler
 _NOT_FINITE = f"only finite values up to {LARGEST_VALUE:g} in magnitude count"
@@ -174,17 +176,12 @@ class Problem:
 
     def table(self) -> ProblemSource:
         """Give the public facts, with the source if there is one, as a configuration's ``[problem]`` table."""
-        source = self.source or ProblemSource()
+        facts, space = {name: getattr(self, name) for name in FACTS}, self.search_space
         return dataclasses.replace(
-            source,
-            n_clients=self.n_clients,
-            space=dict(self.search_space.parameters),
-            constraints=tuple(self.search_space.constraints),
-            n_records=self.n_records,
-            score_range=self.score_range,
-            name=self.name,
-            provenance=self.provenance,
-            fingerprint=self.fingerprint,
+            self.source or ProblemSource(),
+            space=dict(space.parameters),
+            constraints=tuple(space.constraints),
+            **facts,
         )
 
     def evaluator(self, on_evaluation: Callable[[], None] | None = None, **options: Any) -> Evaluator:  # noqa: ANN401 (checked there)

@@ -7,7 +7,7 @@ learn on their own as ever; it is their message that is lost or late.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from privbo.protocol.files import Arrays
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, IntArray
 from privbo.protocol.settings import Count, settings
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
-Arrays: TypeAlias = dict[str, npt.NDArray[np.generic]]
 
 _KEPT = "attendance/"  # in a snapshot, before the names of what an alteration keeps
 _AWAY, _LATE = 0, 1
@@ -37,7 +37,7 @@ class AlteredCohort:
 
     cohort: Cohort
     alter: Callable[[FloatArray, int], FloatArray] = lambda answers, _: answers
-    kept: Arrays = field(default_factory=dict)
+    kept: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
 
     @property
     def clients(self) -> npt.NDArray[np.int64]:
@@ -48,11 +48,11 @@ class AlteredCohort:
         """Act on the broadcast, answer with what is made of the answers."""
         return self.alter(self.cohort.respond(broadcast), broadcast.round)
 
-    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+    def snapshot(self) -> Arrays:
         """The wrapped cohort's, with what the alteration keeps; private."""
         return {**self.cohort.snapshot(), **{f"{_KEPT}{name}": array for name, array in self.kept.items()}}
 
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    def restore(self, snapshot: Arrays) -> None:
         """Take the state of ``snapshot``."""
         self.cohort.restore({name: array for name, array in snapshot.items() if not name.startswith(_KEPT)})
         self.kept.update({n.removeprefix(_KEPT): array for n, array in snapshot.items() if n.startswith(_KEPT)})
@@ -119,7 +119,7 @@ def unreliable(cohort: Cohort, attendance: Attendance) -> AlteredCohort:
 
     It keeps the last two answers and their round, so that a round that is asked again has the same late answers.
     """
-    kept: Arrays = {}
+    kept: dict[str, npt.NDArray[np.generic]] = {}
 
     def arrived(answers: FloatArray, round_: int) -> FloatArray:
         if not answers.shape[1]:

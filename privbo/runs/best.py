@@ -13,7 +13,7 @@ the vote's noise multiplier is sqrt((1 - f) / (f A)) times the run's.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from collections.abc import Sequence as Numbers
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,7 +34,7 @@ from privbo.protocol.common import (
     ballots,
 )
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import load_arrays, read_json, write_json
+from privbo.protocol.files import Arrays, load_arrays, read_json, require_contained, write_json
 from privbo.protocol.messages import (
     Algorithm,
     Ask,
@@ -126,10 +126,32 @@ class SiteFacts:
     space: dict[str, Parameter]
     constraints: Sequence[str] = ()
 
+    @classmethod
+    def of(cls, clients: IntArray, space: Space) -> SiteFacts:
+        """Give the facts of some clients and their space."""
+        parameters, constraints = dict(space.parameters), tuple(space.constraints)
+        return cls(clients=tuple(clients.tolist()), space=parameters, constraints=constraints)
+
     @property
     def search_space(self) -> Space:
         """The search space, to decode points with."""
         return Space(self.space, self.constraints)
+
+
+def file_of_one_run(directory: Path, name: str) -> Path | None:
+    """Find a file in a folder of one run, or in the only such folder inside; None where there is none.
+
+    Raises:
+        RunError: If several folders inside have one, or a link leads out of the directory.
+    """
+    found = [directory / name] if (directory / name).exists() else sorted(directory.glob(f"*/{name}"))
+    if len(found) > 1:
+        runs = ", ".join(path.parent.name for path in found)
+        raise RunError(f"{directory} holds {len(found)} runs: {runs}; name one's folder")
+    if not found:
+        return None
+    require_contained(directory)
+    return found[0]
 
 
 def site_facts(folder: Path) -> SiteFacts:
@@ -313,7 +335,7 @@ class CommonServer:
             raise ConfigurationError("the vote was not made yet")
         return int(self._released.values[0].argmax())
 
-    def _broadcast(self, said: Mapping[str, npt.NDArray[np.generic]]) -> Broadcast:
+    def _broadcast(self, said: Arrays) -> Broadcast:
         """A broadcast with the last round's arrays, which clients may need to judge, and new ones."""
         last = Broadcast(round=-1) if self._last is None else self._last
         round_ = last.round + (1 if self._stage == "vote" else 2)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import Arrays
 from privbo.protocol.messages import (
     Algorithm,
     Broadcast,
@@ -33,7 +34,6 @@ from privbo.protocol.messages import (
 from privbo.protocol.problem import Evaluator, Rehearsed
 from privbo.protocol.processes import named
 from privbo.runs.spec import Spec
-from privbo.runs.states import Snapshot
 
 FINISHED = "finished_round"
 
@@ -73,11 +73,11 @@ class Each:
         """Every client's answer, ``(n, dim)``; NaN rows for those that raised, were late or answered otherwise."""
         return self.waiting.answer(self, broadcast, dim)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> Arrays:
         """Every client's state after the last round that it finished, by number and name."""
         return {f"{client}/{name}": array for client, kept in self._kept.items() for name, array in kept.items()}
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: Arrays) -> None:
         """Take the state of ``snapshot``."""
         for state in (self._cohorts, self._histories, self._kept):
             state.clear()

@@ -20,7 +20,7 @@ import numpy as np
 from privbo.door.door import Ticket
 from privbo.door.sums import Partial, together
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import write_json
+from privbo.protocol.files import Arrays, write_json
 from privbo.protocol.memory import Rows
 from privbo.protocol.messages import Ask, Broadcast, ClientHistory, FloatArray
 from privbo.protocol.problem import Evaluator
@@ -29,7 +29,7 @@ from privbo.runs.clients import joined
 from privbo.runs.history import OnPrivateRound, PrivateRound
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.spec import Spec
-from privbo.runs.states import EvaluationJournal, Group, Snapshot, Stamp, States, applied
+from privbo.runs.states import EvaluationJournal, Group, Stamp, States, applied
 from privbo.runs.worker import LocalWorker, Result, WorkerSetup, WorkerTask
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class InProcess:
     hides_senders: bool = True
     _held: set[Group] = field(default_factory=set, repr=False)
     _files: dict[Group, States] = field(default_factory=dict, repr=False)
-    _memory: dict[Group, Snapshot] = field(default_factory=dict, repr=False)
+    _memory: dict[Group, Arrays] = field(default_factory=dict, repr=False)
 
     def collect(self, ask: Ask, ticket: Ticket | None = None) -> FloatArray | Partial:
         """Every client's answer, ``(n_clients, dim)``, or their sums by groups, where the ticket asks for them."""
@@ -152,7 +152,7 @@ class InProcess:
             results.append(work(group, self.workers, False))  # noqa: PERF401 (one frame less in every traceback)
         return results
 
-    def _state(self, group: Group) -> Snapshot | None:
+    def _state(self, group: Group) -> Arrays | None:
         """A group's state, where its worker may not hold it; None if it is new, too."""
         if group in self._held:
             return None

@@ -150,7 +150,9 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
             release, clipping = ticket.release, None
         server.tell(release)
         history.add(ask.broadcast.round, release, clipping if is_of_rounds(ask) else None, ended=ended)
-    return dataclasses.replace(record, common=keep_common(announced, server, opened.setting.space, record.directory))
+    return dataclasses.replace(
+        record, common=keep_common(announced, server, record.spec.problem.search_space, record.directory)
+    )
 
 
 def _standing(ask: Ask, plan: Reservation, sequence: int, head: str) -> Ask:

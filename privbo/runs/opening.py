@@ -23,7 +23,7 @@ from privbo.plans.policy import Decision
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link, today
-from privbo.protocol.messages import Foregoing, Request, Server, Setting
+from privbo.protocol.messages import Foregoing, Request, Server
 from privbo.runs.best import CommonServer
 from privbo.runs.evidence import declaration, gathered, require_agreement
 from privbo.runs.manifest import KeptAllocation, Manifest, RunDirectory, derive_seed, noise_of, versions
@@ -39,22 +39,15 @@ class Run:
 
     Attributes:
         record: What it is, with its open ledger; no release yet.
-        clients_seed: PRIVATE: seed of the clients' own randomness.
-        setting: What both sides are told.
+        setup: What the clients' side needs to know of it.
         door: The only way from clients' vectors to public numbers.
         server: The public side.
     """
 
     record: Record
-    clients_seed: int
-    setting: Setting
+    setup: WorkerSetup
     door: Door
     server: Server
-
-    @property
-    def setup(self) -> WorkerSetup:
-        """The run, as far as its clients' side needs to know it."""
-        return WorkerSetup(spec=self.record.spec, setting=self.setting, seed=self.clients_seed)
 
 
 def plan_run(spec: Spec) -> Plan:
@@ -196,13 +189,12 @@ def open_run(
         keeper=None if home is None else KeptAllocation(home=home, run=manifest.run_id),
         gather=reached,
     )
-    setting = spec.setting(manifest.public_seed)
+    setup = setup_of(spec, root, manifest.public_seed)
     return Run(
         record=Record(manifest=manifest, ledger=ledger, directory=None if home is None else home.path),
-        clients_seed=derive_seed(root, "clients"),
-        setting=setting,
+        setup=setup,
         door=door,
-        server=spec.played.server(setting),
+        server=spec.played.server(setup.setting),
     )
 
 
@@ -224,9 +216,9 @@ def root_of(spec: Spec) -> int:
     return secrets.randbits(63) if spec.seed is None else spec.seed
 
 
-def setup_of(spec: Spec, root: int) -> WorkerSetup:
-    """PRIVATE: give what clients' side needs to know of the run that begins with a root of seeds."""
-    setting = spec.setting(derive_seed(root, "public"))
+def setup_of(spec: Spec, root: int, public_seed: int | None = None) -> WorkerSetup:
+    """PRIVATE: give what clients' side needs to know of the run that begins, or began, with a root of seeds."""
+    setting = spec.setting(derive_seed(root, "public") if public_seed is None else public_seed)
     return WorkerSetup(spec=spec, setting=setting, seed=derive_seed(root, "clients"))
 
 

@@ -6,15 +6,18 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, cast
 
 from accountant.ledger import Ledger
+from accountant.ledger.store import Place
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import fresh_directory, require_contained
+from privbo.protocol.files import fresh_directory
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import Problem
 from privbo.protocol.space import Space, Value
+from privbo.runs.best import file_of_one_run
 from privbo.runs.history import OnPrivateRound, OnRound
 from privbo.runs.loop import run
 from privbo.runs.record import Record
@@ -162,22 +165,12 @@ def _number(trial: Trial | int) -> int:
 
 def _found(directory: Path) -> Path:
     """The file of trials in a run's directory, a site's folder of one run, or the folder in which a site keeps runs."""
-    for path in (directory / "private" / TRIALS, directory / TRIALS):
-        if path.exists():
-            require_contained(directory)
-            return path
-    runs = sorted(directory.glob(f"*/{TRIALS}"))
-    if len(runs) == 1:
-        require_contained(directory)
-        return runs[0]
-    if runs:
+    if (found := file_of_one_run(directory, TRIALS)) is None:
         raise RunError(
-            f"{directory} holds {len(runs)} runs: {', '.join(p.parent.name for p in runs)}; name one's folder"
+            f"{directory}: no trial was asked for here; name the directory of a run with objective = 'ask', or a "
+            "site's folder, once its first round has begun"
         )
-    raise RunError(
-        f"{directory}: no trial was asked for here; name the directory of a run with objective = 'ask', or a site's "
-        "folder, once its first round has begun"
-    )
+    return found
 
 
 class StartSettings(RunSettings, total=False):
@@ -212,14 +205,13 @@ class Session:
 
     def __init__(self, problem: Problem, algorithm: Algorithm, directory: Path, settings: StartSettings) -> None:
         self.directory = directory
-        self._record: Record | None = None
+        self._end: Future[Record] = Future()
         self._opened: Record | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=self._play, args=(problem, algorithm, settings), name=f"privbo run {directory}", daemon=True
         )
-        self.site = Site(directory, going=self._thread.is_alive)
-        self._thread.start()
+        self.site = Site(directory, going=thread.is_alive)
+        thread.start()
 
     def result(self) -> Record:
         """Wait for the run's end and give its record, whose ledger belongs to the thread that asks first.
@@ -227,14 +219,11 @@ class Session:
         Raises:
             BaseException: What ended the run before its end.
         """
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        if self._record is None or self._record.ledger.path is None:
-            raise RuntimeError("the run ended without a record")
+        record = self._end.result()
         if self._opened is None:
-            self._opened = dataclasses.replace(self._record, ledger=Ledger.open(self._record.ledger.path))
-            self._opened.home.settle(self._record.manifest.created)  # opening touches the file
+            place = cast("Place", record.ledger.path)  # a run whose trials are asked for is in no memory
+            self._opened = dataclasses.replace(record, ledger=Ledger.open(place))
+            record.home.settle(record.manifest.created)  # opening touches the file
         return self._opened
 
     def _play(self, problem: Problem, algorithm: Algorithm, settings: StartSettings) -> None:
@@ -242,9 +231,9 @@ class Session:
             record = run(problem, algorithm, directory=self.directory, **settings)
             record.ledger.close()  # a ledger belongs to the thread that opened it
             record.home.settle(record.manifest.created)
-            self._record = record
+            self._end.set_result(record)
         except BaseException as error:  # whatever it is, ``result`` raises it where the run was asked for
-            self._error = error
+            self._end.set_exception(error)
 
 
 def start(

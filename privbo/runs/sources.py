@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn, cast
 
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Algorithm, UnitName
-from privbo.protocol.problem import ASK, Objective, Problem, ProblemSource, require_call
+from privbo.protocol.problem import ASK, FACTS, Objective, Problem, ProblemSource, require_call
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings
 
 
@@ -54,18 +54,8 @@ def stated_problem(source: ProblemSource, default_name: str, objective: Objectiv
     """
     if source.n_clients is None:
         raise ConfigurationError("problem.n_clients is missing; say how many clients are registered")
-    return Problem(
-        space=source.space,
-        constraints=source.constraints,
-        objective=objective,
-        n_clients=source.n_clients,
-        n_records=source.n_records,
-        score_range=source.score_range,
-        name=source.name or default_name,
-        provenance=source.provenance,
-        fingerprint=source.fingerprint,
-        source=source,
-    )
+    facts = {name: getattr(source, name) for name in FACTS} | {"name": source.name or default_name}
+    return Problem(space=source.space, constraints=source.constraints, objective=objective, source=source, **facts)
 
 
 def load_function(reference: str, where: str) -> Callable[..., object]:

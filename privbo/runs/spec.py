@@ -39,7 +39,7 @@ from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.common import Final
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Algorithm, Records, Setting
-from privbo.protocol.problem import Problem, ProblemSource
+from privbo.protocol.problem import FACTS, Problem, ProblemSource
 from privbo.protocol.settings import (
     NAME,
     Count,
@@ -68,17 +68,7 @@ from privbo.runs.sources import (
 # How a run is carried out and who allows it, not what it is: none of them changes what a run releases.
 _MEANS = ("controls", "threads", "device", "executor", "jobs", "policy")
 # Of a problem: where its code stands is nobody's business but the machine's that runs it.
-_PUBLIC = (
-    "name",
-    "provenance",
-    "n_clients",
-    "space",
-    "constraints",
-    "fingerprint",
-    "arguments",
-    "n_records",
-    "score_range",
-)
+_PUBLIC = (*FACTS, "space", "constraints", "arguments")
 
 
 MARGIN = 0.05  # share of a round that may pass before it begins, and again between its last answer and its end

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -17,12 +16,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from privbo.protocol.files import Journal, array_bytes
+from privbo.protocol.files import Arrays, Journal, array_bytes
 from privbo.protocol.memory import Rows, row_type
 
 Group: TypeAlias = tuple[int, int]
 """The first client of a group, and the first behind it."""
-Snapshot: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 _HOW = ("whole", "rows", "columns")
 
 
@@ -41,7 +39,7 @@ class Stamp:
     head: str
 
 
-def difference(old: Snapshot | None, new: Snapshot) -> dict[str, npt.NDArray[np.generic]]:
+def difference(old: Arrays | None, new: Arrays) -> dict[str, npt.NDArray[np.generic]]:
     """Give what makes a new state of an old one; keys say how: ``whole/name``, ``rows/name``, ``columns/name``.
 
     Everything that did not change is left out; a name that is gone is a ``gone/name``.
@@ -56,7 +54,7 @@ def difference(old: Snapshot | None, new: Snapshot) -> dict[str, npt.NDArray[np.
     return made
 
 
-def applied(old: Snapshot | None, change: Snapshot) -> dict[str, npt.NDArray[np.generic]]:
+def applied(old: Arrays | None, change: Arrays) -> dict[str, npt.NDArray[np.generic]]:
     """Give the new state of an old one and ``difference``."""
     made = {} if old is None else dict(old)
     for key, array in change.items():
@@ -127,7 +125,7 @@ class States:
         headers = [record.partition(b"\n")[0] for record in self._journal.records()]
         return Stamp(**json.loads(headers[-1])) if headers else None
 
-    def append(self, change: Snapshot, stamp: Stamp) -> None:
+    def append(self, change: Arrays, stamp: Stamp) -> None:
         """Add what a round has changed, on the disk when this returns; rewrites a file that has doubled."""
         header = json.dumps(vars(stamp)).encode() + b"\n"
         if self.path.exists():

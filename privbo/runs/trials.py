@@ -111,13 +111,10 @@ class Journal:
             space: What they search.
             takes_points: Whether they evaluate points that others enqueue.
         """
-        facts = SiteFacts(
-            clients=tuple(clients.tolist()), space=dict(space.parameters), constraints=tuple(space.constraints)
-        )
 
         def rows() -> Rows:
             if self._facts is None:
-                return [{"facts": dump_settings(facts), "takes_points": takes_points}]
+                return [{"facts": dump_settings(SiteFacts.of(clients, space)), "takes_points": takes_points}]
             return [{"over": False}] if self.over else []
 
         self._append(rows)

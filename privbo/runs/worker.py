@@ -14,13 +14,14 @@ from typing import TypeAlias
 import numpy as np
 
 from privbo.door.sums import Partial, Summing
+from privbo.protocol.files import Arrays
 from privbo.protocol.memory import Memory, Rows
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, Setting
 from privbo.protocol.problem import Evaluator, Rehearsed
 from privbo.runs.altered import unreliable, zeroed
 from privbo.runs.clients import Each, Waiting, answers_of, clients_of
 from privbo.runs.spec import Spec
-from privbo.runs.states import Group, Snapshot, difference
+from privbo.runs.states import Group, difference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class WorkerTask:
     broadcast: Broadcast | None
     dim: int = 0
     summing: Summing | None = field(default=None, repr=False)
-    state: Snapshot | None = field(default=None, repr=False)
+    state: Arrays | None = field(default=None, repr=False)
     known: Rows | None = field(default=None, repr=False)
     keeps: bool = True
     stays: bool = True
@@ -68,7 +69,7 @@ class WorkerTask:
 
 
 Result: TypeAlias = FloatArray | Partial | ClientHistory
-Outcome: TypeAlias = tuple[Result, Snapshot]
+Outcome: TypeAlias = tuple[Result, Arrays]
 """PRIVATE: vectors ``(n, dim)``, their sums or every evaluation, and the change of the group's state."""
 
 
@@ -86,7 +87,7 @@ class LocalWorker:
         self, setup: WorkerSetup, evaluate: Evaluator, keep: Callable[[Rows], None], waiting: Waiting | None = None
     ) -> None:
         self._setup, self._evaluate, self._keep, self._waiting = setup, evaluate, keep, waiting
-        self._held: dict[Group, tuple[Cohort | Each, Snapshot | None]] = {}
+        self._held: dict[Group, tuple[Cohort | Each, Arrays | None]] = {}
 
     def work(self, task: WorkerTask) -> Outcome:
         """Play one round of one group."""
@@ -137,6 +138,6 @@ class LocalWorker:
         return made
 
 
-def _copied(state: Snapshot) -> Snapshot:
+def _copied(state: Arrays) -> Arrays:
     """The state in arrays of its own: clients may change theirs in place, and changes are found by comparing."""
     return {name: np.array(array) for name, array in state.items()}

@@ -28,7 +28,7 @@ from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.spec import Spec, read_spec
-from privbo.runs.worker import WorkerSetup, WorkerTask
+from privbo.runs.worker import WorkerTask
 from privbo.runs.worker_pool import ServedWorker
 from tests.builders import same_releases
 from tests.conformance import cases
@@ -247,7 +247,7 @@ def test_a_worker_goes_on_when_what_it_has_told_is_kept(tmp_path):
     spec = Spec(name="x", problem=problem(calls, 1), algorithm=pb.FedPNE(), privacy=pb.NoPrivacy(), rounds=2, seed=1)
     opened = open_run(spec, plan_run(spec), None)
     ask = opened.server.ask()
-    worker = ServedWorker(WorkerSetup(spec=spec, setting=opened.setting, seed=1))
+    worker = ServedWorker(dataclasses.replace(opened.setup, seed=1))
     worker.begin(WorkerTask(group=(0, 1), broadcast=ask.broadcast, dim=ask.request.dim))
     for made in (1, 2):
         while not worker.update(5.0)[0]:
