@@ -42,16 +42,14 @@ from accountant.events import (
 from accountant.front import (
     Accountant as Accountant,
     epsilon as epsilon,
+    epsilon_interval as epsilon_interval,
+    epsilon_table as epsilon_table,
     noise_multiplier as noise_multiplier,
     tradeoff as tradeoff,
 )
 from accountant.ledger import Budget as Budget, Ledger as Ledger, LedgerPolicy as LedgerPolicy
 from accountant.tight import numerical as numerical
-from accountant.tight.numerical import (
-    Interval as Interval,
-    epsilon_interval as epsilon_interval,
-    epsilon_table as epsilon_table,
-)
+from accountant.tight.numerical import Interval as Interval
 from accountant.wording import event_text as event_text
 
 DISTRIBUTION: str

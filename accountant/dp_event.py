@@ -60,7 +60,7 @@ def dp_event_expression(event: Event, *, adjacency: Adjacency) -> str:
     return repr(_written(event, adjacency))
 
 
-def to_dp_event(event: Event, *, adjacency: Adjacency) -> DpEvent:
+def to_dp_event(event: Event, *, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE) -> DpEvent:
     """Make dp-accounting's object for ``event`` (needs the extra ``dpevent``).
 
     .. versionadded:: 0.3.0
@@ -76,7 +76,7 @@ def _written(event: Event, adjacency: Adjacency) -> DpCall:
     return compose([event]).dp_event(contribution_factor(adjacency))
 
 
-def from_dp_event(event: DpEvent, *, adjacency: Adjacency) -> Event:
+def from_dp_event(event: DpEvent, *, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE) -> Event:
     """Read a dp-accounting event as ours.
 
     .. versionadded:: 0.3.0

@@ -87,6 +87,36 @@ def epsilon(
     return numerical.epsilon(whole, math.nan if delta is None else delta, adjacency=kind)
 
 
+def epsilon_interval(
+    event: AnyEvent, delta: float, *, adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE_ONE
+) -> Interval:
+    """Certified bounds of an event's epsilon at ``delta``: ``accountant.numerical.epsilon_interval``.
+
+    .. versionadded:: 0.3.0
+
+    Raises:
+        AccountingError: ``delta`` is not in (0, 1).
+        EventError: ``event`` or ``adjacency`` is unknown.
+    """
+    kind = Adjacency(adjacency)
+    return numerical.epsilon_interval(_known(event, kind), delta, adjacency=kind)
+
+
+def epsilon_table(
+    event: AnyEvent, delta: float, *, adjacency: Adjacency | str = Adjacency.ADD_OR_REMOVE_ONE
+) -> dict[str, float]:
+    """Epsilon of an event at ``delta`` under every accountant valid for it: ``accountant.numerical.epsilon_table``.
+
+    .. versionadded:: 0.3.0
+
+    Raises:
+        AccountingError: ``delta`` is not in (0, 1).
+        EventError: ``event`` or ``adjacency`` is unknown.
+    """
+    kind = Adjacency(adjacency)
+    return numerical.epsilon_table(_known(event, kind), delta, adjacency=kind)
+
+
 def tradeoff(
     event: AnyEvent | None = None,
     *,

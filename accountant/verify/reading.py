@@ -13,9 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 Json: TypeAlias = dict[str, Any]
 
 BUNDLE, RECEIPT, ANSWERED = "bundle", "receipt", "guardian's answer"
@@ -65,6 +62,10 @@ def require_signed(content: Json, key: object, signature: object, purpose: str) 
 
 
 def _is_good(public: bytes, signature: bytes, purpose: str, content: Json) -> bool:
+    # prices read events here too, and need no cryptography
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(
             signature, f"privbo {purpose} 1\n".encode() + canonical(content)
