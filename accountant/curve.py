@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LEAST: Final = 1e-9  # delta, and false-alarm rate, from which on a curve is tight unless asked otherwise
-_SHARE: Final = 0.01  # of it down to which deltas are computed: a success rate is bounded by smaller ones
+_SHARE: Final = 0.001  # of it down to which deltas are computed: a success rate is bounded by smaller ones
 _POINTS: Final = 1536
 _TESTS: Final = 512  # of every look
 LARGEST: Final = 700.0  # epsilon that is exponentiated

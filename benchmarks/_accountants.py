@@ -12,6 +12,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -91,20 +92,26 @@ def of_pld_accounting(rounds: int, chosen: int, z: float, delta: float) -> Found
     return Found(high, (high - low) / high, seconds)
 
 
+def asked_of(peer: str, question: Callable[[], Found]) -> tuple[str, Found]:
+    """A peer's name and answer; none where it fails or is not installed."""
+    try:
+        return peer, question()
+    except (ImportError, RuntimeError, ValueError, OverflowError) as error:
+        return f"{peer}: {type(error).__name__}", Found(np.nan, None, np.nan)
+
+
 def beside() -> Iterator[tuple[str, str, Found, str, Found]]:
     """Setting, what is asked, ours, the peer and its answer."""
     for name, (event, delta) in SAMPLED.items():
         asked, mine = f"epsilon at {delta:g}", ours(event, delta)
-        yield name, asked, mine, "dp-accounting", of_pld(event, delta)
-        try:
-            yield name, asked, mine, "Opacus PRV", of_prv(event, delta)
-        except (RuntimeError, ValueError, OverflowError) as error:
-            yield name, asked, mine, f"Opacus PRV: {type(error).__name__}", Found(np.nan, None, np.nan)
-        yield name, f"success at {FPR}", our_success(event, FPR), "riskcal", of_riskcal(event, FPR)
+        for peer, of in {"dp-accounting": of_pld, "Opacus PRV": of_prv}.items():
+            yield name, asked, mine, *asked_of(peer, partial(of, event, delta))
+        success = f"success at {FPR}", our_success(event, FPR)
+        yield name, *success, *asked_of("riskcal", partial(of_riskcal, event, FPR))
     for name, (rounds, chosen, z) in ALLOCATED.items():
         event = RandomAllocationGaussian(n_rounds=rounds, participations=chosen, noise_multiplier=z)
-        theirs = of_pld_accounting(rounds, chosen, z, 1e-5)
-        yield name, "epsilon at 1e-05", ours(event, 1e-5), "pld-accounting", theirs
+        theirs = asked_of("pld-accounting", partial(of_pld_accounting, rounds, chosen, z, 1e-5))
+        yield name, "epsilon at 1e-05", ours(event, 1e-5), *theirs
 
 
 ROUNDS = poisson(0.01, 1.1, 1000)

@@ -49,12 +49,22 @@ def test_gaussian_noise_has_its_closed_form_from_both_sides():
 def test_one_laplace_release_has_its_closed_form():
     """With b = 1: the success is e a up to a = 1/(2 e), then 1 - exp(-1) / (4 a), then 1 - (1 - a) / e."""
     curve = tradeoff(Laplace(scale_multiplier=1.0))
-    rates = np.linspace(0.01, 0.99, 50)
+    rates = np.append(1e-9, np.linspace(0.01, 0.99, 50))
     near, middle, far = math.e * rates, 1.0 - math.exp(-1.0) / (4.0 * rates), 1.0 - (1.0 - rates) / math.e
     exact = np.where(rates <= 0.5 / math.e, near, np.where(rates <= 0.5, middle, far))
     low, high = curve.attack_success(rates, attained=True), curve.attack_success(rates)
     assert np.all((low <= exact) & (exact <= high))
-    np.testing.assert_allclose(low, high, rtol=2e-3)
+    np.testing.assert_allclose(low, high, rtol=1e-3)
+
+
+def test_randomised_response_has_its_closed_form():
+    """True with chance p: the success is a p / (1 - p) up to a = 1 - p, then 1 - (1 - a)(1 - p) / p."""
+    epsilons = np.linspace(0.0, 2.0, 101)
+    p = 1.0 / (1.0 + math.exp(-2.0))
+    curve = of_deltas(epsilons, np.maximum(0.0, p - (1.0 - p) * np.exp(epsilons)))
+    exact = np.minimum(RATES * p / (1.0 - p), 1.0 - (1.0 - RATES) * (1.0 - p) / p)
+    np.testing.assert_allclose(curve.attack_success(RATES), exact, rtol=1e-11)
+    assert curve.advantage() == pytest.approx(2.0 * p - 1.0, rel=1e-11)
 
 
 def test_one_sampled_release_against_digits():
