@@ -30,6 +30,16 @@ def upper_text(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else at_most(value, digits)
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number of things whose plural ends in s.
+
+    Example:
+        >>> counted(1, "release"), counted(1200, "release")
+        ('1 release', '1,200 releases')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def interval_text(interval: Interval, event: Event) -> str:
     """Say in one line what the ends of the tight accountant's interval are ends of; numbers to six digits.
 

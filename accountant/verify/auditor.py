@@ -13,12 +13,13 @@ computed anew (``accountant.verify.recomputation``). All else that is shown is o
 | NOT COUNTED | 4 | everything agrees, but no lower end is certified for these releases: neither verified nor refused |
 | nothing | 2 | the command or a file's name is wrong |
 
-    python -m accountant.verify.auditor BUNDLE [--receipt FILE]
+    python -m accountant.verify.auditor BUNDLE [--receipt FILE] [--statement FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -129,23 +130,24 @@ class Findings:
         return "".join(f"{shown(line)}\n" for line in lines)
 
 
-def verify_bundle(path: Path, receipts: Sequence[Path] = ()) -> Findings:
-    """Check a bundle, and hold it against receipts of its run; raises only where there is nothing to check.
+def verify_bundle(path: Path, receipts: Sequence[Path] = (), statement: Path | None = None) -> Findings:
+    """Check a bundle, and hold it against receipts of its run and the statement that came with it.
 
     Raises:
         BundleError: If a file is no bundle, or no receipt, or not as it was signed.
         OSError: If a file cannot be read.
     """
     try:
-        return _checked(path, receipts)
+        return _checked(path, receipts, statement)
     except (BundleError, OSError):
         raise
     except Exception as error:  # whatever a stranger's file makes a reader do
         raise BundleError(f"{path} is no bundle: it cannot be read ({type(error).__name__})") from None
 
 
-def _checked(path: Path, receipts: Sequence[Path]) -> Findings:
+def _checked(path: Path, receipts: Sequence[Path], statement: Path | None) -> Findings:
     content, key = _opened(path, BUNDLE)
+    sheet = None if statement is None else hashlib.sha256(statement.read_bytes()).hexdigest()
     seen = [(receipt.name, *_opened(receipt, RECEIPT)) for receipt in receipts]
     found = Findings(run=content["run"], key=key, checks=["the bundle is as it was signed"])
     chain = found.hold(
@@ -160,6 +162,10 @@ def _checked(path: Path, receipts: Sequence[Path]) -> Findings:
         for name, receipt, signer in seen:
             words = f"the ledger extends {quoted(name)}, by the same key"
             found.hold(words, partial(_extends, content, chain, key, receipt, signer))
+    if statement is not None and sheet == content.get("statement"):
+        found.checks.append(f"{quoted(statement.name)} is the statement whose hash was signed")
+    elif statement is not None:
+        found.problems.append(f"{quoted(statement.name)} is not the statement whose hash was signed")
     if found.problems:
         found.statement = []
     else:  # what nothing binds
@@ -185,8 +191,10 @@ def _require_shape(content: Json) -> None:
         raise BundleError(
             f"its format is {quoted(content.get('format'))}, this check reads {FORMAT}; have it written anew"
         )
-    table(content, "content", _KEYS, optional=("guardians",))
+    table(content, "content", _KEYS, optional=("guardians", "statement"))
     text(content["run"], "run")
+    if "statement" in content:
+        hexadecimal(content["statement"], "statement", 64)
 
 
 def _promised(found: Findings, content: Json, chain: Chain) -> bool:
@@ -247,9 +255,10 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("bundle", type=Path, help="file that privbo bundle wrote")
     parser.add_argument("--receipt", type=Path, action="append", default=[], help="receipt that it has to extend")
+    parser.add_argument("--statement", type=Path, help="statement that was handed over with it")
     asked = parser.parse_args(arguments)
     try:
-        found = verify_bundle(asked.bundle, asked.receipt)
+        found = verify_bundle(asked.bundle, asked.receipt, asked.statement)
     except OSError as error:
         _write(sys.stderr, f"{shown(str(error))}\n")
         return 2

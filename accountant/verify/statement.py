@@ -39,6 +39,7 @@ BY_WORD = (
     ("ledger.releases", "that no release is stored which the file leaves out"),
     ("ledger.releases.*", "that no release is stored which the file leaves out"),
     ("guardians.where", "where the guardians ran"),
+    ("statement", "what the statement says besides: its hash was signed, its words were not recomputed"),
 )
 """All that a bundle shows and nothing binds: paths within it (``*`` is any item of a list), and what each claims."""
 

@@ -170,17 +170,23 @@ def export(
 def bundle(
     directory: RunDir,
     out: Annotated[Path | None, typer.Option(help="Where it goes; DIR/bundle.json by default.")] = None,
+    statement: Annotated[
+        Path | None, typer.Option(help="Statement that is handed over with it: its hash is signed, too.")
+    ] = None,
     ledger: NamedLedger = None,
 ) -> object:
     """Write what an auditor can check of a run into one signed file."""
     from privbo.reports.bundle import write_bundle
 
-    return write_bundle(directory, out, ledger=ledger)
+    return write_bundle(directory, out, statement=statement, ledger=ledger)
 
 
 def verify_bundle(
     file: Annotated[Path, typer.Argument(help="File that privbo bundle wrote.")],
     receipt: Receipts = None,
+    statement: Annotated[
+        Path | None, typer.Option(help="Statement that was handed over with it: it has to be the one that was signed.")
+    ] = None,
 ) -> None:
     """Check a bundle and print what it guarantees to whom, and what no check can know.
 
@@ -189,5 +195,6 @@ def verify_bundle(
     """
     from accountant.verify.auditor import main as check
 
-    if code := check([str(file), *(f"--receipt={path}" for path in receipt or ())]):
+    sheet = [] if statement is None else [f"--statement={statement}"]
+    if code := check([str(file), *(f"--receipt={path}" for path in receipt or ()), *sheet]):
         raise typer.Exit(code)

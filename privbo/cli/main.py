@@ -198,6 +198,11 @@ def report(
     statement: Annotated[
         bool, typer.Option("--statement", help="Also write statement.html: one sheet for an ethics board.")
     ] = False,
+    purpose: Annotated[str | None, typer.Option(help="With --statement: purpose of the processing.")] = None,
+    organisation: Annotated[str | None, typer.Option(help="With --statement: who is responsible.")] = None,
+    client_is: Annotated[
+        str | None, typer.Option(help="With --statement: what one client is, such as 'a hospital'.")
+    ] = None,
     parquet: Annotated[Path | None, typer.Option(help="Also write the public history as Parquet.")] = None,
     ledger: NamedLedger = None,
     as_json: AsJson = False,
@@ -205,8 +210,12 @@ def report(
     """Report what a run cost: writes report.html and prints the tables, or prints JSON."""
     from privbo.cli.run import report_run
     from privbo.reports.report import write_parquet
+    from privbo.reports.report_page import Told
     from privbo.runs.record import load
 
+    told = Told(purpose=purpose, organisation=organisation, client_is=client_is)
+    if not statement and told != Told():
+        raise ConfigurationError("--purpose, --organisation and --client-is stand on the statement; add --statement")
     if parquet is not None:
         write_parquet(load(directory, ledger=ledger), parquet)
     found = report_run(
@@ -214,7 +223,7 @@ def report(
         out=out,
         private=private,
         regret=regret,
-        statement=statement,
+        statement=told if statement else None,
         ledger=ledger,
         write=not as_json,
     )

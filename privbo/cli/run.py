@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from accountant.ledger.address import place_of, stands
-from accountant.wording import multipliers_text
+from accountant.wording import counted, multipliers_text
 from privbo.audits.clipping import NOTE
 from privbo.cli.options import say
 from privbo.cli.terminal import Shown, render
@@ -34,7 +34,7 @@ from privbo.protocol.table import Table
 from privbo.reports.bundle import known_public_key, public_key
 from privbo.reports.diagnostics import LABELS, Diagnostics, best_per_client, diagnostics, mean_per_client
 from privbo.reports.report import Report, price_table, report
-from privbo.reports.report_page import document
+from privbo.reports.report_page import Told, document
 from privbo.reports.report_page import statement as statement_of
 from privbo.runs.best import read_history
 from privbo.runs.loop import run_spec
@@ -98,7 +98,7 @@ def _written(found: WrittenReport) -> Iterator[Shown]:
         yield "clients' scores are private: --show-private shows them, and privbo report --private later"
     yield f"report: {found.page}"
     if found.statement is not None:
-        yield f"statement, with blanks for purpose and signature: {found.statement}"
+        yield f"statement, with blanks for what is to be filled in by hand: {found.statement}"
 
 
 def report_run(
@@ -107,7 +107,7 @@ def report_run(
     out: Path | None = None,
     private: bool = False,
     regret: Path | None = None,
-    statement: bool = False,
+    statement: Told | None = None,
     ledger: str | None = None,
     write: bool = True,
 ) -> WrittenReport:
@@ -119,7 +119,7 @@ def report_run(
             diagnostics.
         private: PRIVATE: add diagnostics.
         regret: PRIVATE: add them with regret; the configuration whose problem states its best values.
-        statement: Also write a statement for a board, in addition to the page.
+        statement: Also write a statement for a board, in addition to the page, with what is told here.
         ledger: As of ``load``.
         write: Whether to write pages at all.
 
@@ -143,9 +143,11 @@ def report_run(
     if not write:
         return WrittenReport(report=found, diagnostics=shown)
     target = out or (home.report_path if shown is None else home.private / "report.html")
-    key = public_key(home) if statement else known_public_key(home)
+    key = known_public_key(home) if statement is None else public_key(home)
     page = document(found, shown, key=key).write(target)
-    sheet = statement_of(found, key=key).write(target.with_name("statement.html")) if statement else None
+    if statement is None:
+        return WrittenReport(report=found, diagnostics=shown, page=page)
+    sheet = statement_of(found, key=key, told=statement).write(target.with_name("statement.html"))
     return WrittenReport(report=found, diagnostics=shown, page=page, statement=sheet)
 
 
@@ -195,9 +197,9 @@ def _plan(found: PricedPlan) -> Iterator[Shown]:
         yield from trust_lines(trust_text(plan.privacy), exposed)
     yield price_table(found.epsilon_at)
     yield (
-        f"plan of {found.name}: {found.rounds} rounds, {plan.releases} releases, noise multiplier "
-        f"{multipliers_text(plan.event)}, {plan.adjacency.value} adjacency, noise {plan.noise_source}; "
-        "no data was touched"
+        f"plan of {found.name}: {counted(found.rounds, 'round')}, {counted(plan.releases, 'release')}, "
+        f"noise multiplier {multipliers_text(plan.event)}, {plan.adjacency.value} adjacency, "
+        f"noise {plan.noise_source}; no data was touched"
     )
     if plan.unit != "client":
         yield f"hidden: {plan.unit_text}"
@@ -206,7 +208,7 @@ def _plan(found: PricedPlan) -> Iterator[Shown]:
     for kind in found.signal_to_noise[:_KINDS]:
         yield kind.text
     if len(found.signal_to_noise) > _KINDS:
-        yield f"and {len(found.signal_to_noise) - _KINDS} kinds of release more; --json lists them"
+        yield f"and {counted(len(found.signal_to_noise) - _KINDS, 'more kind')} of release; --json lists them"
     if plan.outlook is not None:
         yield plan.outlook
     if (vote := plan.vote_text(found.epsilon_at[0].delta)) is not None:

@@ -14,7 +14,7 @@ from rich.text import Text
 from accountant.events import PoissonSampledGaussian
 from accountant.ledger.pricing import Left
 from accountant.verify.text import shown
-from accountant.wording import accountant_text, interval_text, upper_text
+from accountant.wording import accountant_text, counted, interval_text, upper_text
 from privbo.audits.empirical import Audit
 from privbo.comparisons.comparison import SEEDED, Comparison
 from privbo.plans.calibration import Calibration
@@ -123,7 +123,7 @@ def _training(found: TrainingLedgers) -> Iterator[Shown]:
 
 @render.register
 def _check(found: LedgerCheck) -> Iterator[Shown]:
-    yield f"{found.run}: {found.entries} charges, {found.text}, head {found.head}"
+    yield f"{found.run}: {counted(found.entries, 'charge')}, {found.text}, head {found.head}"
     yield f"compared with {found.receipts} earlier heads in public files, and with all heads in private ones"
     if found.absent:
         yield f"evidence files not found: {', '.join(found.absent)}"

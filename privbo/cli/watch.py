@@ -10,7 +10,7 @@ import hmac
 import os
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,7 +20,7 @@ from privbo.protocol.errors import RunError
 from privbo.protocol.files import require_no_link, write_atomically
 
 LOOPBACK = "127.0.0.1"
-Render = Callable[[], str]
+Render = Callable[[Mapping[str, str] | None], str]  # from the address' query, None for a file
 
 
 class _Door:
@@ -74,7 +74,7 @@ def live_server(render: Render, port: int = 0) -> tuple[ThreadingHTTPServer, str
                     self._answer(HTTPStatus.SEE_OTHER, more={"Set-Cookie": cookie, "Location": "/"})
             elif door.knows(self.headers.get("Cookie", "")):
                 with lock:
-                    self._answer(HTTPStatus.OK, render())
+                    self._answer(HTTPStatus.OK, render({name: values[0] for name, values in query.items()}))
             else:
                 self._answer(HTTPStatus.FORBIDDEN, "open the address that privbo watch has printed")
 
@@ -118,7 +118,7 @@ def write_until(render: Render, path: Path, *, every: float, stop: threading.Eve
     mask = os.umask(0o077 if private else 0o022)
     try:
         while True:
-            write_atomically(path, render().encode())
+            write_atomically(path, render(None).encode())
             if stop.wait(every):
                 return
     finally:

@@ -7,6 +7,7 @@ without this package's heavy parts (``accountant.verify.auditor``).
 
 from __future__ import annotations
 
+import hashlib
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,7 +109,9 @@ def read_receipts(paths: Sequence[Path], home: RunDirectory) -> list[Evidence]:
     return found
 
 
-def write_bundle(directory: Path, out: Path | None = None, *, ledger: str | None = None) -> Written:
+def write_bundle(
+    directory: Path, out: Path | None = None, *, statement: Path | None = None, ledger: str | None = None
+) -> Written:
     """Write what an auditor can check of a run into one signed file; ``DIR/bundle.json`` unless another is named.
 
     Nothing else goes in: all of it is bound by the ledger, held to what is computed from its rows, or on the list of
@@ -117,24 +120,30 @@ def write_bundle(directory: Path, out: Path | None = None, *, ledger: str | None
     Args:
         directory: Of the run.
         out: The file.
+        statement: Statement that is handed over with it; its hash goes in.
         ledger: As of ``load``.
     """
     record = load(directory, ledger=ledger)
+    sheet = {} if statement is None else {"statement": hashlib.sha256(statement.read_bytes()).hexdigest()}
     with record.ledger as opened:
         found = report(record)
-        content: Json = {
-            "format": FORMAT,
-            "run": record.run_id,
-            "ledger": {
-                "ledger_id": opened.ledger_id,
-                "policy": opened.stored_policy,
-                "charges": _lines(opened.book().rows),
-                "releases": _lines(opened.release_rows()),
-            },
-            "settings": record.spec.digested(),
-            "plan": planned(record.manifest),
-            "quoted": {"epsilon": plain(found.smallest_epsilon), "total": plain(found.total.epsilon)},
-        } | _guardians(record.home)
+        content: Json = (
+            {
+                "format": FORMAT,
+                "run": record.run_id,
+                "ledger": {
+                    "ledger_id": opened.ledger_id,
+                    "policy": opened.stored_policy,
+                    "charges": _lines(opened.book().rows),
+                    "releases": _lines(opened.release_rows()),
+                },
+                "settings": record.spec.digested(),
+                "plan": planned(record.manifest),
+                "quoted": {"epsilon": plain(found.smallest_epsilon), "total": plain(found.total.epsilon)},
+            }
+            | _guardians(record.home)
+            | sheet
+        )
     return _signed(record, BUNDLE, content, out or record.home.path / "bundle.json")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from accountant.wording import upper_text
+from accountant.wording import counted, upper_text
 from privbo.protocol.files import write_atomically
 from privbo.protocol.table import Table, text_of
 from privbo.reports.figure import Figure
@@ -58,7 +58,13 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"text": text_of, "bound": upper_text, "percent": _unbroken_percent, "svg": Figure.svg}
+    made.filters |= {
+        "text": text_of,
+        "bound": upper_text,
+        "counted": counted,
+        "percent": _unbroken_percent,
+        "svg": Figure.svg,
+    }
     made.globals |= {"infinity": math.inf, "table": Table, "listing": Table.listing}
     return made
 

@@ -21,7 +21,7 @@ from accountant.filters import Quote
 from accountant.ledger import Budget
 from accountant.ledger.pricing import Total, total
 from accountant.tight import numerical
-from accountant.wording import accountant_text, event_text, multipliers_text, upper_text
+from accountant.wording import accountant_text, counted, event_text, multipliers_text, upper_text
 from privbo.plans import cost
 from privbo.plans.cost import Exposure, exposures, trust_text
 from privbo.protocol.errors import ConfigurationError
@@ -439,7 +439,7 @@ def released_by(record: Record) -> tuple[Released, ...]:
 
 def total_text(total: Total) -> str:
     """Say what a ledger knows to be spent on a population, and by which rule."""
-    runs = "1 run" if total.runs == 1 else f"{total.runs} runs together"
+    runs = counted(total.runs, "run") + " together" * (total.runs > 1)
     return f"epsilon {upper_text(total.epsilon)} at delta {upper_text(total.delta)} for {runs} ({total.rule})"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from accountant.wording import interval_text, upper_text
@@ -96,12 +96,28 @@ def document(report: Report, private: Diagnostics | None = None, *, key: str | N
     return Document(title=f"Privacy report: {report.name}", template="report.html.j2", content=content, figures=shapes)
 
 
-def statement(report: Report, *, key: str | None = None) -> Document:
-    """Compose the statement, a page that prints on one sheet; what only people know is left blank.
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What a statement says that only people know; None leaves a blank to be filled in by hand.
+
+    Attributes:
+        purpose: Purpose of the processing.
+        organisation: Who is responsible.
+        client_is: What one client is: a hospital, a phone, a person.
+    """
+
+    purpose: str | None = None
+    organisation: str | None = None
+    client_is: str | None = None
+
+
+def statement(report: Report, *, key: str | None = None, told: Told | None = None) -> Document:
+    """Compose the statement, a page that prints on one sheet; what nobody told is left blank.
 
     Args:
         report: Of the run.
         key: Public key that signs its bundle and receipts, for the reader to compare; None leaves a blank.
+        told: What only people know of it.
 
     Example:
         >>> import privbo as pb
@@ -112,7 +128,13 @@ def statement(report: Report, *, key: str | None = None) -> Document:
         True
     """
     worst = worst_guess(report.smallest_epsilon, report.delta)
-    content = {"report": report, "key": key, "changed": _CHANGED[report.adjacency.value], "worst": worst}
+    content = {
+        "report": report,
+        "key": key,
+        "told": told or Told(),
+        "changed": _CHANGED[report.adjacency.value],
+        "worst": worst,
+    }
     return Document(title=f"Privacy statement: {report.name}", template="statement.html.j2", content=content)
 
 

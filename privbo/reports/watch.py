@@ -6,7 +6,8 @@ reason stands with it.
 
 from __future__ import annotations
 
-import itertools
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -168,6 +169,7 @@ class Watch:
 
     def __post_init__(self) -> None:
         self._seen: dict[Path, Watched] = {}
+        self._first: dict[Path, tuple[float, int]] = {}  # when it was seen first, and the rounds that had ended
         for home in map(RunDirectory, self.directories):
             try:
                 manifest = home.manifest()
@@ -175,8 +177,13 @@ class Watch:
                 continue
             readable_ledger(home, manifest, self.ledger)  # a ledger that is not opened is refused here, not on the page
 
-    def page(self) -> str:
-        """Read every directory as it stands, and render the page."""
+    def page(self, query: Mapping[str, str] | None = None) -> str:
+        """Read every directory as it stands, and render the page.
+
+        Args:
+            query: Of the page's address, where it is served: ``client`` lists the trials of one client alone, ``sort``
+                names the column by which they stand, largest first. None for a file.
+        """
         for path in self.directories:
             self._seen[path] = look(path, self._seen.get(path), private=self.private, ledger=self.ledger)
         watched = [self._seen[path] for path in self.directories]
@@ -193,10 +200,36 @@ class Watch:
                 run.record.ledger.policy.population: run.charged.total for _, run in runs if run.charged.total.runs > 1
             },
             "parallel": {index: _parallel(there, f"trials-{index}") for index, there in trials},
-            "listed": {index: _listed(there) for index, there in trials},
+            "listed": {
+                index: _listed(there, **{name: (query or {}).get(name) for name in ("client", "sort")})
+                for index, there in trials
+            },
+            "query": query,
+            "left": {index: self._left(self.directories[index], run) for index, run in runs},
         }
         title = "Runs that are going on"
         return Document(title=title, template="watch.html.j2", content=content, figures=shapes).render()
+
+    def _left(self, path: Path, run: LiveRun) -> str | None:
+        """Time that the rounds to come take at the rate of those that ended while this was watching; None of none."""
+        now, rounds = time.monotonic(), run.record.spec.rounds
+        began, before = self._first.setdefault(path, (now, run.done))
+        if run.done == before or run.done >= rounds:
+            return None
+        return duration_text((now - began) / (run.done - before) * (rounds - run.done))
+
+
+def duration_text(seconds: float) -> str:
+    """Give a duration in the largest unit of which it has at least two.
+
+    Example:
+        >>> duration_text(90.0), duration_text(600.0), duration_text(1e6)
+        ('90 seconds', '10 minutes', '12 days')
+    """
+    units = {"days": 86400.0, "hours": 3600.0, "minutes": 60.0}
+    return next(
+        (f"{seconds / s:.0f} {name}" for name, s in units.items() if seconds >= 2 * s), f"{seconds:.0f} seconds"
+    )
 
 
 def _spent(run: LiveRun) -> Figure:
@@ -210,17 +243,22 @@ def _spent(run: LiveRun) -> Figure:
     )
 
 
-def _listed(trials: Trials) -> Table:
-    """PRIVATE: the last trials, newest first: client, round, parameters, value."""
+def _listed(trials: Trials, *, client: str | None, sort: str | None) -> Table:
+    """PRIVATE: the last trials, newest first or by a column: client, round, parameters, value."""
     history, names = trials.history, list(trials.space.parameters)
     rows, (n_clients, count) = [], history.values.shape
     newest = ((row, at) for at in range(count)[::-1] for row in range(n_clients))
-    known = ((row, at) for row, at in newest if not np.isnan(history.units[row, at]).any())
-    for row, at in itertools.islice(known, _ROWS):
+    wanted = ((row, at) for row, at in newest if client in (None, str(trials.clients[row])))
+    for row, at in ((row, at) for row, at in wanted if not np.isnan(history.units[row, at]).any()):
         params = trials.space.decode(history.units[row, at])
         made = (trials.clients[row], int(history.rounds[at]))
         rows.append((*made, *map(params.get, names), float(history.values[row, at])))
-    return Table(headings=("client", "round", *names, "value"), rows=rows)
+    headings = ("client", "round", *names, "value")
+    if sort in headings:  # what is not a number stands last
+        column = headings.index(sort)
+        numbers = [row for row in rows if isinstance(row[column], int | float) and not math.isnan(row[column])]
+        rows = sorted(numbers, key=lambda row: row[column], reverse=True) + [row for row in rows if row not in numbers]
+    return Table(headings=headings, rows=rows[:_ROWS])
 
 
 def _best(trials: Trials) -> Figure:

@@ -214,7 +214,7 @@ class RunDirectory:
         if content.get("format") != FORMAT:
             raise RunError(
                 f"{self.path} was written in format {content.get('format')!r}, this privbo reads {FORMAT}; "
-                "read it with the privbo that wrote it"
+                "no version that wrote the former was published: make the run anew from its configuration"
             )
         return Manifest.from_dict(content)
 

@@ -91,7 +91,14 @@ def test_report_page_opens_offline_and_carries_the_headline(finished: Path) -> N
     assert "<script" not in page
     assert len(page) < 300_000
     assert privbo("report", str(finished), "--statement").returncode == 0
-    assert "[to be filled in]" in (finished / "statement.html").read_text()
+    assert (finished / "statement.html").read_text().count("[to be filled in") == 6
+    told = ("--purpose", "a dose", "--organisation", "<b>Clinics</b>", "--client-is", "a clinic")
+    assert privbo("report", str(finished), "--statement", *told).returncode == 0
+    sheet = (finished / "statement.html").read_text()
+    assert sheet.count("[to be filled in") == 3
+    assert "<dd>&lt;b&gt;Clinics&lt;/b&gt;</dd>" in sheet
+    refused = privbo("report", str(finished), *told)
+    assert (refused.returncode, "add --statement" in refused.stderr) == (2, True)
     assert 1.99 < float(re.search(r'<b id="epsilon">([0-9.]+)</b>', page)[1]) <= 2.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -95,6 +96,39 @@ def test_a_site_shows_its_own_trials_where_private_is_asked_for(tmp_path: Path) 
     assert "median client" in many
 
 
+def test_trials_are_sorted_and_filtered_where_the_page_is_served(tmp_path: Path) -> None:
+    folder = site(tmp_path / "site" / "run")
+    watched = Watch(directories=[folder], private=True)
+
+    def values(query: dict[str, str] | None) -> list[str]:
+        rows = re.findall(r"<tr>(<td.*?)</tr>", watched.page(query))
+        return [re.findall(r">([^<]*)</td>", row)[-1] for row in rows]
+
+    newest, by_value, alone = values({}), values({"sort": "value"}), values({"client": "5", "sort": "value"})
+    assert newest != by_value == [*sorted((v for v in newest if v != "-"), key=float, reverse=True), "-"]
+    assert len(by_value) == 24  # the failed one stands last
+    assert len(alone) == 12
+    assert set(alone) < set(by_value)
+    assert len(values({"sort": EVIL, "client": "9"})) == 0
+    assert EVIL not in watched.page({"sort": EVIL, "client": EVIL})
+    assert "?sort=value&amp;client=5" in watched.page({"sort": "x", "client": "5"})
+    assert "?sort" not in watched.page()
+
+
+def test_the_time_left_follows_from_the_rounds_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, pages, now = tmp_path / "run", [], [100.0]
+    monkeypatch.setattr("privbo.reports.watch.time.monotonic", lambda: now[0])
+    watched = Watch(directories=[home])
+
+    def watching(_: pb.Round) -> None:
+        now[0] += 60.0
+        pages.append(watched.page())
+
+    small_run(home, rounds=8, on_round=watching)
+    found = [re.search(r"of 8 rounds(?:, about (.*?) left)?", page)[1] for page in pages]
+    assert found == [None, "6 minutes", "5 minutes", "4 minutes", "3 minutes", "2 minutes", "60 seconds", None, None]
+
+
 def test_a_federation_is_watched_at_its_server_and_at_every_site(tmp_path: Path) -> None:
     federation = make(tmp_path)
     federation.play()
@@ -126,7 +160,7 @@ def test_runs_of_one_ledger_stand_side_by_side_with_their_total(tmp_path: Path) 
 
 @contextmanager
 def served(page: str = "the page") -> Iterator[tuple[int, str]]:
-    server, address = live_server(lambda: page)
+    server, address = live_server(lambda query: page + str(query or ""))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -157,18 +191,19 @@ def test_the_address_opens_once_and_only_here() -> None:
         cookie = headers["Set-Cookie"].partition(";")[0]
         status, body, headers = asked(port, "/", Cookie=cookie)
         assert (status, body, headers["Cache-Control"]) == (200, "the page", "no-store")
+        assert asked(port, "/?sort=x&client=3", Cookie=cookie)[1] == "the page{'sort': 'x', 'client': '3'}"
         assert asked(port, "/", Cookie="privbo=guess")[0] == 403
         assert asked(port, "/../etc/passwd", Cookie=cookie)[0] == 404
         assert asked(port, "/", Cookie=cookie, Host="evil.example")[0] == 404
         assert asked(port, "/", method="POST", Cookie=cookie)[0] == 501
         with pytest.raises(pb.RunError, match="can't be had"):
-            live_server(lambda: "", port)
+            live_server(lambda query: "", port)
 
 
 def test_a_static_file_is_written_again_and_a_private_one_is_its_owners(tmp_path: Path) -> None:
     stop, written = threading.Event(), []
 
-    def page() -> str:
+    def page(query: object) -> str:
         written.append(len(written))
         if len(written) == 3:
             stop.set()

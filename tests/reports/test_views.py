@@ -30,7 +30,7 @@ from privbo.reports.bundle import write_bundle, write_receipt
 from privbo.reports.document import environment, percent_bound
 from privbo.reports.figure import Axis, Figure, Series, parallel
 from privbo.reports.report import ledger_view, report
-from privbo.reports.report_page import document, statement
+from privbo.reports.report_page import Told, document, statement
 from privbo.runs.evidence import Evidence, examine
 from tests.conformance.cases import problem
 from tests.reports.runs import EVIL, evil_run, small_run
@@ -265,7 +265,7 @@ def test_a_statement_says_what_was_and_was_not_published(tmp_path: Path) -> None
 def test_sheet_and_report_name_the_key_that_signs_the_bundle(tmp_path: Path) -> None:
     home = tmp_path / "run"
     pb.run(problem(), pb.SharedPrior(), privacy=pb.Privacy(epsilon=2.0), rounds=2, directory=home).ledger.close()
-    written = report_run(home, statement=True)
+    written = report_run(home, statement=Told())
     key = write_bundle(home).key
     assert key in written.statement.read_text()
     assert key in written.page.read_text()

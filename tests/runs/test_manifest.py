@@ -25,7 +25,7 @@ def test_what_is_no_run_is_refused(tmp_path) -> None:
     with pytest.raises(RunError, match="JSON object"):
         RunDirectory(tmp_path).manifest()
     (tmp_path / "config.json").write_text('{"format": 1}')
-    with pytest.raises(RunError, match="read it with the privbo that wrote it"):
+    with pytest.raises(RunError, match="make the run anew from its configuration"):
         RunDirectory(tmp_path).manifest()
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(RunError, match="not a JSON"):

@@ -69,7 +69,7 @@ _RANGES: dict[Form, tuple[float, float]] = {"softmax": (0.0, 50.0), "linear": (1
 
 @settings(table="algorithm.weighting")
 class Weighting:
-    """Extra weight of a region's own clients in that region's sum, and how it fades (App. B of the paper).
+    """Extra weight of a region's own clients in that region's sum, and how it fades (the paper's appendix B).
 
     The ratio of a region's own clients to the others follows a concentration ``a_t`` that is
     held, falls linearly to 1 and stays there (uniform weights). The softmax form
