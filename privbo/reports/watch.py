@@ -256,9 +256,12 @@ def _listed(trials: Trials, *, client: str | None, sort: str | None) -> Table:
     headings = ("client", "round", *names, "value")
     if sort in headings:  # what is not a number stands last
         column = headings.index(sort)
-        numbers = [row for row in rows if isinstance(row[column], int | float) and not math.isnan(row[column])]
-        rows = sorted(numbers, key=lambda row: row[column], reverse=True) + [row for row in rows if row not in numbers]
+        rows.sort(key=lambda row: _number(row[column]), reverse=True)
     return Table(headings=headings, rows=rows[:_ROWS])
+
+
+def _number(cell: object) -> float:
+    return float(cell) if isinstance(cell, int | float) and not math.isnan(cell) else -math.inf
 
 
 def _best(trials: Trials) -> Figure:
