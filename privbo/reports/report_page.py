@@ -112,7 +112,7 @@ class Told:
 
 
 def statement(report: Report, *, key: str | None = None, told: Told | None = None) -> Document:
-    """Compose the statement, a page that prints on one sheet; what nobody told is left blank.
+    """Compose the statement, a page that prints on one sheet; what is not given stays blank.
 
     Args:
         report: Of the run.
