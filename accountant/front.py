@@ -92,7 +92,8 @@ def epsilon_interval(
 ) -> Interval:
     """Certified bounds of an event's epsilon at ``delta``: ``accountant.numerical.epsilon_interval``.
 
-    .. versionadded:: 0.3.0
+    .. versionchanged:: 0.3.0
+        It takes dp-accounting's events.
 
     Raises:
         AccountingError: ``delta`` is not in (0, 1).
@@ -107,7 +108,8 @@ def epsilon_table(
 ) -> dict[str, float]:
     """Epsilon of an event at ``delta`` under every accountant valid for it: ``accountant.numerical.epsilon_table``.
 
-    .. versionadded:: 0.3.0
+    .. versionchanged:: 0.3.0
+        It takes dp-accounting's events.
 
     Raises:
         AccountingError: ``delta`` is not in (0, 1).
