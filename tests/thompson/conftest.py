@@ -4,7 +4,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from privbo.algorithms.thompson import fits, posterior
+from privbo.algorithms.thompson import fits, pooled, posterior
 from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, Shared
 from privbo.protocol.messages import PlainEvaluate, Release, Setting
 from privbo.protocol.space import Categorical, Int, Real, Space
@@ -36,7 +36,7 @@ class Counting:
 def by_torch():
     """Torch in place of compiled code, as on GPUs."""
     with ExitStack() as patched:
-        for module in (fits, posterior):
+        for module in (fits, pooled, posterior):
             patched.enter_context(patch.object(module, "is_compiled", lambda _: False))
         yield
 

@@ -20,7 +20,7 @@ from privbo.algorithms.thompson.exploration import Regions, assign_regions, firs
 from privbo.algorithms.thompson.features import FourierFeatures, InducingFeatures
 from privbo.algorithms.thompson.local_model import LocalModel, chunks
 from privbo.algorithms.thompson.maximise import Search, maximise
-from privbo.algorithms.thompson.pooled import Blurs, Pooled, pool
+from privbo.algorithms.thompson.pooled import Decoder, Pooled
 from privbo.algorithms.thompson.posterior import Observations, is_compiled
 from privbo.algorithms.thompson.ridge import GrowingRidge, ridge_mean, ridge_sample
 from privbo.algorithms.thompson.settings import SharedPriorSettings, ThompsonSettings, digest_array, shared_vectors
@@ -285,7 +285,7 @@ class PriorClients(ModellingClients[Pooled]):
         super().__init__(setting, clients=clients, evaluate=evaluate)
         self._algorithm, self.features = algorithm, algorithm.draw_features(setting)
         self._releases = algorithm.releases(setting)
-        self._blurs = Blurs(algorithm, setting, self.features)
+        self._decoder = Decoder(algorithm, setting, self.features)
         self._exploring = algorithm.exploring(setting)
         self.model = LocalModel(
             algorithm.own,
@@ -314,7 +314,7 @@ class PriorClients(ModellingClients[Pooled]):
                 f"round {broadcast.round}: pooled weights of shape {weights.shape} must be finite and of shape "
                 f"({m},), their noise {stddev} at least 0"
             )
-        return pool(self.features, self.setting, weights, float(stddev), self._blurs.before(broadcast.round))
+        return self._decoder.pool(weights, float(stddev), broadcast.round)
 
     def first(self) -> Iterable[FloatArray]:
         """The beginning of every client's exploring start."""

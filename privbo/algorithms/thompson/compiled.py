@@ -525,9 +525,9 @@ def add_prior_paths(
 
 
 @_compiled_inside
-def _add_products(row: FloatArray, first: int, values: FloatArray, total: FloatArray) -> None:
-    """Add the sum over j from ``first`` on of row_j times row j of the values, eight of them at once."""
-    size, j = len(total), first
+def _add_products(row: FloatArray, values: FloatArray, total: FloatArray) -> None:
+    """Add the sum over j of row_j times row j of the values, eight of them at once."""
+    size, j = len(total), 0
     while j + 8 <= len(values):
         a, b, c, d, e, f, g, h = (
             row[j],
@@ -550,13 +550,12 @@ def _add_products(row: FloatArray, first: int, values: FloatArray, total: FloatA
         j += 1
 
 
-@_compiled(void(int64, _TABLE, _LINE, _LINE, _TABLE, _CUBE, _CUBE, _TABLE, _TABLE, _CUBE))
+@_compiled(void(int64, _TABLE, _LINE, _TABLE, _CUBE, _CUBE, _TABLE, _TABLE, _CUBE))
 def pool(
     kernel: int,
-    inducing: FloatArray,
+    between: FloatArray,
     lengthscales: FloatArray,
-    mean: FloatArray,
-    root: FloatArray,
+    weights: FloatArray,
     known: FloatArray,
     points: FloatArray,
     means: FloatArray,
@@ -565,41 +564,40 @@ def pool(
 ) -> None:
     """Add the pooled function's mean and variance at some points, and its covariance with points that have values.
 
-    All are made of k, the kernel's values at M points and a one: mean' k, |root k|^2 and known k.
+    All are made of weights' products with k, the kernel's values at m points: the first one is the mean, the sum of the
+    others' squares the variance.
 
     Args:
         kernel: Its entry in ``features.SMOOTHNESS``.
-        inducing: The M points, divided by the length scales, ``(M, e)``.
+        between: The m points, divided by the length scales, ``(m, e)``.
         lengthscales: ``(e,)``.
-        mean: ``(M + 1,)``.
-        root: Upper triangular, ``(r, M + 1)``.
-        known: ``(n, t, M + 1)``.
+        weights: Of the kernel's values, ``(1 + r, m)``.
+        known: The r products where there are values, ``(n, t, r)``.
         points: ``(n, c, e)``, or ``(1, c, e)`` for all.
         means: Added to, ``(n or 1, c)``.
         variances: Added to, ``(n or 1, c)``.
         together: Added to, ``(n, t, c)``.
     """
-    m, count = len(inducing), points.shape[1]
-    pairs, scaled, total = np.empty((4, (m + 1) * _POINTS)), np.empty((inducing.shape[1], _POINTS)), np.empty(_POINTS)
+    m, width, count = len(between), len(weights) - 1, points.shape[1]
+    pairs, scaled, parts = np.empty((4, m * _POINTS)), np.empty((between.shape[1], _POINTS)), np.empty(width * _POINTS)
     for whose in range(len(points)):
         clients = (whose, whose + 1) if len(points) > 1 else (0, len(known))
         for start in range(0, count, _POINTS):
             size = min(_POINTS, count - start)
             _scale(points[whose], lengthscales, start, size, scaled)
             for i in range(m):
-                _distances(inducing[i], scaled, size, pairs[0, i * size :])
+                _distances(between[i], scaled, size, pairs[0, i * size :])
             _correlate(kernel, pairs, m * size)
-            pairs[1, m * size : (m + 1) * size] = 1.0
-            values = pairs[1, : (m + 1) * size].reshape(m + 1, size)
-            _add_products(mean, 0, values, means[whose, start : start + size])
-            for i in range(len(root)):
-                total[:] = 0.0
-                _add_products(root[i], i, values, total[:size])
+            values, products = pairs[1, : m * size].reshape(m, size), parts[: width * size].reshape(width, size)
+            products[:] = 0.0
+            _add_products(weights[0], values, means[whose, start : start + size])
+            for i in range(width):
+                _add_products(weights[1 + i], values, products[i])
                 for p in range(size):
-                    variances[whose, start + p] += total[p] * total[p]
+                    variances[whose, start + p] += products[i, p] * products[i, p]
             for client in range(clients[0], clients[1]):
                 for i in range(known.shape[1]):
-                    _add_products(known[client, i], 0, values, together[client, i, start : start + size])
+                    _add_products(known[client, i], products, together[client, i, start : start + size])
 
 
 @_compiled_inside

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -126,37 +125,28 @@ class InducingFeatures:
         """Features ``(..., n_features)`` of embedded points ``(..., n_embedded)``."""
         import torch  # the server needs the digest only, and stays light
 
-        return times(self._correlations(embedded), torch.as_tensor(self._root, device=embedded.device))
-
-    def rooted(self, weights: torch.Tensor) -> torch.Tensor:
-        """Weights of the kernel's values for given weights of the features, ``(n_features, k)`` both."""
-        import torch
-
-        return times(torch.as_tensor(self._root, device=weights.device), weights)
-
-    def weighted(self, weights: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Functions with given weights ``(n_features, k)``, ``(..., k)`` at embedded points ``(..., n_embedded)``.
-
-        The same as the features times the weights, in one product instead of two.
-        """
-        rooted = self.rooted(weights)
-        return lambda embedded: times(self._correlations(embedded), rooted)
+        values = correlated(self.kernel, embedded, self.points, self.lengthscale)
+        return times(values, torch.as_tensor(self._root, device=embedded.device))
 
     @cached_property
     def _root(self) -> FloatArray:
         import torch
 
-        values = self._correlations(torch.from_numpy(self.points)).numpy()
+        values = correlated(self.kernel, torch.from_numpy(self.points), self.points, self.lengthscale).numpy()
         variances, directions = np.linalg.eigh(values + _JITTER * np.eye(len(values)))
         return np.asarray(directions / np.sqrt(np.maximum(variances, _JITTER)) @ directions.T)
 
-    def _correlations(self, embedded: torch.Tensor) -> torch.Tensor:
-        import torch
 
-        here = embedded / self.lengthscale
-        there = torch.as_tensor(self.points, device=embedded.device) / self.lengthscale
-        squares = times(here, -2.0 * there.T).add_(here.square().sum(-1)[..., None]).add_(there.square().sum(-1))
-        return correlations(self.kernel, squares.clamp_min_(0.0))
+def correlated(
+    kernel: Kernel, embedded: torch.Tensor, points: FloatArray, lengthscale: float | FloatArray
+) -> torch.Tensor:
+    """Correlations ``(..., k)`` of embedded points ``(..., e)`` with others ``(k, e)``, at one length scale or e."""
+    import torch
+
+    scale = torch.as_tensor(lengthscale, dtype=torch.float64, device=embedded.device)
+    here, there = embedded / scale, torch.as_tensor(points, device=embedded.device) / scale
+    squares = times(here, -2.0 * there.T).add_(here.square().sum(-1)[..., None]).add_(there.square().sum(-1))
+    return correlations(kernel, squares.clamp_min_(0.0))
 
 
 def correlations(kernel: Kernel, squares: torch.Tensor) -> torch.Tensor:

@@ -146,9 +146,8 @@ class SharedPriorServer(PoolingServer):
         return public
 
     def _function(self, weights: FloatArray, noise_stddev: float) -> Functions | None:
-        from privbo.algorithms.thompson.pooled import Blurs, pool
+        from privbo.algorithms.thompson.pooled import Decoder
 
-        features = self._algorithm.draw_features(self._setting)
-        blurred = Blurs(self._algorithm, self._setting, features).before(self._round)
-        pooled = pool(features, self._setting, weights, noise_stddev, blurred)
+        decoder = Decoder(self._algorithm, self._setting, self._algorithm.draw_features(self._setting))
+        pooled = decoder.pool(weights, noise_stddev, self._round)
         return None if pooled is None else lambda units: pooled.function(units)[0]

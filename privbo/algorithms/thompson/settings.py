@@ -23,6 +23,8 @@ Start: TypeAlias = Literal["region", "everywhere"]
 # Objectives are deterministic unless their values say otherwise: a model that takes a hundredth of the variance
 # for noise stops refining its best point.
 QUIET = Prior(median=1e-4, spread=3.0, low=1e-6, high=1.0)
+# What a surface keeps to itself beside what is common can be little or much of its variance.
+BROAD = Prior(median=1.0, spread=1.0, low=0.05, high=20.0)
 _EXPLORE = 2
 Whole: TypeAlias = Annotated[int, Field(ge=0)]
 
@@ -165,7 +167,7 @@ class SharedPriorSettings(ModellingSettings):
     lengthscale: Positive | None = None
     noise: Positive = 0.1
     kernel: Kernel = "matern52"
-    own: OwnModel = field(default_factory=lambda: OwnModel(noise=QUIET))
+    own: OwnModel = field(default_factory=lambda: OwnModel(outputscale=BROAD, noise=QUIET))
     acquisition: Literal["log-ei", "thompson"] = "log-ei"
     repeats: Literal["avoid", "query"] = "avoid"
     failures: Literal["ignored", "worst"] = "worst"
