@@ -92,8 +92,8 @@ class Declaration:
 
     @property
     def releases(self) -> int:
-        """Number of releases."""
-        return self.slots.total()
+        """Number of releases; one event of several parts, such as trainings and the sum of their scores, is one."""
+        return sum(count * getattr(event, "n_releases", 1) for event, count in self.events)
 
     def to_dict(self) -> Json:
         """Plain values, as stored."""

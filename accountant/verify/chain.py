@@ -43,7 +43,8 @@ class Declared:
     Attributes:
         run: Name of the run.
         sequence: Position of its row.
-        events: Every release that may be made, with counts.
+        events: Everything that may be charged, with counts.
+        releases: Number of releases; one of several parts, such as trainings and the sum of their scores, is one.
         settings: Digest of the run's settings.
         plan: Digest of what is bound besides the settings: plan, seed, date and caveat.
         delta: Where the run asked for epsilon.
@@ -54,6 +55,7 @@ class Declared:
     run: str
     sequence: int
     events: Paid
+    releases: int
     settings: str
     plan: str
     delta: float
@@ -224,9 +226,11 @@ def _policy(written: str) -> Json:
 
 def _declared(content: Json, sequence: int) -> Declared:
     events: Paid = Counter()
+    releases = 0
     for event, count in rows(content["events"], "events"):
-        times = counted(count, "count of an event")
-        events.update({part: times * n for part, n in parts_of(event).items()})
+        times, found = counted(count, "count of an event"), parts_of(event)
+        events.update({part: times * n for part, n in found.items()})
+        releases += times * (_rounds(next(iter(found))) if found.total() == 1 else 1)
     delta = number(content["delta"], "delta")
     if not 0 < delta < 1:
         raise BundleError(f"row {sequence} quotes delta {quoted(delta)}, which does not lie in (0, 1)")
@@ -234,6 +238,7 @@ def _declared(content: Json, sequence: int) -> Declared:
         run=text(content["run"], "run"),
         sequence=sequence,
         events=events,
+        releases=releases,
         settings=hexadecimal(content["settings"], "settings", 64),
         plan=hexadecimal(content["plan"], "plan", 64),
         delta=delta,

@@ -162,7 +162,7 @@ def statement_lines(chain: Chain, plan: Declared, run: Quote, total: Quote, cave
     """Say what was promised to whom, a line each; all of it is bound or computed here but the two quotes."""
     policy, runs = chain.policy, len(chain.runs)
     clients = "" if policy["n_clients"] is None else f" ({policy['n_clients']} clients)"
-    planned, row = plan.slots.total(), plan.sequence
+    planned, row = plan.releases, plan.sequence
     together = "for this run alone" if runs == 1 else f"for {runs} runs together"
     seen = "; what a client's records say together is not hidden" * (policy["unit"] == "record")
     return [
@@ -176,8 +176,7 @@ def statement_lines(chain: Chain, plan: Declared, run: Quote, total: Quote, cave
         f"This ledger:    epsilon quoted {at_most(total.epsilon, 6)} at delta {at_most(total.delta)}, {together}",
         f"Computed here:  {total.computed}",
         *(
-            f"Recovered:      row {each.sequence} charges again {each.slots.total()} lost releases of "
-            f"{quoted(each.run)}"
+            f"Recovered:      row {each.sequence} charges again {each.releases} lost releases of {quoted(each.run)}"
             for each in chain.recoveries
         ),
         *([] if caveat is None else [f"Caveat:         {quoted(caveat)}"]),

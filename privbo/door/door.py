@@ -299,6 +299,7 @@ class Door:
                 ("clipping norm", mechanism.clipping_norm, request.clipping_norm),
                 ("adjacency", mechanism.adjacency, self.ledger.policy.adjacency),
                 ("bound on one unit", bound, request.unit_bound),
+                ("models' training", mechanism.training, request.training),
             ]
         for what, described, asked in found:
             if described != asked:

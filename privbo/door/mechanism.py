@@ -20,6 +20,7 @@ Formal guarantees of one release, with z the noise's standard deviation over ``s
 | ``PrivateSum`` | one client, zero-out or replace-one | at most B | ``TruncatedPoissonSampledGaussian(N, q, B, z)`` |
 | ``PrivateSum`` | one client, zero-out | in k of T releases | ``RandomAllocationGaussian(T, k, z)``, for all T |
 | ``PrivateSum`` with ``move`` | one reward or one record, replace-one | all clients | ``Gaussian(z)`` |
+| ``PrivateSum`` with ``training`` | as above | all clients | the trainings and ``Gaussian(z)``, composed |
 | ``AdaptiveSum`` (``privbo.door.adaptive``) | as its base | as its base | its base's: vectors and bits together |
 | ``PrivateSum`` of guardians | as above, rate 1 or Poisson | as above | the same, for ``n_counted`` noises |
 | ``PlainSum`` | none | all clients | ``NonPrivate()``: epsilon is infinite |
@@ -43,7 +44,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from accountant.events import SLACK, Adjacency, Event, NonPrivate
+from accountant.events import SLACK, Adjacency, Event, NonPrivate, compose
 from accountant.sensitivity import sensitivity
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND, UNIT_ROUNDOFF
 from privbo.door.sampling import Sample
@@ -211,6 +212,7 @@ class PrivateSum:
             vector. Then all clients take part, and units are replaced, not removed.
         n_noises: Independent noises in a release: one, or one of every guardian.
         n_counted: Number of them that the event counts on: an observer may know the others.
+        training: As in ``Request``; the event of the release includes it.
 
     Raises:
         ConfigurationError: If a number is out of its range, for add-or-remove
@@ -239,6 +241,7 @@ class PrivateSum:
     move: UnitMove | None = None
     n_noises: int = 1
     n_counted: int = 1
+    training: Event | None = None
 
     def __post_init__(self) -> None:
         require_number("clipping_norm", self.clipping_norm, SMALLEST_BOUND, LARGEST_BOUND)
@@ -333,7 +336,8 @@ class PrivateSum:
             multiplier = self.noise_multiplier
         else:
             multiplier = self._sum_stddev() / self._sum_sensitivity()
-        return self.sample.event(multiplier)
+        released = self.sample.event(multiplier)
+        return released if self.training is None else compose([self.training, released])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,5 +412,6 @@ def mechanism_for(
         noise_multiplier=noise_multiplier,
         sample=sample(geometry.n_clients),
         move=move,
+        training=request.training,
         **settings,
     )

@@ -42,6 +42,7 @@ import dataclasses
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -52,7 +53,7 @@ from typing import Annotated, ClassVar, TypeAlias, TypeVar
 import numpy as np
 from pydantic import Field
 
-from accountant.events import Event, to_dict
+from accountant.events import Event, parts, to_dict
 from accountant.ledger import Ledger
 from accountant.ledger.book import Declaration
 from accountant.ledger.chain import RESERVATION, Row
@@ -269,9 +270,11 @@ class PartyRun:
         """
         if request is None:
             return None
-        event = self.mechanism(request).event()
+        event, slots = self.mechanism(request).event(), Counter[str]()
+        for each, count in self.declared("run").slots.items():
+            slots[event_name(each)] += count
         name = event_name(event)
-        planned = sum(count for each, count in self.declared("run").slots.items() if event_name(each) == name)
+        planned = min(slots[event_name(part)] // count for part, count in parts(event))
         if (made := earlier.get(name, 0) + 1) > planned:
             raise RefusedError(f"releases of {event}", expected=f"at most {planned}", found=made)
         return event
@@ -379,7 +382,7 @@ def site_spec(home: Path, content: bytes, site: SiteSettings) -> Spec:
     if site.problem is not None:
         ours, theirs = own.problem, spec_of(home, content).problem
         # Of records, too: what one of them moves is computed from the run's own range.
-        of_records = ("n_records", "score_range") if own.privacy.unit == "record" else ()
+        of_records = ("n_records", "score_range", "training") if own.privacy.unit == "record" else ()
         for name in ("search_space", "n_clients", *of_records):
             mine, public = getattr(ours, name), getattr(theirs, name)
             if mine != public:

@@ -18,7 +18,7 @@ import numpy as np
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.errors import BudgetExceeded
-from accountant.events import Adjacency, Event, from_dict, most_expensive, of_one_run, to_dict
+from accountant.events import Adjacency, Event, compose, from_dict, most_expensive, of_one_run, to_dict
 from accountant.ledger import Budget
 from accountant.tight.numerical import epsilon_table
 from accountant.wording import multipliers_text, upper_text
@@ -145,6 +145,7 @@ class Plan:
             without noise.
         final: The vote at the end, which is one of the releases; None where the run ends without one.
         mechanisms: The different mechanisms of the plan with their counts; empty for a plan read from disk.
+        training: The part of the event that pays for models trained on records, at one site; None without any.
 
     Example:
         >>> import privbo as pb
@@ -165,6 +166,7 @@ class Plan:
     final: FinalVote | None = None
     mechanisms: Mapping[Mechanism, int] = field(default_factory=dict, repr=False, compare=False)
     n_records: int | None = None
+    training: Event | None = None
 
     def __repr__(self) -> str:
         delta = self.safe_delta
@@ -195,8 +197,9 @@ class Plan:
 
     @property
     def unit_text(self) -> str:
-        """Whom the run hides, and whom it does not, in words."""
-        return self.privacy.unit_text
+        """Whom the run hides, and whom it does not, in words; and what of its price is for training."""
+        trained = "" if self.training is None else f"; the price includes every site's trainings: {self.training.text}"
+        return self.privacy.unit_text + trained
 
     @property
     def n_units(self) -> int:
@@ -286,23 +289,29 @@ class Plan:
     def to_dict(self) -> JsonObject:
         """Give the plan as JSON, with the privacy that was asked for."""
         final: JsonObject = {} if self.final is None else {"final": self.final.to_dict()}
-        return final | {
-            "releases": self.releases,
-            "noise_multiplier": self.noise_multiplier,
-            "noise_source": self.noise_source,
-            "sending_share": self.sending_share,
-            "adjacency": self.adjacency.value,
-            "delta": self.delta,
-            "event": to_dict(self.event),
-            "largest_over_noise": self.largest_over_noise,
-        }
+        training: JsonObject = {} if self.training is None else {"training": to_dict(self.training)}
+        return (
+            final
+            | training
+            | {
+                "releases": self.releases,
+                "noise_multiplier": self.noise_multiplier,
+                "noise_source": self.noise_source,
+                "sending_share": self.sending_share,
+                "adjacency": self.adjacency.value,
+                "delta": self.delta,
+                "event": to_dict(self.event),
+                "largest_over_noise": self.largest_over_noise,
+            }
+        )
 
     @staticmethod
     def from_dict(
         content: Mapping[str, Any], privacy: Privacy | NoPrivacy, n_clients: int, n_records: int | None = None
     ) -> Plan:
         """Read the plan of a run as ``to_dict`` wrote it."""
-        final, stored = content.get("final"), ("noise_multiplier", "delta", "releases", "largest_over_noise")
+        final, training = content.get("final"), content.get("training")
+        stored = ("noise_multiplier", "delta", "releases", "largest_over_noise")
         return Plan(
             privacy=privacy,
             n_clients=n_clients,
@@ -310,6 +319,7 @@ class Plan:
             event=from_dict(content["event"]),
             budget=_budget(privacy, content["delta"]),
             final=None if final is None else FinalVote(**final | {"event": from_dict(final["event"])}),
+            training=None if training is None else from_dict(training),
             **{name: content[name] for name in stored},
         )
 
@@ -362,6 +372,7 @@ def price_plan(
     mechanisms: Counter[Mechanism] = Counter()
     for (mechanism, _), count in releases.items():
         mechanisms[_at(mechanism, z)] += count
+    trained = [(made.training, n) for made, n in mechanisms.items() if isinstance(made, PrivateSum) and made.training]
     plan = Plan(
         privacy=privacy,
         noise_multiplier=z,
@@ -374,6 +385,7 @@ def price_plan(
         final=chosen,
         largest_over_noise=math.sqrt(square) if square else None,
         mechanisms=mechanisms,
+        training=compose(trained) if trained else None,
     )
     if privacy.budget is not None and (cost := min(plan.epsilon().values())) > privacy.budget:
         raise BudgetExceeded(
@@ -390,11 +402,13 @@ def _budget(privacy: Privacy | NoPrivacy, delta: float) -> Budget | None:
 
 
 @lru_cache(maxsize=64)
-def single_release_noise(privacy: Privacy | NoPrivacy, n_clients: int, n_records: int | None = None) -> float:
+def single_release_noise(
+    privacy: Privacy | NoPrivacy, n_clients: int, n_records: int | None = None, *, training: Event | None = None
+) -> float:
     """Give the noise of a sum over all clients of vectors of norm at most 1, if it were a run's only release.
 
     It says what a budget is worth before a plan is made: ``n_clients`` equal vectors stand n_clients over it, and so do
-    ``n_records`` of one site where one record is the unit.
+    ``n_records`` of one site where one record is the unit. ``training`` is as in ``Request``.
 
     Raises:
         CalibrationError: If no noise meets the target.
@@ -402,8 +416,11 @@ def single_release_noise(privacy: Privacy | NoPrivacy, n_clients: int, n_records
     if isinstance(privacy, NoPrivacy):
         return 0.0
     request = Request(dim=1, clipping_norm=1.0, weights=np.ones((1, n_clients)))
-    trust = "server" if privacy.trust == "sites" else privacy.trust
-    alone = dataclasses.replace(privacy, unit="client", protects=None, records_per_person=1, trust=trust)
+    alone = dataclasses.replace(privacy, trust="server" if privacy.trust == "sites" else privacy.trust)
+    if n_records is not None:
+        request = dataclasses.replace(request, unit="record", unit_bound=1.0, training=training)
+    elif privacy.unit != "client":
+        alone = dataclasses.replace(alone, unit="client")
     if privacy.sampling == "random-allocation":  # a single release of it is everybody's
         alone = dataclasses.replace(alone, sampling="poisson", participations=None)
     mechanism = alone.mechanism(request, 1.0)

@@ -22,6 +22,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from accountant.events import Adjacency, Event, of_group, repeat
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.space import Space
 
@@ -66,6 +67,8 @@ class Request:
             a record enters every one.
         noise_scale: This release's noise multiplier over the run's; public. A run whose scales are
             ``1 / sqrt(s)`` with shares s that sum to one costs what one release at the run's multiplier costs.
+        training: What one unit pays for the models whose scores clients send, with this release; None where no model
+            was trained on the units under differential privacy.
     """
 
     dim: int
@@ -74,6 +77,7 @@ class Request:
     unit: UnitName = "client"
     unit_bound: float | None = None
     noise_scale: float = 1.0
+    training: Event | None = None
 
     @property
     def n_blocks(self) -> int:
@@ -198,8 +202,8 @@ def same_request(first: Request, second: Request) -> bool:
         >>> same_request(one, replace(one, clipping_norm=2.0))
         False
     """
-    numbers = ("dim", "clipping_norm", "unit", "unit_bound", "noise_scale")
-    same = all(getattr(first, name) == getattr(second, name) for name in numbers)
+    facts = ("dim", "clipping_norm", "unit", "unit_bound", "noise_scale", "training")
+    same = all(getattr(first, name) == getattr(second, name) for name in facts)
     return same and np.array_equal(first.weights, second.weights)
 
 
@@ -334,17 +338,30 @@ class Records:
         counts: Number of records of every site, ``(n_clients,)``.
         low, high: Bounds of a record's score.
         per_person: Most records of one person, at all sites together.
+        training: Event of the training in one evaluation, for one record replaced; None where no model is trained on
+            the records.
     """
 
     counts: tuple[int, ...]
     low: float
     high: float
     per_person: int = 1
+    training: Event | None = None
 
     @property
     def middle(self) -> float:
         """Middle of the range, which is subtracted from every score."""
         return 0.5 * (self.low + self.high)
+
+    def trained(self, n_evaluations: int) -> Event | None:
+        """Give what one person's records pay for the models of so many evaluations of every site.
+
+        Raises:
+            EventError: If a person has several records, and no bound is proven for their training together.
+        """
+        if self.training is None:
+            return None
+        return repeat(of_group(self.training, self.per_person, adjacency=Adjacency.REPLACE_ONE), n_evaluations)
 
     def request(self, dim: int) -> Request:
         """Ask every site for its records' centred scores at ``dim`` points, summed, in a block of its own.
@@ -361,6 +378,7 @@ class Records:
             weights=np.eye(n_sites),
             unit="record",
             unit_bound=self.per_person * math.sqrt(dim) * (self.high - self.low + rounding),
+            training=self.trained(dim),
         )
 
 
@@ -379,7 +397,7 @@ class Setting:
         records: What is known of the sites' records; None where the problem does not say.
         single_release_noise: Standard deviation of the noise in a sum over all clients of vectors of
             norm at most 1, if that were the run's only release; 0 without privacy. A function because it takes
-            an accountant; None where it is not stated.
+            an accountant, of ``training`` as in ``Request``; None where it is not stated.
     """
 
     space: Space
@@ -389,7 +407,7 @@ class Setting:
     device: str = "cpu"
     unit: UnitName = "client"
     records: Records | None = None
-    single_release_noise: Callable[[], float] | None = field(default=None, repr=False, compare=False)
+    single_release_noise: Callable[..., float] | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_exact(self) -> bool:

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import SkipValidation
 
+from accountant.errors import EventError
+from accountant.events import Event, compose, from_dict, to_dict
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.memory import Memory
 from privbo.protocol.messages import FloatArray, IntArray, PullObjective
@@ -24,7 +26,7 @@ from privbo.protocol.processes import NoAnswerError, Stopped, named, nobody_stop
 from privbo.protocol.settings import Count, JsonObject, Range, Sequence, settings
 from privbo.protocol.space import Parameter, Space, Value
 
-Objective: TypeAlias = Callable[[int, dict[str, Value]], float | npt.ArrayLike]
+Objective: TypeAlias = Callable[[int, dict[str, Value]], float | npt.ArrayLike | tuple[npt.ArrayLike, Event]]
 BatchObjective: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
 Earlier: TypeAlias = Callable[[int], Iterable[tuple[Mapping[str, Value], float]]]
 Enqueued: TypeAlias = Callable[[int], Iterable[Mapping[str, Value]]]
@@ -60,6 +62,7 @@ class ProblemSource:
         constraints: Formulas that every point keeps.
         n_records: As in ``Problem``.
         score_range: As in ``Problem``.
+        training: As in ``Problem``: the event's table, such as ``{type = "gaussian", noise_multiplier = 8.0}``.
         name: Shown in reports.
         provenance: Where the data comes from; shown in reports.
         fingerprint: Names the data's version, so that kept results of other data are not reused.
@@ -75,6 +78,7 @@ class ProblemSource:
     constraints: Sequence[str] = ()
     n_records: Sequence[Count] | None = None
     score_range: Range = (0.0, 1.0)
+    training: JsonObject | None = None
     name: str | None = None
     provenance: str = ""
     fingerprint: str | None = None
@@ -88,6 +92,18 @@ class ProblemSource:
                 raise ConfigurationError(
                     f"problem.{name}={reference!r} names no function; write module:function{example}"
                 )
+        self.training_event()
+
+    def training_event(self) -> Event | None:
+        """Give the declared event of one evaluation's training.
+
+        Raises:
+            ConfigurationError: If the table describes no event.
+        """
+        try:
+            return None if self.training is None else from_dict(self.training)
+        except EventError as error:
+            raise ConfigurationError(f"problem.training={self.training!r}: {error}") from None
 
 
 @settings(table="problem")
@@ -111,6 +127,13 @@ class Problem:
             ``score_range`` is clipped to it, one that is not finite counts as the lower end. With
             ``privacy.unit="record"`` a record's score may depend on that record, the parameters and nothing else.
         score_range: Declared bounds of a record's score.
+        training: Where every evaluation trains a model on the records it scores, under differential privacy: what one
+            training costs one record that is replaced by another, such as ``TrainingPlan.event`` of
+            ``privbo.plan_training``; public. The objective then returns its scores *and* the event of the training that
+            it made, ``(scores, event)``; another event than the declared one counts as a failed evaluation. With
+            ``privacy.unit="record"`` the price of a run includes the trainings behind its release.
+
+            .. versionadded:: 0.3.0
         batch_objective: Optional vectorised form for simulations,
             ``batch_objective(clients (n,), units (n, n_dims)) -> (n,)``; where it fails for
             many it is asked for one client at a time, and only those that fail are left out.
@@ -138,6 +161,7 @@ class Problem:
     batch_objective: BatchObjective | None = None
     n_records: Sequence[Count] | None = None
     score_range: Range = (0.0, 1.0)
+    training: Annotated[Event | None, SkipValidation] = None
     earlier: Annotated[Earlier | None, SkipValidation] = field(default=None, repr=False)
     enqueued: Annotated[Enqueued | None, SkipValidation] = field(default=None, repr=False)
     best_values: Annotated[FloatArray | Callable[[], FloatArray] | None, SkipValidation] = field(
@@ -161,6 +185,11 @@ class Problem:
                 f"n_records of {len(self.n_records)} clients must speak of n_clients={self.n_clients}, and of scores "
                 "that this process counts: give objective(client, params), which returns one per record"
             )
+        if self.training is not None and (self.n_records is None or not isinstance(self.training, Event)):
+            raise ConfigurationError(
+                f"training={self.training!r}, n_records={self.n_records!r}: give the accountant's event of one "
+                "training, and how many records every client holds"
+            )
         for name, arguments in (("objective", "client, params"), ("batch_objective", "clients, units")):
             function = getattr(self, name)
             if function is not None and function != ASK:
@@ -181,6 +210,7 @@ class Problem:
             self.source or ProblemSource(),
             space=dict(space.parameters),
             constraints=tuple(space.constraints),
+            training=None if self.training is None else to_dict(self.training),
             **facts,
         )
 
@@ -413,6 +443,8 @@ class Evaluator:
         """An evaluation's value, and whether scores of records were changed to lie in their range."""
         if self.problem.n_records is None:
             return float(returned), False  # type: ignore[arg-type]  # whatever is no number raises
+        if self.problem.training is not None:
+            returned = _paid(returned, self.problem.training)
         scores, (low, high) = np.asarray(returned, dtype=np.float64), self.problem.score_range
         count = self.problem.n_records[client]
         if scores.shape != (count,):
@@ -425,6 +457,14 @@ class Evaluator:
         if (end := self.ends(error)) is not None:
             raise end
         return str(error) if isinstance(error, NoAnswerError) else named(error)
+
+
+def _paid(returned: object, declared: Event) -> object:
+    """The scores of an evaluation whose training cost what was declared, and nothing else."""
+    scores, spent = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
+    if not isinstance(spent, Event) or compose([spent]) != compose([declared]):
+        raise ValueError(f"its training cost {spent!r}, and problem.training declares {declared!r}")
+    return scores
 
 
 def require_call(function: object, name: str, arguments: str, *given: object, **named: object) -> None:

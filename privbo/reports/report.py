@@ -224,6 +224,7 @@ class Report(LedgerView):
         public_seed: Seed of everything both sides agree on.
         versions: Versions of what the numbers depend on, by package.
         trust: Who had to be trusted with a client's vector, in words.
+        unit_text: The unit of privacy in words.
     """
 
     name: str
@@ -255,6 +256,7 @@ class Report(LedgerView):
     public_seed: int
     versions: Mapping[str, str]
     trust: str
+    unit_text: str
 
     @property
     def right_guess(self) -> float:
@@ -265,11 +267,6 @@ class Report(LedgerView):
     def shares_its_ledger(self) -> bool:
         """Whether other runs were charged for the same people, so that the run's own cost is not their total."""
         return self.total.runs > 1
-
-    @property
-    def unit_text(self) -> str:
-        """The unit of privacy in words."""
-        return self.spec.privacy.unit_text
 
     @property
     def noise_source_text(self) -> str:
@@ -322,7 +319,7 @@ class Report(LedgerView):
         return (
             fields_of(self, but=("planned_event", "spec"))
             | {"planned_event": to_dict(self.planned_event)}
-            | {"unit_text": self.unit_text, "noise_source_text": self.noise_source_text}
+            | {"noise_source_text": self.noise_source_text}
             | fields_of(self.guarantee)
             | {"guarantee": self.has_secret_noise, "problem": self.spec.identity()["problem"], "source": table}
             | {name: table[name] for name in ("algorithm", "privacy", "seed", "device")}
@@ -408,6 +405,7 @@ def report(record: Record) -> Report:
         public_seed=record.manifest.public_seed,
         versions=record.manifest.versions,
         trust=_trust(record),
+        unit_text=record.plan.unit_text,
     )
 
 

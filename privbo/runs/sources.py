@@ -55,7 +55,8 @@ def stated_problem(source: ProblemSource, default_name: str, objective: Objectiv
     if source.n_clients is None:
         raise ConfigurationError("problem.n_clients is missing; say how many clients are registered")
     facts = {name: getattr(source, name) for name in FACTS} | {"name": source.name or default_name}
-    return Problem(space=source.space, constraints=source.constraints, objective=objective, source=source, **facts)
+    facts |= {"constraints": source.constraints, "training": source.training_event()}
+    return Problem(space=source.space, objective=objective, source=source, **facts)
 
 
 def load_function(reference: str, where: str) -> Callable[..., object]:
@@ -94,11 +95,11 @@ def _require_same(source: ProblemSource, problem: Problem) -> None:
             f"problem.factory={source.factory!r} makes the constraints {list(kept)}, the run's are "
             f"{list(source.constraints)}; state the same"
         )
-    counts = problem.n_records, problem.score_range
-    if source.n_records is not None and (source.n_records, source.score_range) != counts:
+    found = {name: getattr(problem, name) for name in ("n_records", "score_range", "training")}
+    stated = {"n_records": source.n_records, "score_range": source.score_range, "training": source.training_event()}
+    if source.n_records is not None and stated != found:
         raise ConfigurationError(
-            f"problem.factory={source.factory!r} makes n_records={counts[0]!r} and score_range={counts[1]!r}, the "
-            f"run's are {source.n_records!r} and {source.score_range!r}; state the same"
+            f"problem.factory={source.factory!r} makes {found}, the run's are {stated}; state the same"
         )
     if source.n_clients not in (None, problem.n_clients) or (theirs and theirs != ours):
         raise ConfigurationError(

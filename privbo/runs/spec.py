@@ -68,7 +68,7 @@ from privbo.runs.sources import (
 # How a run is carried out and who allows it, not what it is: none of them changes what a run releases.
 _MEANS = ("controls", "threads", "device", "executor", "jobs", "policy")
 # Of a problem: where its code stands is nobody's business but the machine's that runs it.
-_PUBLIC = (*FACTS, "space", "constraints", "arguments")
+_PUBLIC = (*FACTS, "space", "constraints", "arguments", "training")
 
 
 MARGIN = 0.05  # share of a round that may pass before it begins, and again between its last answer and its end
@@ -344,7 +344,9 @@ class Spec:
         if problem.n_records is not None:
             low, high = problem.score_range
             most = self.privacy.records_per_person
-            records = Records(counts=problem.n_records, low=low, high=high, per_person=most)
+            # Where a client is hidden, so is what it trained: its vector is clipped whatever the model is.
+            training = problem.training if self.privacy.unit == "record" else None
+            records = Records(counts=problem.n_records, low=low, high=high, per_person=most, training=training)
         return Setting(
             space=self.problem.search_space,
             n_clients=self.problem.n_clients,

@@ -15,6 +15,7 @@ from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.calibrate import poisson
 from accountant.events import Adjacency, BestOfRandomRuns, Event, Gaussian, compose, of_group, repeat
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
+from accountant.sensitivity import contribution_factor
 from accountant.tight.numerical import epsilon as best_epsilon
 from accountant.wording import upper_text
 from privbo.door.mechanism import PrivateSum, WeightGeometry, everybody
@@ -125,6 +126,23 @@ class TrainingPlan:
         """Charges of the training and of the validation ledger, for one record."""
         training, validation = self._parts()
         return _charged(training, self.runs), _charged(validation, self.runs)
+
+    @property
+    def event(self) -> Event:
+        """What all of it costs a record of either part that is replaced by another one, for ``Problem.training``.
+
+        Replacing a record moves a sum by twice its bound, so every multiplier is halved. A record is in one part;
+        both parts are composed, which covers either.
+
+        .. versionadded:: 0.3.0
+
+        Example:
+            >>> priced(RecordPrivacy(epsilon=4.0, pulls=1, steps=20), n_training=400, n_validation=100).event.text
+            '20 x (Poisson-sampled Gaussian, rate 0.0625, multiplier 0.3497), 1 x (Gaussian, multiplier 0.5411)'
+        """
+        z_train, z_judge = (z / contribution_factor(Adjacency.REPLACE_ONE) for z in self.noise_multipliers)
+        once = compose([self.privacy.training_event(z_train), self.privacy.validation_event(z_judge)])
+        return _charged(once, self.runs)
 
     def epsilon(self) -> dict[str, float]:
         """Price at ``privacy.delta``.

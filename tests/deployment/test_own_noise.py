@@ -14,7 +14,7 @@ import tomli_w
 from flwr.app import Message
 
 import privbo as pb
-from accountant.events import Adjacency, Unit, compose
+from accountant.events import Adjacency, Gaussian, Unit, compose
 from accountant.ledger import Ledger
 from accountant.tight import numerical
 from privbo.algorithms.multitask.posterior import front
@@ -160,6 +160,38 @@ def test_a_site_whose_scores_have_another_range_than_the_run_answers_nothing(tmp
     grid = federation.play()
     assert not sent(grid.replies)
     assert {answer["error"] for answer in grid.answers} == {"ConfigurationError"}
+
+
+TRAINED: dict[str, Any] = {"n_clients": 3, "n_records": list(COUNTS), "space": SPACE, "name": "hospitals"}
+
+
+@pytest.mark.parametrize("declared", [9.0, 90.0])
+def test_every_site_pays_for_the_trainings_that_its_own_problem_declares(declared: float, tmp_path: Path) -> None:
+    """Or answers nothing, where the run's files declare another training than the site's learner makes."""
+    federation = federation_of(tmp_path, factory="tests.deployment.test_own_noise:trained")
+    path = federation.home / "run.toml"
+    table = tomllib.loads(path.read_text())
+    table["problem"] = TRAINED | {"training": {"type": "gaussian", "noise_multiplier": declared}}
+    path.write_text(tomli_w.dumps(table))
+    grid = federation.play()
+    if declared != 9.0:
+        assert not sent(grid.replies)
+        assert {answer["error"] for answer in grid.answers} == {"ConfigurationError"}
+        return
+    (release,) = releases(federation)
+    assert set(sent(grid.replies)) == set(SITES)
+    assert np.abs((release.values - exact(federation)) / release.noise_stddev).max() < 7.0
+    for site in SITES:
+        with Ledger.open(ledger_path(read_site(federation.site_file(site)))) as ledger:
+            assert dict(compose(ledger.book().paid).parts)[Gaussian(noise_multiplier=9.0)] == N_POINTS
+            assert spent(ledger) == pytest.approx(2.0, rel=2e-3)
+
+
+def trained() -> pb.Problem:
+    def objective(client: int, params: dict[str, float]) -> Any:
+        return scores(client, params), Gaussian(noise_multiplier=9.0)
+
+    return dataclasses.replace(hospitals(), objective=objective, training=Gaussian(noise_multiplier=9.0))
 
 
 def wide() -> pb.Problem:

@@ -116,6 +116,11 @@ class Sharing:
                 f"reward_range=({self.low:g}, {self.high:g}) must be score_range=({records.low:g}, {records.high:g}) "
                 "where one record is the unit of privacy: a reward is a mean of scores"
             )
+        if records.training is not None:
+            raise ConfigurationError(
+                "problem.training: every pull of an elimination would train a model of its own, and nothing is "
+                "composed for them; use MultiTask(), or leave training out"
+            )
         # Every pull is a mean over the records, so one of them moves every node's mean by width / n at most.
         rounding = one - 2 * self.half_width / pulls
         moved = 2 * self.half_width / min(records.counts) + rounding

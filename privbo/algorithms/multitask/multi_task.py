@@ -109,7 +109,9 @@ class MultiTask:
         """Whether the release stands above its noise, by public numbers."""
         if setting.records is None or setting.single_release_noise is None:
             return True
-        moved = setting.records.per_person * math.sqrt(self.n_front(setting)) * setting.single_release_noise()
+        request = setting.records.request(self.n_front(setting))
+        alone = setting.single_release_noise(training=request.training)
+        moved = setting.records.per_person * math.sqrt(request.dim) * alone
         return moved / statistics.median(setting.records.counts) <= self.largest_noise
 
     def server(self, setting: Setting) -> MultiTaskServer:
