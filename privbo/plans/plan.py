@@ -145,7 +145,7 @@ class Plan:
             without noise.
         final: The vote at the end, which is one of the releases; None where the run ends without one.
         mechanisms: The different mechanisms of the plan with their counts; empty for a plan read from disk.
-        training: The part of the event that pays for models trained on records, at one site; None without any.
+        training: The part of the event of models trained on records, at one site; None without any.
 
     Example:
         >>> import privbo as pb

@@ -67,7 +67,7 @@ class Request:
             a record enters every one.
         noise_scale: This release's noise multiplier over the run's; public. A run whose scales are
             ``1 / sqrt(s)`` with shares s that sum to one costs what one release at the run's multiplier costs.
-        training: What one unit pays for the models whose scores clients send, with this release; None where no model
+        training: Event of the models whose scores clients send, charged with this release; None where no model
             was trained on the units under differential privacy.
     """
 
@@ -354,7 +354,7 @@ class Records:
         return 0.5 * (self.low + self.high)
 
     def trained(self, n_evaluations: int) -> Event | None:
-        """Give what one person's records pay for the models of so many evaluations of every site.
+        """Give what one person's records are charged for the models of so many evaluations of every site.
 
         Raises:
             EventError: If a person has several records, and no bound is proven for their training together.

@@ -82,7 +82,7 @@ def test_an_evaluation_whose_training_cost_something_else_counts_as_failed(spent
     assert paid(np.array([3]), np.array([[0.5]])) == pytest.approx(1.0 - 0.07**2)
 
 
-def test_what_a_model_tells_of_a_record_is_paid_for() -> None:
+def test_what_a_model_tells_of_a_record_is_charged() -> None:
     """All scores follow a model that one record moves by half a deviation; 20,000 releases of each of two worlds.
 
     The sum then tells which side the model fell on. A Gaussian release alone allows .080 of total variation, with its
