@@ -81,6 +81,7 @@ RECORDS = [
     Case("fed-pne, one record", pb.FedPNE(horizon=400, c=0.02), unit="record"),
     Case("pf-pne, one record", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client"), unit="record"),
     Case("parallel, one record", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), unit="record"),
+    Case("f-lcb, one record", pb.FederatedFLCB(difference=0.1), unit="record"),
 ]
 # Of the experiments, with sides that a case has in whole or in part; conformance is checked of them, not whole runs.
 ALIKE = [

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 import privbo as pb
+from accountant import Gaussian, repeat
 from experiments.outcome import Task
 from experiments.plays.f_lcb import federated
 from experiments.problems.three_functions import N_CLIENTS, algorithm, problem
 from experiments.summary import tight
 from privbo.algorithms.functional.federated import Search, answers
 from privbo.protocol.messages import Release, Setting
+from privbo.runs.spec import Spec
 
 SETTING = Setting(space=problem(0, 4).search_space, n_clients=4, rounds=12, public_seed=0)
 
@@ -230,3 +233,76 @@ def test_the_common_point_is_the_papers_in_a_hundred_cases() -> None:
         np.testing.assert_allclose([record.common.params[f"x{i}"] for i in range(n_dims)], where, atol=1e-7)
         found.add((best, *where.round(3)))
     assert len(found) > 90  # a constant answer would not do
+
+
+COUNTS = (50, 80)
+
+
+def hospitals(record: Any = None, **changes: Any) -> pb.Problem:
+    """Two sites whose records score .5; one record of the first may score otherwise."""
+
+    def objective(client: int, params: dict[str, Any]) -> Any:
+        found = np.full(COUNTS[client], 0.5)
+        if record is not None and client == 0:
+            found[7] = record(params)
+        return found
+
+    plain = {"objective": objective, "n_clients": 2, "n_records": COUNTS}
+    return pb.Problem(space={"x": pb.Real(0, 1), "y": pb.Real(0, 1)}, **plain | changes)
+
+
+RECORDS = pb.Privacy(noise_multiplier=5.0, delta=1e-6, unit="record", protects="records", noise="simulation")
+
+
+def sent(record: Any, algorithm: pb.FederatedFLCB) -> Any:
+    asked = Spec(name="hospitals", problem=hospitals(record), algorithm=algorithm, privacy=RECORDS, rounds=2)
+    setting = asked.setting(3)
+    server = algorithm.server(setting)
+    cohort = algorithm.cohort(setting, clients=np.arange(2), evaluate=asked.problem.evaluator(), seed=0)
+    ask = server.ask()
+    assert ask is not None
+    return cohort.respond(ask.broadcast), ask.request
+
+
+@pytest.mark.parametrize("start", [0.0, 0.5])
+def test_one_record_moves_slopes_and_loss_by_its_share(start: float) -> None:
+    """A record that scores 1 to the right and above and 0 elsewhere, and its opposite: reached where the cube ends."""
+    algorithm = pb.FederatedFLCB(start=start, difference=0.1)
+
+    def high(params: dict[str, Any]) -> float:
+        return float(params["x"] > start or params["y"] > start)
+
+    ups, request = sent(high, algorithm)
+    downs, _ = sent(lambda params: 1.0 - high(params), algorithm)
+    moved = np.linalg.norm(ups - downs, axis=1)
+    slope = 2 / (COUNTS[0] * 0.1) if start == 0.0 else 1 / (COUNTS[0] * 0.1)
+    by_hand = np.hypot(np.sqrt(2) * slope, algorithm.loss_scale / COUNTS[0])
+    assert moved == pytest.approx([by_hand, 0.0])
+    assert request.unit == "record"
+    assert moved[0] <= request.unit_bound
+    if start == 0.0:
+        assert request.unit_bound == pytest.approx(by_hand, rel=1e-9)
+    wild, _ = sent(lambda params: 1e9 * (2 * high(params) - 1), algorithm)
+    np.testing.assert_array_equal(wild, ups)  # clipped one by one
+
+
+def test_a_run_that_hides_records_costs_all_of_its_rounds() -> None:
+    algorithm = pb.FederatedFLCB(difference=0.1)
+    record = pb.run(hospitals(), algorithm, privacy=RECORDS, rounds=4, seed=1)
+    assert record.plan.event == repeat(Gaussian(noise_multiplier=5.0), 4)
+    _, request = sent(None, algorithm)
+    assert record.releases[0].noise_stddev == pytest.approx(5.0 * request.unit_bound / 2, rel=1e-2)
+    fine = pb.FederatedFLCB(difference=1e-9)  # slopes of one record alone reach the gradient's bound
+    _, loud = sent(None, fine)
+    assert loud.unit_bound == pytest.approx(2 * fine.clipping_norm)
+    with pytest.raises(pb.ConfigurationError, match=r"reward_range=\(0.0, 2.0\) must be score_range=\(0.0, 1.0\)"):
+        pb.plan(hospitals(), pb.FederatedFLCB(reward_range=(0.0, 2.0)), privacy=RECORDS, rounds=4)
+
+
+def test_a_site_whose_evaluations_fail_sends_the_lowest_score_and_no_absence() -> None:
+    def broken(params: dict[str, Any]) -> float:
+        raise ValueError("secret")
+
+    vectors, _ = sent(broken, pb.FederatedFLCB(difference=0.1))
+    np.testing.assert_allclose(vectors[0], [0.0, 0.0, 1.0])
+    assert np.isfinite(vectors).all()

@@ -223,7 +223,7 @@ def table_of(asked: Spec) -> dict[str, Any]:
     return {name: found[name] for name in ("n_clients", "n_records", "score_range", "space")}
 
 
-@pytest.mark.parametrize("algorithm", [pb.DPFTSDE(), pb.SharedPrior(least_signal=0.0), pb.FederatedFLCB(arm="drug")])
+@pytest.mark.parametrize("algorithm", [pb.DPFTSDE(), pb.SharedPrior(least_signal=0.0)])
 def test_algorithms_that_can_not_bound_one_record_are_refused_with_the_way_out(algorithm: Any) -> None:
     with pytest.raises(pb.ConfigurationError, match=r"no bound is proven on how far one record .* use MultiTask"):
         pb.plan(problem(), algorithm, privacy=QUIET, rounds=4)

@@ -15,6 +15,10 @@ stopping early is allowed and the plan's epsilon is quoted.
 Gradients are taken on the clients by central differences of the objective (2 n + 1
 evaluations, free of privacy cost, not part of the history). Everything certified assumes
 that no vector is clipped and that every client takes part; both are visible in an audit.
+
+Where one record is the unit, an objective's value is a mean over a site's records. One of them moves it by the range's
+width over their number, a central difference by twice that over its least width, ``difference``. Noise so falls with
+records times ``difference``.
 """
 
 from __future__ import annotations
@@ -40,12 +44,15 @@ from privbo.protocol.messages import (
     Evaluate,
     FloatArray,
     IntArray,
+    Records,
     Release,
     Request,
     Setting,
 )
 from privbo.protocol.settings import Count, Positive, Range, settings
 from privbo.protocol.space import Categorical, Real, Space
+
+_UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +90,8 @@ class FederatedFLCB:
         loss_share: Norm of the loss's part of the vector over the gradient's.
         smoothness: L of the mean loss in unit coordinates.
         start: Where every arm starts, in every unit coordinate.
-        difference: Half-width of the central differences.
+        difference: Half-width of the central differences. Where one record is the unit of privacy, noise falls with it:
+            take .05 or more.
         delta_b: Failure probability of one rate (not of privacy); None is 1/(K T^2).
         rates: ``"certified"`` or ``"printed"`` (drops constants; a heuristic).
         tolerance: Stop when the selected arm's minimum is surely within it of the best.
@@ -149,6 +157,36 @@ class FederatedFLCB:
     def clipping_norm(self) -> float:
         """S: gradient and loss at their bounds together."""
         return self.gradient_bound * math.sqrt(1.0 + self.loss_share**2)
+
+    def request(self, setting: Setting) -> Request:
+        """Give the request of every round: the average over all clients of gradient and loss.
+
+        Raises:
+            ConfigurationError: If one record is the unit of privacy and its scores have another range.
+        """
+        n, n_free = setting.n_clients, len(self.arms(setting.space).free)
+        request = Request(dim=n_free + 1, clipping_norm=self.clipping_norm, weights=np.full((1, n), 1.0 / n))
+        if setting.unit != "record" or setting.records is None:
+            return request
+        bound, training = self._record_bound(setting.records, n_free), setting.records.trained(2 * n_free + 1)
+        return dataclasses.replace(request, unit="record", unit_bound=bound, training=training)
+
+    def _record_bound(self, records: Records, n_free: int) -> float:
+        """Bound on how far the records of one person move a client's vector.
+
+        Proof: docs/proofs/one-record.md.
+        """
+        if self.reward_range != (records.low, records.high):
+            raise ConfigurationError(
+                f"reward_range={self.reward_range!r} must be score_range={(records.low, records.high)!r} where one "
+                "record is the unit of privacy: a loss is a mean of scores"
+            )
+        largest = max(abs(records.low), abs(records.high))
+        value = (records.high - records.low) / min(records.counts) + 32 * _UNIT_ROUNDOFF * largest
+        width = self.difference - 8 * _UNIT_ROUNDOFF  # at the edge of the cube; it is twice as much inside
+        slope = 2 * value / width if width > 0 else math.inf
+        moved = min(math.hypot(math.sqrt(n_free) * slope, self.loss_scale * value), 2 * self.clipping_norm)
+        return records.per_person * (moved + 8 * (n_free + 8) * _UNIT_ROUNDOFF * self.clipping_norm)
 
     def within(self, setting: Setting) -> Setting:
         """Give the run's facts with as many rounds as ``evaluations`` hold.
@@ -285,12 +323,7 @@ class FederatedServer:
         self._search = Search(algorithm, setting)
         self._round = 0
         self._announced = False
-        n = setting.n_clients
-        self._request = Request(
-            dim=len(self._search.arms.free) + 1,
-            clipping_norm=algorithm.clipping_norm,
-            weights=np.full((1, n), 1.0 / n),
-        )
+        self._request = algorithm.request(setting)
 
     def plan(self) -> Iterator[Request]:
         """T equal requests; none if nothing is shared."""
@@ -337,6 +370,7 @@ def answers(
     clients: IntArray,
     queries: FloatArray,
     points: FloatArray,
+    lowest: float = math.nan,
 ) -> tuple[FloatArray, FloatArray]:
     """One vector per client, and the objective at its point.
 
@@ -347,6 +381,7 @@ def answers(
         clients: Numbers, ``(n,)``.
         queries: Where the gradient is taken, ``(n, n_dims)``.
         points: Where the loss is taken, ``(n, n_dims)``.
+        lowest: What a failed evaluation counts as.
 
     Returns:
         Clipped gradients of the loss and scaled losses, ``(n, n_free + 1)``, NaN where an
@@ -358,16 +393,20 @@ def answers(
         for sign in (1.0, -1.0):
             moved = queries.copy()
             moved[:, axis] = np.clip(moved[:, axis] + sign * algorithm.difference, 0.0, 1.0)
-            ends.append((moved[:, axis], evaluate(clients, moved)))
+            ends.append((moved[:, axis], _finite(evaluate(clients, moved), lowest)))
         (right, above), (left, below) = ends
         gradients[:, column] = -(above - below) / (right - left)
     norms = np.linalg.norm(gradients, axis=1, keepdims=True)
     gradients *= np.minimum(1.0, algorithm.gradient_bound / np.maximum(norms, 1e-300))
     objective = evaluate(clients, points)
-    losses = -np.clip(objective, *algorithm.reward_range)
+    losses = -np.clip(_finite(objective, lowest), *algorithm.reward_range)
     vectors = np.column_stack([gradients, algorithm.loss_scale * (losses - algorithm.centre)])
     vectors[~np.isfinite(vectors).all(axis=1)] = np.nan
     return vectors, objective
+
+
+def _finite(values: FloatArray, lowest: float) -> FloatArray:
+    return np.where(np.isfinite(values), values, lowest)
 
 
 class FederatedCohort:
@@ -377,6 +416,8 @@ class FederatedCohort:
         self._algorithm, self._evaluate = algorithm, evaluate
         self._clients = np.asarray(clients, dtype=np.int64)
         self._arms = algorithm.arms(setting.space)
+        # Of records no absence may tell: their failed evaluations are released as the lowest score.
+        self._lowest = algorithm.reward_range[0] if setting.unit == "record" else math.nan
         shares = algorithm.share == "gradients"
         self._searches = None if shares else [Search(algorithm, setting) for _ in self._clients]
         n, n_free = len(self._clients), len(self._arms.free)
@@ -417,7 +458,8 @@ class FederatedCohort:
         if self._searches is None and "query" not in arrays:
             vectors, values = np.zeros((n, len(self._arms.free) + 1)), self._evaluate(self._clients, points)
         else:
-            vectors, values = answers(self._algorithm, self._arms, self._evaluate, self._clients, queries, points)
+            given = (self._algorithm, self._arms, self._evaluate, self._clients, queries, points)
+            vectors, values = answers(*given, lowest=self._lowest)
         state["units"] = np.concatenate([state["units"], points[:, None]], axis=1)
         state["values"] = np.column_stack([state["values"], values])
         state["rounds"] = np.append(state["rounds"], broadcast.round)
