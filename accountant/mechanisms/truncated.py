@@ -96,10 +96,10 @@ class TruncatedPoissonSampledGaussian(Basic):
     Which of the two it is depends on the others' coins alone, hence has the same law in both data sets; telling it
     only helps the adversary (joint convexity). Of the
     pair that dominates the upper end of an interval is taken; the lower end is what data sets attain in which all
-    others contribute zero, a Poisson sample at the chance of being in the batch (``accountant.verify.lower``). Where
-    samples are often cut both ends lie far apart, because others that oppose the unit show whether it took a place:
-    40 releases at N = 40, q = 1/4, z = 2, delta = 1e-5 under zero-out cost 3.95 to 4.01 with B = 16 and 3.79 to 4.43
-    with B = 12.
+    others contribute zero, or oppose the unit (``accountant.verify.lower``). Both ends lie far apart where a batch is
+    full about as often as not: units that oppose show that a full batch was changed, and hide a change of any other.
+    40 releases at N = 40, q = 1/4, z = 2, delta = 1e-5 under zero-out cost 3.95 to 4.01 with B = 16, 3.79 to
+    4.43 with B = 12, and 3.19 to 3.45 with B = 5.
 
     Proof: docs/proofs/truncated-poisson.md.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise, product
 
 import mpmath as mp
 import numpy as np
@@ -76,6 +76,8 @@ NAMED: dict[type, list[tuple[float, Event, float]]] = {
     TruncatedPoissonSampledGaussian: [
         (1e-5, truncated(1000, 0.05, 80, 1.0, 1000), 0.99),
         (1e-5, truncated(40, 0.25, 16, 2.0, 40), 0.98),
+        (1e-3, truncated(40, 0.25, 5, 2.0), 0.96),  # nearly always cut: others oppose
+        (1e-5, truncated(40, 0.25, 2, 1.0, 40), 0.98),
     ],
     RandomAllocationGaussian: [
         (1e-5, allocated(100, 1, 1.0), 0.99),
@@ -309,3 +311,40 @@ def test_unknown_kinds_cost_nothing_here() -> None:
     zero_out = read.Adjacency.ZERO_OUT
     assert ends.lower_epsilon(both, 1e-5, zero_out) == ends.lower_epsilon(known, 1e-5, zero_out) > 3.9
     assert ends.lower_epsilon(alone, 1e-5, zero_out) == 0.0
+
+
+def played(n: int, q: float, size: int, own: float | None, others: float) -> dict[float, float]:
+    """Centers with chances, coin by coin, of a cut sample of one unit (None: it is absent) and all others."""
+    values = [others] * (n - 1) if own is None else [own, *[others] * (n - 1)]
+    found: dict[float, float] = {}
+    for coins in product((0, 1), repeat=len(values)):
+        chance = math.prod(q if coin else 1.0 - q for coin in coins)
+        joined = [value for value, coin in zip(values, coins, strict=True) if coin]
+        batches = list(combinations(joined, min(size, len(joined))))
+        for batch in batches:
+            found[sum(batch)] = found.get(sum(batch), 0.0) + chance / len(batches)
+    return found
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(("n", "q", "size", "z"), [(5, 0.6, 2, 1.0), (7, 0.5, 1, 0.6), (6, 0.9, 3, 2.0)])
+def test_a_cut_sample_with_opposing_members_costs_what_it_costs_coin_by_coin(n, q, size, z, adjacency):
+    delta, x, truths = 1e-3, np.linspace(-size - 9 * z, 1 + 9 * z, 40_001), []
+    whole = 0.5 if adjacency is REPLACE else 1.0
+    for share in (0.0, *ends._OPPOSING):
+        neighbour = {ADD: None, ZERO: 0.0, REPLACE: -whole}[adjacency]
+        laws = [played(n, q, size, own, -share * whole) for own in (whole, neighbour)]
+        p, other = (
+            sum(w * np.exp(-0.5 * ((x - c) / z) ** 2) / (z * math.sqrt(2.0 * math.pi)) for c, w in law.items())
+            for law in laws
+        )
+        for one, two in ((p, other), (other, p)):
+            low, high = 0.0, 50.0
+            for _ in range(50):
+                middle = 0.5 * (low + high)
+                gain = float(np.maximum(one - math.exp(middle) * two, 0.0).sum() * (x[1] - x[0]))
+                low, high = (middle, high) if gain > delta else (low, middle)
+            truths.append(high)
+    found = lower(truncated(n, q, size, z), delta, adjacency)
+    assert 0.995 * max(truths) <= found <= max(truths) * (1.0 + 1e-5)
+    assert max(truths) > 1.05 * max(truths[:2]) or adjacency is REPLACE  # opposing costs more than contributing zero

@@ -7,7 +7,7 @@ For every kind of event two laws P and Q are named that its statement admits, an
 | Gaussian | its worst pair; all Gaussians together are one |
 | Poisson sample, mixture of Gaussians, Laplace | the worst pair, which data sets attain |
 | sample of a fixed size | the pair that has the event's profile |
-| truncated Poisson sample | all others contribute zero: a Poisson sample at the chance of being in the batch |
+| truncated Poisson sample | others contribute zero: a Poisson sample at the chance of being in the batch (or below) |
 | random allocation, any T and k | the worst pair itself, k of T rounds in a uniform subset |
 | best of random runs | the run's neighbours, judged by a score of three values (below) |
 | zero-concentrated | the Gaussian of that rho, which has no larger divergences than the event states |
@@ -16,6 +16,10 @@ Random allocation. The test is a sum of one score of every round's output. It is
 k-subset the sum has the law of k scores of N(1, z^2) and T - k of N(0, z^2), which is its law under the mixture, and
 of T scores of N(0, z^2) under Q. That holds for every score; log(1 + y w), w the round's likelihood ratio, orders
 outputs as a Poisson sample's ratio does at y = k / T and as the ratio for k = 1 does for y to 0; several y are tried.
+
+Truncated Poisson samples. Where batches are small and mostly full every other unit may contribute minus the unit's own,
+or minus half of it: a unit that takes a place then changes the sum twice. Along that contribution the sum is a mixture
+of Gaussians, by the number of others whose coins came up and by whether the unit stays.
 
 Selection. The best of K runs, f the probability generating function of K. A run's score says which of three sets its
 output lies in: W (least), Y, V (best). The best lies in Y with probability f(1 - P(V)) - f(1 - P(V) - P(Y)), which
@@ -63,6 +67,8 @@ from accountant.verify.lower.sums import (
     summed,
 )
 
+_OPPOSING = (1.0, 0.75, 0.5, 0.35, 0.2)  # lengths of the others' contributions that are tried
+_SMALL_BATCH, _MOSTLY, _MOST_JOINING = 32, 0.5, 1e3  # largest batch, least chance that it is full, largest mean
 _OF_ONE, _OF_SEVERAL = (1.0, 0.1, 0.01), (1.0, 0.3)  # shares of k / T that are tried for y
 _LARGEST_LOG = 600.0
 _MOST = 10**9  # releases or rounds
@@ -124,7 +130,7 @@ def _releases(paid: Composed, delta: float, adjacency: Adjacency, *, added: bool
         count = min(n, _MOST)
         if (own := _mu_squared(part)) is not None:
             mu_squared += count * own
-        elif not isinstance(part, Unknown) and len((found := _cells(part, delta, adjacency, added=added)).p):
+        elif not isinstance(part, Unknown) and len((found := _cells(part, count, delta, adjacency, added=added)).p):
             yield found, count
     if mu_squared > _LEAST_MU**2:  # rounded down
         yield _normal(((1.0, 1.0),), ((1.0, 0.0),), 1.0 / math.sqrt(mu_squared) * (1.0 + 1e-12), added=added), 1
@@ -149,13 +155,16 @@ def _squared(mu: float) -> float:
     return min(mu, _MOST_MU) ** 2
 
 
-def _cells(part: Basic, delta: float, adjacency: Adjacency, *, added: bool) -> Cells:  # noqa: PLR0911 - one per kind
+def _cells(part: Basic, count: int, delta: float, adjacency: Adjacency, *, added: bool) -> Cells:  # noqa: PLR0911 - one per kind
     replacing = adjacency is Adjacency.REPLACE_ONE
     match part:
         case PoissonSampledGaussian(sample_rate=q, noise_multiplier=z):
             return _normal(*_sampled(q, opposed=replacing), z, added=added)
         case TruncatedPoissonSampledGaussian(noise_multiplier=z):
-            return _normal(*_sampled(least_rate(part), opposed=replacing), z, added=added)
+            alone = _normal(*_sampled(least_rate(part), opposed=replacing), z, added=added)
+            tried = [alone, *(_opposing(part, share, adjacency, added=added) for share in _OPPOSING)]
+            usual = delta if count == 1 else math.sqrt(delta)  # of many releases rare losses decide less
+            return max(tried, key=lambda one: one.epsilon(usual))
         case FixedSizeSampledGaussian(noise_multiplier=z):
             return _fixed_size(part.sample_rate, z)
         case MixtureOfGaussians(noise_multiplier=z):
@@ -181,12 +190,42 @@ def _sampled(q: float, *, opposed: bool) -> tuple[Parts, Parts]:
     return (((1.0 - q, 0.0), (q, 1.0)) if q < 1.0 else ((1.0, 1.0),)), ((1.0, 0.0),)
 
 
-def _normal(p: Parts, q: Parts, z: float, *, added: bool) -> Cells:
+def _opposing(part: TruncatedPoissonSampledGaussian, share: float, adjacency: Adjacency, *, added: bool) -> Cells:
+    """Cells where every other unit contributes minus ``share`` of what the unit does; none where that is no help."""
+    n, q, size = part.n_clients, part.sample_rate, part.batch_size
+    if size > min(_SMALL_BATCH, n - 1) or q == 1.0 or n * q > _MOST_JOINING:
+        return _NOTHING
+    (full, error), (staying, _) = _binomial(n - 1, q, size, n - 1), _binomial(n, q, size + 1, n)
+    staying *= size / n
+    if full < _MOSTLY or staying > 0.9 * full:
+        return _NOTHING
+    whole = 0.5 if adjacency is Adjacency.REPLACE_ONE else 1.0
+    other = -whole if adjacency is Adjacency.REPLACE_ONE else 0.0
+    back = share * whole
+    joined = [(_binomial(n - 1, q, others, others)[0], -back * others) for others in range(size)]
+
+    def law(own: float) -> Parts:
+        """The unit's contribution is ``own``."""
+        inside = [(chance * q, place + own) for chance, place in joined]
+        out = [(chance * (1.0 - q), place) for chance, place in joined]
+        return [*inside, *out, (staying, own - back * (size - 1)), (full - staying, -back * size)]
+
+    absent = adjacency is Adjacency.ADD_OR_REMOVE_ONE
+    return _normal(
+        law(whole), [*joined, (full, -back * size)] if absent else law(other), part.noise_multiplier,
+        added=added, error=64.0 * error + 1e-12,
+    )  # fmt: skip
+
+
+def _normal(p: Parts, q: Parts, z: float, *, added: bool, error: float = 0.0) -> Cells:
+    """Cells of two mixtures whose weights err by ``error``, relatively."""
     z = max(z, _LEAST_NOISE)
     edges = normal_edges(p, q, scale=z)
-    if not np.all(np.isfinite(edges)):
+    if not np.all(np.isfinite(edges)) or error >= 1.0:
         return _NOTHING
-    return _ordered(normal_masses(p, z, edges), normal_masses(q, z, edges), added=added)
+    laws = (normal_masses(law, z, edges) for law in (p, q))
+    one, other = (Masses(least=law.least * (1.0 - error), most=law.most * (1.0 + error)) for law in laws)
+    return _ordered(one, other, added=added)
 
 
 def _laplace(p: Parts, q: Parts, b: float, *, added: bool) -> Cells:
@@ -297,19 +336,24 @@ def least_rate(part: TruncatedPoissonSampledGaussian) -> float:
         return q
     if q == 1.0:
         return size / n
-    return q * _binomial(n - 1, q, 0, size - 1) + (size / n) * _binomial(n, q, size + 1, n)
+    (free, error), (full, _) = _binomial(n - 1, q, 0, size - 1), _binomial(n, q, size + 1, n)
+    return (q * free + (size / n) * full) * max(0.0, 1.0 - 2.0 * error)
 
 
-def _binomial(n: int, q: float, first: int, last: int) -> float:
-    """Lower bound of the chance that Bin(n, q) lies between two numbers: terms far from its mean are left out."""
+def _binomial(n: int, q: float, first: int, last: int) -> tuple[float, float]:
+    """The chance that Bin(n, q) lies between two numbers, and its relative error; terms far from the mean are left out.
+
+    What is left out is less than exp(-60): it lowers a chance, and is no more than the error of one that is not tiny.
+    Where n q is at most a thousand, nothing below the mean is left out.
+    """
     center, far = n * q, min(40.0 * math.sqrt(n * q * (1.0 - q)) + 40.0, _MOST_TERMS)
     first, last = max(first, math.floor(center - far)), min(last, math.ceil(center + far))
     if first > last:
-        return 0.0
+        return 0.0, 0.0
     k = range(first, last + 1)
     whole = math.lgamma(n + 1.0)
     ways = np.array([whole - math.lgamma(i + 1.0) - math.lgamma(n - i + 1.0) for i in k])
     at = np.arange(first, last + 1)
     logs = np.minimum(ways + at * math.log(q) + (n - at) * math.log1p(-q), 0.0)
     rounding = _LGAMMA * (4.0 * whole + 8.0 * n * (abs(math.log(q)) * q + abs(math.log1p(-q))) + 1e3)
-    return float(np.exp(logs).sum()) * (1.0 - rounding) if rounding < 1.0 else 0.0
+    return float(np.exp(logs).sum()), rounding
