@@ -1,4 +1,4 @@
-"""The points that the papers of Fed-PNE and the parallel bandit return, by code written anew from their pseudo-code."""
+"""The points that Fed-PNE, the parallel bandit and PF-PNE's clients return, by the papers' pseudo-code written anew."""
 
 import math
 from collections.abc import Callable
@@ -92,3 +92,82 @@ def test_the_common_point_is_the_papers_in_a_hundred_cases(name: str) -> None:
         assert made.common.params["x"] == pytest.approx(wanted, abs=1e-9), case
         distinct.add(round(wanted, 6))
     assert len(distinct) > 20  # a constant answer would not do
+
+
+def pf_pne(
+    values: Callable[[FloatArray], FloatArray], m: int, horizon: int, k: int, gap: float
+) -> tuple[list[float], int]:
+    """Algorithms 1 to 3 of PF-PNE with nu1 = 1, rho = 1/2, c = .1, c1 = 1: every client's point, shared phases.
+
+    The papers name no point that a client returns: it is that with the largest lower confidence bound of its own pulls.
+    """
+    c, log = 0.1, math.log(horizon * m)
+
+    def tau(h: int) -> int:
+        return math.ceil(c * c * log * 4**h)
+
+    def own(cell: Cell) -> FloatArray:
+        return np.asarray(values(np.array([sum(cell) / 2]))[:, 0])
+
+    pulls: list[dict[float, int]] = [{} for _ in range(m)]
+    said: list[dict[Cell, tuple[float, float]]] = []  # what the server keeps by depth, with its mean and radius
+    counted: dict[tuple[int, Cell], int] = {}
+    active, spent, depths = [(0.0, 1.0)], 0, max(1, math.ceil(math.log(gap) / math.log(0.5)))
+    while len(said) < depths and spent + len(active) * (each := math.ceil(tau(len(said)) / m)) <= horizon:
+        for cell in active:
+            counted[len(said), cell] = each
+            for mine in pulls:
+                mine[sum(cell) / 2] = mine.get(sum(cell) / 2, 0) + each
+        spent += len(active) * each
+        mu, radius = {cell: float(own(cell).mean()) for cell in active}, c * math.sqrt(log / (m * each))
+        kept = [cell for cell in active if not mu[cell] + radius + 0.5 ** len(said) < max(mu.values()) - radius]
+        said.append({cell: (mu[cell], radius) for cell in kept})
+        active = split(kept, k)
+    points = []
+    for client, mine in enumerate(pulls):
+        cells, h, left = [(0.0, 1.0)], 0, horizon - spent
+        while left > 0:  # PE: what the server keeps is not pulled; a depth that does not fit is pulled in order
+            known = said[h] if h < len(said) else {}
+            facts = dict(known)
+            for cell in cells:
+                if cell in known:
+                    continue
+                now = min(max(0, tau(h) - counted.get((h, cell), 0)), left)
+                mine[sum(cell) / 2] = mine.get(sum(cell) / 2, 0) + now
+                left -= now
+                number = max(tau(h), counted.get((h, cell), 0))
+                facts[cell] = float(own(cell)[client]), c * math.sqrt(log / number)
+            best = max(cells, key=lambda cell, facts=facts: facts[cell][0])
+            low = facts[best][0] - facts[best][1]
+            cells = split(
+                [cell for cell in cells if cell in known or facts[cell][0] + facts[cell][1] + 0.5**h >= low], k
+            )
+            h += 1
+        bounds = {x: float(values(np.array([x]))[client, 0]) - c * math.sqrt(log / n) for x, n in mine.items() if n}
+        points.append(max(bounds, key=lambda x, bounds=bounds: bounds[x]))
+    return points, len(said)
+
+
+def test_every_clients_point_is_that_of_the_papers_pulls_in_a_hundred_cases() -> None:
+    distinct, phases = set(), set()
+    for case in CASES:
+        generator = np.random.default_rng([8, case])
+        m, k, horizon = int(generator.integers(2, 12)), int(generator.integers(2, 4)), int(generator.integers(60, 600))
+        gap, values = float(generator.uniform(0.02, 0.5)), surface(case, m)
+
+        def play(
+            clients: IntArray, units: FloatArray, values: Callable[[FloatArray], FloatArray] = values
+        ) -> FloatArray:
+            return np.asarray(values(units[:, 0])[clients, np.arange(len(clients))])
+
+        problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=play, n_clients=m)
+        algorithm = pb.PFPNE.paper(horizon=horizon, nu1=1.0, rho=0.5, n_children=k, gap=gap)
+        made = pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=40, seed=case)
+        wanted, shared = pf_pne(values, m, horizon, k, gap)
+        assert len(made.releases) == shared, case
+        found = [made.best(client).params["x"] for client in range(m)]
+        assert found == pytest.approx(wanted, abs=1e-9), case
+        distinct.update(round(x, 6) for x in wanted)
+        phases.add(shared)
+    assert len(distinct) > 50  # a constant answer would not do
+    assert len(phases) > 2
