@@ -16,6 +16,7 @@ from privbo.door.door import Door
 from privbo.door.mechanism import Mechanism
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sampling import Sample
+from privbo.plans.effect import always
 from privbo.protocol.messages import Request
 from privbo.testing import toy_problem
 
@@ -32,14 +33,14 @@ def problem(n_clients: int = 4, **settings: Any) -> pb.Problem:
 def spec(problem: pb.Problem | None = None, algorithm: Any = None, **settings: Any) -> pb.Spec:
     """Three rounds with seeded noise; seven clients of the packaged small problem unless one is given."""
     plain = {"name": "small", "privacy": SIMULATED, "rounds": 3, "seed": 1}
-    algorithm = algorithm or pb.DPFTSDE(n_features=8, n_regions=2)
+    algorithm = always(algorithm or pb.DPFTSDE(n_features=8, n_regions=2))
     return pb.Spec(problem=problem or toy_problem(7), algorithm=algorithm, **plain | settings)
 
 
 def play(problem: pb.Problem | None = None, algorithm: Any = None, **settings: Any) -> pb.Record:
     """Run what ``spec`` describes; ``settings`` are those of ``pb.run``."""
     plain = {"privacy": SIMULATED, "rounds": 3, "seed": 1}
-    algorithm = algorithm or pb.DPFTSDE(n_features=8, n_regions=2)
+    algorithm = always(algorithm or pb.DPFTSDE(n_features=8, n_regions=2))
     return pb.run(problem or toy_problem(7), algorithm, **plain | settings)
 
 

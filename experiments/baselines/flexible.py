@@ -44,8 +44,8 @@ class FlexibleXArmed(CappedSettings):
         own_share: alpha, the share of a client's own objective in what it maximises; 0 is the average, 1 its own.
         heterogeneity: D, largest difference between a client's objective and the average; with it no client loses the
             optimum of its mixture, except by the chances that ``c`` leaves.
-        horizon, evaluations, nu1, rho, c, c1, n_children, cap, clip, widen, centre, reward_range, outside: As for
-            ``PFPNE``.
+        horizon, evaluations, nu1, rho, c, c1, n_children, cap, clip, widen, centre, release_when, reward_range,
+            outside: As for ``PFPNE``.
 
     Raises:
         ConfigurationError: If a setting is impossible.

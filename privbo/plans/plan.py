@@ -266,7 +266,7 @@ class Plan:
             before = "before the vote " if self.releases else ""
             return (
                 f"{before}nothing is released or charged: even if all {self.n_clients} clients answered alike, what "
-                f"they share would have {found}"
+                f"they share, {found}, would change no point more often than not"
             )
         if self.largest_over_noise < 1.0:
             return (

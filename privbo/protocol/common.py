@@ -18,6 +18,8 @@ from privbo.protocol.messages import Ask, Broadcast, FloatArray, Request
 from privbo.protocol.space import Space
 
 Final: TypeAlias = Literal["common"]
+# "useful" leaves out, and does not charge, releases that could change no client's point and no common answer.
+ReleaseWhen: TypeAlias = Literal["useful", "always"]
 # Names of the arrays in the broadcasts of the final rounds.
 CANDIDATES, LAST_ROUND, CHOSEN = "final_candidates", "final_last_round", "final_chosen"
 N_CANDIDATES = 16

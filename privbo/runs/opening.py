@@ -18,13 +18,12 @@ from accountant.ledger.policy import canonical
 from accountant.ledger.store import Place
 from privbo.door.adaptive import QuantileClipper
 from privbo.door.door import Door, Gather
-from privbo.plans.plan import Plan, price_plan
+from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link, today
-from privbo.protocol.messages import Foregoing, Request, Server
-from privbo.runs.best import CommonServer
+from privbo.protocol.messages import Request, Server
 from privbo.runs.evidence import declaration, gathered, require_agreement
 from privbo.runs.manifest import KeptAllocation, Manifest, RunDirectory, derive_seed, noise_of, versions
 from privbo.runs.record import Record
@@ -62,15 +61,7 @@ def plan_run(spec: Spec) -> Plan:
             "adaptive_clipping would break the guarantee of a certified elimination, which needs its clipping norm "
             "fixed; drop it, or choose the heuristic form"
         )
-    server = spec.played.server(spec.setting(public_seed=0))
-    return price_plan(
-        spec.privacy,
-        (server.server if isinstance(server, CommonServer) else server).plan(),
-        n_clients=spec.problem.n_clients,
-        n_records=spec.n_records,
-        foregone=server.foregone() if isinstance(server, Foregoing) else (),
-        final=server.vote if isinstance(server, CommonServer) else None,
-    )
+    return spec.plan
 
 
 def planned_requests(spec: Spec) -> Iterator[Request]:

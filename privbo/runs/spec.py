@@ -32,13 +32,14 @@ import pydantic
 from pydantic import Field, GetCoreSchemaHandler, SkipValidation, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
-from privbo.plans.plan import single_release_noise
+from privbo.plans.effect import acts, is_optional
+from privbo.plans.plan import Plan, price_plan, single_release_noise
 from privbo.plans.policy import Policy
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.common import Final
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.messages import Algorithm, Records, Setting
+from privbo.protocol.messages import Algorithm, Foregoing, Records, Setting
 from privbo.protocol.problem import FACTS, Problem, ProblemSource
 from privbo.protocol.settings import (
     NAME,
@@ -52,7 +53,7 @@ from privbo.protocol.settings import (
     settings_schema,
 )
 from privbo.runs.altered import Attendance
-from privbo.runs.best import WithCommon
+from privbo.runs.best import CommonServer, WithCommon
 from privbo.runs.code import CodeKey, code_key
 from privbo.runs.sources import (
     ForeignAlgorithm,
@@ -325,8 +326,37 @@ class Spec:
 
     @property
     def played(self) -> Algorithm:
-        """The algorithm as the run plays it: with the final release, where one is asked for."""
-        return self.algorithm if self.final is None else WithCommon(algorithm=self.algorithm, share=self.final_share)
+        """The algorithm as the run plays it: alone where sharing could change nothing; with a vote if asked for."""
+        found = self.given_up
+        return _voted(self.algorithm if found is None else self.algorithm.local(), self._share)
+
+    @property
+    def given_up(self) -> Plan | None:
+        """The plan of what the run leaves out because it could change nothing; None where it leaves out nothing."""
+        if not is_optional(self.algorithm) or isinstance(self.privacy, NoPrivacy):
+            return None
+        whole = _Whole(algorithm=self.algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
+        plan, found = _effect(whole)
+        return None if found else plan
+
+    @property
+    def plan(self) -> Plan:
+        """The run's plan, found without touching any data.
+
+        Raises:
+            ConfigurationError: If the settings are impossible.
+            BudgetExceeded: If no noise meets the target.
+        """
+        found = self.given_up
+        algorithm = self.algorithm if found is None else self.algorithm.local()
+        whole = _Whole(algorithm=algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
+        if found is None:
+            return _effect(whole)[0] if is_optional(algorithm) else whole.price()
+        return dataclasses.replace(whole.price(), largest_over_noise=found.largest_over_noise)
+
+    @property
+    def _share(self) -> float | None:
+        return None if self.final is None else self.final_share
 
     @property
     def client_seconds(self) -> float | None:
@@ -359,6 +389,48 @@ class Spec:
                 single_release_noise, self.privacy, problem.n_clients, self.n_records
             ),
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Whole:
+    """A run with everything that its algorithm can release, by public numbers; equal where those are."""
+
+    algorithm: Algorithm
+    setting: Setting = dataclasses.field(compare=False)
+    privacy: Privacy | NoPrivacy
+    share: float | None
+    told: str = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        where, space = self.setting, self.setting.space
+        facts = where.n_clients, where.rounds, where.unit, where.records, dict(space.parameters), space.constraints
+        object.__setattr__(self, "told", repr(facts))
+
+    def price(self) -> Plan:
+        """Price it."""
+        setting = self.setting
+        server = _voted(self.algorithm, self.share).server(setting)
+        counted = setting.unit == "record" and setting.records is not None
+        return price_plan(
+            self.privacy,
+            (server.server if isinstance(server, CommonServer) else server).plan(),
+            n_clients=setting.n_clients,
+            n_records=sum(setting.records.counts) if counted and setting.records is not None else None,
+            foregone=server.foregone() if isinstance(server, Foregoing) else (),
+            final=server.vote if isinstance(server, CommonServer) else None,
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _effect(whole: _Whole) -> tuple[Plan, bool]:
+    """The plan of everything that can be released, and whether it can change anything; the same in every process."""
+    plan = whole.price()
+    return plan, acts(whole.algorithm, whole.setting, plan)
+
+
+def _voted(algorithm: Algorithm, share: float | None) -> Algorithm:
+    """The algorithm with the vote at the end, where one is asked for."""
+    return algorithm if share is None else WithCommon(algorithm=algorithm, share=share)
 
 
 def _order(identity: JsonObject) -> str:

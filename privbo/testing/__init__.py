@@ -28,6 +28,7 @@ Every check plays small runs through the real door with seeded noise and raises
 | ``snapshots_everything`` | a restored cohort goes on as the one it was taken of |
 | ``survives_failing_objectives`` | an objective that raises or returns NaN stops no other client |
 | ``keeps_clients_apart`` | whatever one client's objective returns or raises, the others answer alike |
+| ``acts_or_costs_nothing`` | releases can change a point or the common answer, or are not made and not charged |
 | ``has_a_local_control`` | ``local()`` releases nothing and costs nothing |
 | ``has_a_zeroed_control`` | the noise-only control releases noise alone |
 """

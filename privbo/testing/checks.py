@@ -11,11 +11,13 @@ from typing import cast
 
 import numpy as np
 
+from privbo.plans.effect import is_optional, useful
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Value
 from privbo.runs.altered import AlteredCohort
 from privbo.runs.history import Round
+from privbo.runs.record import Record
 from privbo.testing.boundary import derives_its_requests, holds_a_row_of, is_steered_by_releases, keeps_its_unit_bound
 from privbo.testing.subject import (
     N_CLIENTS,
@@ -28,6 +30,9 @@ from privbo.testing.subject import (
     toy_clients,
     values_of,
 )
+
+_LITTLE, _VERY_MUCH = 0.02, 4e3  # noise multipliers
+_SEEDS = (SEED, SEED + 1, SEED + 2)  # noise alone sometimes announces the same point as its sums
 
 HOSTILE: Mapping[str, Callable[[FloatArray], object]] = {
     "nan": lambda a: np.full_like(a, np.nan),
@@ -298,6 +303,37 @@ def snapshots_everything(subject: Subject) -> None:
         )
 
 
+def acts_or_costs_nothing(subject: Subject) -> None:
+    """What is charged can change a client's point or the common answer; what can't is given up and costs nothing.
+
+    Under little noise releases move something. Where an algorithm may leave them out, it does under very much.
+    """
+    algorithm = useful(subject.algorithm)
+
+    def played(noise_multiplier: float, seed: int = SEED, control: str | None = None) -> Record:
+        privacy = dataclasses.replace(subject.privacy(), noise_multiplier=noise_multiplier)
+        return subject.play(algorithm=algorithm, privacy=privacy, final=subject.final, seed=seed, control=control)
+
+    charged = len(played(_VERY_MUCH).ledger.entries()) - (subject.final is not None)
+    require(
+        not (charged and is_optional(algorithm)),
+        f"{charged} releases are charged under a noise multiplier of {_VERY_MUCH:g}, which drowns them",
+    )
+    differ = any(not same(_points(played(_LITTLE, seed)), _points(played(_LITTLE, seed, "zeroed"))) for seed in _SEEDS)
+    require(
+        differ or not played(_LITTLE).ledger.entries(),
+        f"under a noise multiplier of {_LITTLE:g} a run is its noise-only control, at every seed: its releases "
+        "cost something and change nothing",
+    )
+
+
+def _points(record: Record) -> FloatArray:
+    """Where a run's clients evaluated, what they would use, and what was announced."""
+    history, common = record.clients, record.common
+    chosen = [] if common is None else [record.spec.problem.search_space.encode(common.params)]
+    return np.concatenate([array.ravel() for array in (history.units, history.recommended, *chosen)])
+
+
 def survives_failing_objectives(subject: Subject) -> None:
     """An objective that raises or returns NaN stops no other client."""
 
@@ -362,6 +398,7 @@ CHECKS: Mapping[str, Callable[[Subject], None]] = {
         snapshots_everything,
         survives_failing_objectives,
         keeps_clients_apart,
+        acts_or_costs_nothing,
         has_a_local_control,
         has_a_zeroed_control,
     )

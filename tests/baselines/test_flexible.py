@@ -132,8 +132,8 @@ def test_a_phase_that_need_not_fit_is_not_paid_for() -> None:
     privacy = pb.Privacy(epsilon=2.0, delta=1e-5)
     problem = Calls().problem()
     for algorithm, releases in (
-        (FlexibleXArmed(evaluations=22, c=0.02), 4),
-        (FlexibleXArmed(evaluations=22, c=1e-4, cap=2), 11),
+        (FlexibleXArmed(evaluations=22, c=0.02, release_when="always"), 4),
+        (FlexibleXArmed(evaluations=22, c=1e-4, cap=2, release_when="always"), 11),
     ):
         plan = pb.plan(problem, algorithm, privacy=privacy, rounds=20)
         assert plan.releases == releases

@@ -152,7 +152,9 @@ def test_private_diagnostics_are_off_unless_asked_for(finished: Path, tmp_path: 
 def test_controls_that_end_sooner_than_the_run_stay_where_they_ended(algorithm: str, tmp_path: Path) -> None:
     """An elimination on its own plays its whole horizon in one silent round."""
     config = tmp_path / "tiny.toml"
-    config.write_text(CONFIG.replace("dp-fts-de", algorithm).replace("n_features = 10", "horizon = 60"))
+    config.write_text(
+        CONFIG.replace("dp-fts-de", algorithm).replace("n_features = 10", 'horizon = 60\nrelease_when = "always"')
+    )
     job, home = read_run(config, [], resume=None, directory=tmp_path / "run")
     space = {"x": pb.Real(0.0, 1.0)}
     quick = pb.Problem(space=space, batch_objective=lambda clients, units: units[:, 0], n_clients=6, name="quick")

@@ -14,6 +14,7 @@ from experiments.baselines.flexible import FlexibleXArmed
 from experiments.baselines.private_search import PrivateSearch
 from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.scout import Scout
+from privbo.plans.effect import always
 from privbo.protocol.common import Final
 from privbo.protocol.messages import Algorithm, UnitName
 from privbo.testing import Subject, bumps
@@ -28,6 +29,9 @@ class Case:
     algorithm: Algorithm
     unit: UnitName = "client"
     final: Final | None = None
+
+    def __post_init__(self) -> None:  # seven clients are few: what they share would often not be released
+        object.__setattr__(self, "algorithm", always(self.algorithm))
 
     def privacy(self, **settings: Any) -> pb.Privacy:
         """Seeded noise of multiplier 1 for the case's unit, unless told otherwise."""

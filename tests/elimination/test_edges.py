@@ -11,6 +11,7 @@ import pytest
 
 import privbo as pb
 from privbo.algorithms.elimination.alone import PersonalElimination
+from privbo.plans.effect import always
 from privbo.protocol.messages import FloatArray, IntArray
 
 PRIVACIES = {
@@ -54,7 +55,7 @@ class Counting:
 
 def run(algorithm: Any, objective: Any, n_clients: int, privacy: Any = PRIVACIES["plain"]) -> pb.Record:
     problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=objective, n_clients=n_clients, name="edges")
-    return pb.run(problem, algorithm, privacy=privacy, rounds=40, seed=1)
+    return pb.run(problem, always(algorithm), privacy=privacy, rounds=40, seed=1)
 
 
 @pytest.mark.parametrize("privacy", PRIVACIES)

@@ -98,7 +98,8 @@ def test_a_mean_over_the_pulls_that_worked_would_break_the_bound() -> None:
 
 def test_a_run_charges_every_release_and_costs_the_dearest(tmp_path: Path) -> None:
     privacy = pb.Privacy(epsilon=1.0, delta=1e-5, unit="reward")
-    result = pb.run(problem(), pb.FedPNE(horizon=400, c=0.02), privacy=privacy, rounds=4, directory=tmp_path / "run")
+    algorithm = pb.FedPNE(horizon=400, c=0.02, release_when="always")
+    result = pb.run(problem(), algorithm, privacy=privacy, rounds=4, directory=tmp_path / "run")
     z = result.plan.noise_multiplier
     event = Gaussian(noise_multiplier=z)
     with load(tmp_path / "run").ledger as ledger:
@@ -113,10 +114,8 @@ def test_a_run_charges_every_release_and_costs_the_dearest(tmp_path: Path) -> No
     bound = 1.0 / 7  # a reward in [0, 1], one pull of each node, over M clients
     assert result.releases[0].noise_stddev == pytest.approx(z * bound, rel=1e-3)
     # Far less than what a client would cost: half of sqrt(K) at least, and every release counted.
-    client = pb.run(
-        problem(), pb.FedPNE(horizon=400, c=0.02), privacy=pb.Privacy(epsilon=1.0, delta=1e-5), rounds=4,
-        directory=tmp_path / "client",
-    )  # fmt: skip
+    privacy = pb.Privacy(epsilon=1.0, delta=1e-5)
+    client = pb.run(problem(), algorithm, privacy=privacy, rounds=4, directory=tmp_path / "client")
     assert client.releases[-1].noise_stddev > 2 * result.releases[-1].noise_stddev
 
 

@@ -92,7 +92,7 @@ def test_some_clients_go_on_alone_after_all_of_them_shared() -> None:
     assert 0.3 * whole.figures["local"] < some.figures["local"] < 3 * whole.figures["local"]
 
     problem = Clients(seed=1, function="garland", n_clients=5, horizon=300).environment().problem()
-    algorithm = pb.PFPNE(gap=0.1, horizon=300, reward_range=(-0.1, 1.1))
+    algorithm = pb.PFPNE(gap=0.1, horizon=300, reward_range=(-0.1, 1.1), release_when="always")
     full = pb.run(problem, algorithm, privacy=privacy, rounds=60, seed=1)
     problem = Clients(seed=1, function="garland", n_clients=5, horizon=300).environment().problem()
     shared = elimination.SharedStage(algorithm=algorithm)

@@ -92,7 +92,8 @@ def test_a_forged_multiplier_would_be_seen(tmp_path: Path) -> None:
 
 def test_guaranteed_beside_as_if_non_adaptive(tmp_path: Path) -> None:
     """An unfinished plan is guaranteed at the plan's price; the releases made so far read cheaper."""
-    result = small_run(tmp_path / "run", pb.FedPNE(horizon=400, c=0.02), rounds=8, privacy=pb.Privacy(epsilon=2.0))
+    algorithm = pb.FedPNE(horizon=400, c=0.02, release_when="always")
+    result = small_run(tmp_path / "run", algorithm, rounds=8, privacy=pb.Privacy(epsilon=2.0))
     found = report(result)
     assert found.releases < found.planned_releases
     assert found.guarantee.guaranteed == pytest.approx(2.0, abs=1e-3)

@@ -90,7 +90,6 @@ def test_the_plan_and_the_digest_of_a_run_without_a_vote_are_as_they_were() -> N
 def test_what_can_have_no_common_setting_is_refused_before_any_data() -> None:
     for algorithm, changes, words in (
         (pb.FederatedFLCB(), {}, "names no public candidates"),
-        (pb.FedPNE(horizon=400, c=0.02).local(), {}, "names no public candidates"),
         (ALGORITHMS["fed-pne"], {"privacy": dataclasses.replace(QUIET, unit="reward")}, "privacy.unit='client'"),
     ):
         with pytest.raises(pb.ConfigurationError, match=words):

@@ -12,6 +12,7 @@ from experiments.baselines.central_model import CentralModel
 from experiments.baselines.dp_hype import DPHype
 from experiments.baselines.flexible import FlexibleXArmed
 from experiments.baselines.private_search import PrivateSearch
+from privbo.plans.effect import always
 from privbo.protocol.messages import Algorithm, FloatArray, IntArray
 from privbo.runs.sources import algorithms
 
@@ -29,7 +30,7 @@ EVERY |= {  # of the experiments
 BY_SHARES = ("best-arm", "central-model", "private-search", "shared-prior")
 # A scout has one round, of as many evaluations as the setting says.
 RUNNING: dict[str, Any] = {name: algorithm for name, algorithm in EVERY.items() if name != "scout"}
-SHARING: dict[str, Any] = {name: algorithm for name, algorithm in RUNNING.items() if name != "pe"}
+SHARING: dict[str, Any] = {name: always(algorithm) for name, algorithm in RUNNING.items() if name != "pe"}
 STRICT = pb.Privacy(epsilon=2.0, delta=1e-5, noise="simulation")
 
 

@@ -34,7 +34,7 @@ def opened(shared: pb.SharedLedger, home: Path) -> Run:
     spec = Spec(
         name="four",
         problem=problem(),
-        algorithm=pb.FedPNE(horizon=400, c=0.02, releases=PLANNED),
+        algorithm=pb.FedPNE(horizon=400, c=0.02, releases=PLANNED, release_when="always"),
         privacy=pb.Privacy(noise_multiplier=7.460263403993197, delta=DELTA),
         rounds=8,
         ledger=shared,

@@ -18,6 +18,7 @@ from privbo.algorithms.elimination.forest import Forest
 from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, TreeCohort
 from privbo.algorithms.elimination.settings import PhasedSettings, TreeSettings
 from privbo.algorithms.elimination.tree import Confidence, Partition
+from privbo.protocol.common import spread
 from privbo.protocol.messages import (
     Ask,
     Broadcast,
@@ -374,7 +375,7 @@ class PersonalElimination(PhasedSettings):
     def server(self, setting: Setting) -> AloneServer:
         """Make the public side: a clock."""
         rounds = silent_rounds(self.confidence(setting.n_clients), self.partition(setting), 0, self.stage2)
-        return AloneServer(rounds)
+        return AloneServer(rounds, setting)
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002 (the protocol's)
         """Make the private side."""
@@ -403,12 +404,15 @@ class AloneServer:
 
     Args:
         depths: What all clients play alone round by round: a depth, or a share of the pulls.
+        setting: What both sides are told.
         first_round: Number of the first silent round.
         survivors: What the server kept of the last shared phase, told in every round; None without one.
     """
 
-    def __init__(self, depths: range, *, first_round: int = 0, survivors: Survivors | None = None) -> None:
-        self._depths, self._round = depths, first_round
+    def __init__(
+        self, depths: range, setting: Setting, *, first_round: int = 0, survivors: Survivors | None = None
+    ) -> None:
+        self._depths, self._space, self._round = depths, setting.space, first_round
         self._survivors = {} if survivors is None else survivors.arrays()
 
     def plan(self) -> Iterator[Request]:
@@ -430,6 +434,10 @@ class AloneServer:
         """Go on."""
         self._round += 1
         self._depths = self._depths[1:]
+
+    def propose(self, count: int) -> FloatArray:
+        """Candidates for a common setting: points that fill the space, since nothing is known of any."""
+        return spread(self._space, count, np.zeros(self._space.n_dims))
 
 
 def silent_rounds(confidence: Confidence, partition: Partition, start: int, stage2: Stage2) -> range:

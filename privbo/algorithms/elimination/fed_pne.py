@@ -63,6 +63,8 @@ class FedPNE(CappedSettings):
         widen: w, the multiple of the noise half-width by which radii are widened; below 1
             the survival of the optimum's cell is not covered.
         centre: ``"middle"`` or ``"client"``, what a client subtracts before sending.
+        release_when: ``"useful"`` makes no release, and charges nothing, where it could change no client's point and no
+            common answer; ``"always"`` makes all.
         reward_range: Declared bounds of a reward.
         outside: ``"clip"`` clips rewards outside, so that what is certified speaks of the clipped
             objective; ``"absent"`` counts them as failed. Their client's own side is told.
@@ -95,7 +97,7 @@ class FedPNE(CappedSettings):
             >>> pb.FedPNE.paper(horizon=2000).tail
             'printed'
         """
-        return replace(cls(tail="printed"), **changes)
+        return replace(cls(tail="printed", release_when="always"), **changes)
 
     @classmethod
     def heuristic(cls, **changes: Any) -> FedPNE:  # noqa: ANN401  # the fields of this class

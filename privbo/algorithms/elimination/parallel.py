@@ -13,7 +13,7 @@ twice the half-width of the release's noise, so the optimum's cell is kept as be
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -42,6 +42,8 @@ class ParallelXArmed(SharingSettings):
         clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
         widen: w, the multiple of the noise half-width in the margin.
         centre: ``"middle"`` or ``"client"``, what a player subtracts before sending.
+        release_when: ``"useful"`` makes no release, and charges nothing, where it could change no client's point and no
+            common answer; ``"always"`` makes all.
         reward_range: Declared bounds of a reward.
         outside: ``"clip"`` clips rewards outside, so that what is certified speaks of the clipped
             objective; ``"absent"`` counts them as failed. Their client's own side is told.
@@ -52,7 +54,7 @@ class ParallelXArmed(SharingSettings):
     Example:
         >>> import privbo as pb
         >>> algorithm = pb.ParallelXArmed(horizon=2000, nu1=0.5, rho=0.5)
-        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: 1 - p["x"], n_clients=16)
+        >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: 1 - p["x"], n_clients=60)
         >>> pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=4).releases
         4
     """
@@ -66,7 +68,7 @@ class ParallelXArmed(SharingSettings):
 
     @classmethod
     def paper(cls, **changes: Any) -> ParallelXArmed:  # noqa: ANN401  # the fields of this class
-        """Give the paper's algorithm, which is the default; nu1 and rho, which it does not print, suit Garland.
+        """Give the paper's algorithm, which always releases; nu1 and rho, which it does not print, suit Garland.
 
         The node it returns is ``Record.common``.
 
@@ -75,7 +77,7 @@ class ParallelXArmed(SharingSettings):
             >>> pb.ParallelXArmed.paper(horizon=1600, nu1=5.0, rho=0.5).delta_b is None
             True
         """
-        return cls(**changes)
+        return replace(cls(release_when="always"), **changes)
 
     def pulls_per_player(self, depth: int, n_nodes: int, n_players: int) -> int:
         """T_h, so that every mean is within ``nu1 rho^h`` of its node with the probability the run needs."""

@@ -73,6 +73,8 @@ class PFPNE(CappedSettings):
         clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
         widen: w, the multiple of the noise half-width by which radii are widened.
         centre: ``"middle"`` or ``"client"``, what a client subtracts before sending.
+        release_when: ``"useful"`` makes no release, and charges nothing, where it could change no client's point;
+            ``"always"`` makes all.
         reward_range: Declared bounds of a reward.
         outside: ``"clip"`` clips rewards outside, so that what is certified speaks of the clipped
             objective; ``"absent"`` counts them as failed. Their client's own side is told.
@@ -120,7 +122,7 @@ class PFPNE(CappedSettings):
             >>> pb.PFPNE.paper().stage2, pb.PFPNE.paper(horizon=2000).tail
             ('printed', 'printed')
         """
-        return replace(cls(stage2="printed", tail="printed"), **changes)
+        return replace(cls(stage2="printed", tail="printed", release_when="always"), **changes)
 
     @classmethod
     def heuristic(cls, **changes: Any) -> PFPNE:  # noqa: ANN401  # the fields of this class
@@ -191,7 +193,8 @@ class PFPNEServer(PhaseServer[PFPNE]):
 
     def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> None:  # noqa: ARG002  # the hook gives more
         """Start the clock of the silent rounds."""
-        self._silent = AloneServer(self._silent_rounds(depth + 1), first_round=self._round, survivors=self._survivors)
+        rounds = self._silent_rounds(depth + 1)
+        self._silent = AloneServer(rounds, self._setting, first_round=self._round, survivors=self._survivors)
 
     def _silent_rounds(self, depth: int) -> range:
         """Depths of the silent rounds, the shared ones having ended above ``depth``."""

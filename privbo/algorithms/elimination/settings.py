@@ -11,6 +11,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from privbo.algorithms.elimination.tree import Confidence, Partition
+from privbo.protocol.common import ReleaseWhen
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request, Setting
 from privbo.protocol.settings import Count, Positive, Range, settings
@@ -239,6 +240,7 @@ class SharingSettings(TreeSettings):
     clip: Positive | None = None
     widen: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     centre: Centre = "middle"
+    release_when: ReleaseWhen = "useful"
 
     @property
     def caveat(self) -> str | None:

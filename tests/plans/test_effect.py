@@ -1,0 +1,132 @@
+"""Releases that can change nothing are not made and cost nothing; those that can are."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from privbo.plans.effect import acts, always, is_optional, useful
+from privbo.runs.opening import plan_run
+from privbo.runs.spec import Spec
+from privbo.testing import bumps
+
+SPACE = {"x": pb.Real(0, 1), "y": pb.Real(0, 1)}
+TWO = pb.Privacy(epsilon=2.0, delta=1e-5, noise="simulation")
+
+
+def alike(n_clients: int) -> pb.Problem:
+    """Clients who all have the same bump, between 0 and 1."""
+    return pb.Problem(
+        space=SPACE, batch_objective=lambda clients, units: bumps(np.zeros_like(clients), units), n_clients=n_clients
+    )
+
+
+def points(record: pb.Record) -> list[Any]:
+    common = None if record.common is None else record.common.params
+    return [record.clients.units.tolist(), record.clients.recommended.tolist(), common]
+
+
+# At epsilon 2: releases that are planned, and of how many seeds out of eight a run with all releases is another one
+# than its noise alone. Half of them is the bound.
+CELLS = [
+    (pb.FedPNE(horizon=22), 12, 0),
+    (pb.FedPNE(horizon=22), 40, 3),
+    (pb.FedPNE(horizon=500), 12, 0),
+    (pb.FedPNE(horizon=500), 40, 6),
+    (pb.PFPNE(horizon=22), 12, 0),
+    (pb.PFPNE(horizon=22), 40, 0),
+    (pb.PFPNE(horizon=22), 200, 7),
+    (pb.ParallelXArmed(horizon=500), 200, 13),
+]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n_clients", "releases"), CELLS, ids=lambda value: getattr(value, "type", str(value))
+)
+def test_a_run_that_is_charged_differs_from_its_noise_and_one_that_would_not_costs_nothing(
+    algorithm: Any, n_clients: int, releases: int
+) -> None:
+    """The measure of a run given up: with all of its releases it is, at most seeds, the run of its noise alone."""
+    problem = alike(n_clients)
+    plan = pb.plan(problem, algorithm, privacy=TWO, rounds=20)
+    assert plan.releases == releases
+    assert plan.epsilon()["tight"] == (pytest.approx(2.0, rel=1e-3) if releases else 0.0)
+    differ = 0
+    for seed in range(8):
+        runs = [
+            pb.run(problem, always(algorithm), privacy=TWO, rounds=20, seed=seed, control=control)
+            for control in (None, "zeroed")
+        ]
+        differ += points(runs[0]) != points(runs[1])
+    assert differ >= 5 if releases else differ <= 4
+    if not releases:
+        record = pb.run(problem, algorithm, privacy=TWO, rounds=20, seed=0)
+        assert record.ledger.entries() == []
+        assert points(record) == points(pb.run(problem, algorithm.local(), privacy=TWO, rounds=20, seed=0))
+
+
+def test_the_plan_says_what_it_left_out() -> None:
+    plan = pb.plan(alike(12), pb.PFPNE(horizon=22), privacy=TWO, rounds=20)
+    assert plan.outlook is not None
+    assert plan.outlook.startswith("nothing is released or charged: even if all 12 clients answered alike")
+    assert "3.5 times the norm of its noise" in plan.outlook
+    everything = pb.plan(alike(12), pb.PFPNE(horizon=22, release_when="always"), privacy=TWO, rounds=20)
+    assert (everything.releases, everything.largest_over_noise) == (6, plan.largest_over_noise)
+
+
+@pytest.mark.parametrize("kind", [pb.FedPNE, pb.PFPNE, pb.ParallelXArmed])
+def test_a_papers_preset_makes_all_its_releases(kind: Any) -> None:
+    assert not is_optional(kind.paper())
+    assert pb.plan(alike(3), kind.paper(horizon=500), privacy=TWO, rounds=20).releases >= 5
+    assert pb.plan(alike(3), useful(kind.paper(horizon=500)), privacy=TWO, rounds=20).releases == 0
+
+
+def test_the_answer_depends_on_public_numbers_alone_and_not_on_the_seed() -> None:
+    def unseen(clients: Any, units: Any) -> Any:
+        raise AssertionError("an objective was called for a plan")
+
+    told = [
+        plan_run(
+            Spec(
+                name="told",
+                problem=dataclasses.replace(alike(40), batch_objective=objective),
+                algorithm=pb.PFPNE(horizon=500),
+                privacy=TWO,
+                rounds=20,
+                seed=seed,
+            )
+        ).releases
+        for seed in (1, 2)
+        for objective in (bumps, unseen)
+    ]
+    assert told == [0] * 4
+
+
+def test_without_noise_every_release_acts() -> None:
+    plan = pb.plan(alike(2), pb.PFPNE(horizon=22), privacy=pb.NoPrivacy(), rounds=20)
+    assert plan.releases == 5
+
+
+def test_the_vote_is_kept_where_the_rounds_say_nothing() -> None:
+    quiet = dataclasses.replace(TWO, epsilon=0.05)
+    plan = pb.plan(alike(40), pb.FedPNE(horizon=500), privacy=quiet, rounds=20, final="common")
+    assert plan.releases == 1
+    assert plan.final is not None
+    record = pb.run(alike(40), pb.FedPNE(horizon=500), privacy=quiet, rounds=20, final="common", seed=1)
+    assert len(record.ledger.entries()) == 1
+    assert record.common is not None
+
+
+def test_sums_that_no_one_could_tell_from_noise_are_told_as_such() -> None:
+    """Planted: the gate asked of a plan whose noise is far larger, or far smaller, answers the other way."""
+    setting = Spec(name="gate", problem=alike(40), algorithm=pb.FedPNE(), privacy=TWO, rounds=20).setting(0)
+    algorithm = pb.FedPNE(horizon=500, release_when="always")
+    found = [
+        acts(algorithm, setting, pb.plan(alike(40), algorithm, privacy=privacy, rounds=20))
+        for privacy in (pb.Privacy(noise_multiplier=z) for z in (0.1, 1e3))
+    ]
+    assert found == [True, False]
