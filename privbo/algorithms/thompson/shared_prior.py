@@ -50,8 +50,8 @@ class SharedPrior(SharedPriorSettings):
             embedded coordinates.
         noise: lambda of the shared features, variance on standardised values; public.
         kernel: Of the shared features.
-        own: How clients model their own objective; by default its noise has a wide prior around a ten-thousandth of
-            the variance.
+        own: How clients model their own objective; by default the prior of its variance is wide, and so is that of its
+            noise, around a ten-thousandth of the values' variance.
         acquisition: ``"log-ei"``: the largest expected improvement, by its logarithm; ``"thompson"``: the maximiser of
             a draw from the client's posterior.
         failures: ``"worst"`` lets a client's own model take a trial that failed for its worst value, so that it stays
