@@ -194,7 +194,9 @@ class Decoder:
         generator = public_stream(setting.public_seed, Stream.FEATURES, 4 + n_points)
         units = setting.space.snap(generator.random((_DESIGNS, n_points, setting.space.n_dims)))
         embedded = _embedded(setting.space, units, torch.device("cpu"))
-        ridge = _ridge(self._features(embedded).numpy(), algorithm.noise)
+        waves = self._features(embedded).numpy()
+        turned = waves.swapaxes(1, 2)
+        ridge = turned @ np.linalg.inv(waves @ turned + algorithm.noise * np.eye(n_points))  # per value
         between = correlated(_KERNEL, embedded, self.points, self._between).numpy() @ self._inverse
         matrix = np.tensordot(ridge - ridge.mean(axis=2, keepdims=True), between, axes=((0, 2), (0, 1))) / _DESIGNS
         clipping_norm = math.inf if setting.is_exact else algorithm.clipping_norm
@@ -274,14 +276,6 @@ def decode(
         middle = (means.T * shares) @ means - np.diag(shares @ known)
         square = square + (shares @ _SHARES) * prior + carried @ middle @ carried.T
     return mean, square - np.outer(mean, mean)
-
-
-def _ridge(waves: FloatArray, noise: float) -> FloatArray:
-    """Ridge weights ``(n, m, t)`` for every value, of features ``(n, t, m)``, by the smaller Gram matrix."""
-    turned, (t, m) = waves.swapaxes(1, 2), waves.shape[1:]
-    if t <= m:
-        return np.asarray(turned @ np.linalg.inv(waves @ turned + noise * np.eye(t)))
-    return np.asarray(np.linalg.solve(turned @ waves + noise * np.eye(m), turned))
 
 
 def function_of(features: Features, setting: Setting, weights: FloatArray, noise_stddev: float) -> Functions | None:
