@@ -13,7 +13,7 @@ setting is not the paper's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -211,42 +211,59 @@ def every(*folders: Path) -> list[Judged]:
 
 
 def table(judged: Sequence[Judged]) -> str:
-    """Give the findings as Markdown, one row per claim."""
-    lines = [
-        "| paper, figure | it says | ours in the setting | verdict | difference | p, adjusted | seeds |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for one in judged:
-        says = f"*our control:* {one.claim.says}" if one.claim.ours else one.claim.says
-        numbers = f"{one.numbers} | {one.p} | {one.seeds} |"
-        lines.append(f"| {_place(one)} | {says} | {one.claim.chosen or '-'} | **{one.verdict}** | {numbers}")
-    return "\n".join([*lines, *_why(judged)])
+    """Give the findings as Markdown: one table per paper, one row per claim, no column that would be empty."""
+    heads = ("figure", "claim (our choice)", "verdict", "difference", "p, adjusted", "seeds")
+    parts = []
+    for paper in dict.fromkeys(one.paper for one in judged):
+        rows = [_cells(one) for one in judged if one.paper == paper]
+        shown_columns = [column for column in range(len(heads)) if any(row[column] != "-" for row in rows)]
+        lines = [f"| {' | '.join(row[column] for column in shown_columns)} |" for row in (heads, *rows)]
+        lines.insert(1, "|---" * len(shown_columns) + "|")
+        parts.append("\n".join([f"**{paper}**", "", *lines]))
+    reasons = dict.fromkeys(one.withdrawn for one in judged if one.withdrawn)
+    return "\n\n".join([*parts, *(f"Withdrawn: {reason}." for reason in reasons)])
+
+
+def _cells(one: Judged) -> tuple[str, ...]:
+    says = f"*our control:* {one.claim.says}" if one.claim.ours else one.claim.says
+    says += f" ({one.claim.chosen})" if one.claim.chosen else ""
+    figure = "-" if one.figure in PAPERS else one.figure
+    return (figure, says, f"**{one.verdict}**", one.numbers, one.p, str(one.seeds))
 
 
 def digest(judged: Sequence[Judged]) -> str:
-    """Give the papers' claims by what became of them, as a short Markdown table without numbers."""
+    """Give the papers' claims by verdict, without numbers; of withdrawn ones the figures alone."""
     found: dict[str, list[str]] = {}
     for one in judged:
         if not one.claim.ours:
-            found.setdefault(one.verdict, []).append(f"{one.claim.says} ({one.figure})")
-    lines = [f"| **{said}** | {'; '.join(claims)} |" for said, claims in found.items()]
+            said = one.figure if one.withdrawn else f"{one.claim.says} ({one.figure})"
+            found.setdefault(one.verdict, []).append(said)
+    lines = [
+        f"| **{said}** | {'all of ' + ', '.join(dict.fromkeys(listed)) if said == 'withdrawn' else '; '.join(listed)} |"
+        for said, listed in found.items()
+    ]
     return "\n".join(["| verdict | the paper's claims (figure) |", "|---|---|", *lines])
 
 
 def changed(judged: Sequence[Judged], before: Iterable[dict[str, str]]) -> str:
-    """Give the verdicts that differ from kept ones, with the reason that is kept beside them.
+    """Give the verdicts that differ from kept ones, by the reason that is kept with them.
 
     Args:
         judged: Today's.
         before: Table rows with ``figure``, ``says``, ``verdict``, and ``reason``.
     """
     now = {(_place(one), one.claim.says): one.verdict for one in judged}
+    found: dict[tuple[str, str, str, str], dict[str, list[str]]] = {}
+    for row in before:
+        if (verdict := now.get((row["figure"], row["says"]), row["verdict"])) != row["verdict"]:
+            paper, _, figure = row["figure"].partition(", ")
+            claims = found.setdefault((paper, row["verdict"], verdict, row["reason"]), {})
+            claims.setdefault(row["says"], []).extend([figure] if figure else [])
     lines = [
-        f"| {row['figure']} | {row['says']} | {row['verdict']} | **{verdict}** | {row['reason']} |"
-        for row in before
-        if (verdict := now.get((row["figure"], row["says"]), row["verdict"])) != row["verdict"]
+        f"| {paper} | {was} | **{verdict}** | {_listed(claims)} | {why} |"
+        for (paper, was, verdict, why), claims in found.items()
     ]
-    return "\n".join(["| paper, figure | it says | was | is | why |", "|---|---|---|---|---|", *lines])
+    return "\n".join(["| paper | was | is | claims (figure) | why |", "|---|---|---|---|---|", *lines])
 
 
 def counts(judged: Sequence[Judged]) -> str:
@@ -259,10 +276,9 @@ def counts(judged: Sequence[Judged]) -> str:
     return "\n".join(["| paper | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 1) + "|", *lines])
 
 
+def _listed(claims: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{says} ({', '.join(figures)})" if figures else says for says, figures in claims.items())
+
+
 def _place(one: Judged) -> str:
     return f"{one.paper}, {one.figure}" if one.figure not in PAPERS else one.paper
-
-
-def _why(judged: Sequence[Judged]) -> list[str]:
-    reasons = dict.fromkeys(one.withdrawn for one in judged if one.withdrawn)
-    return ["", *(f"Withdrawn: {reason}." for reason in reasons)] if reasons else []

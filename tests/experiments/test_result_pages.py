@@ -156,7 +156,7 @@ def test_that_one_exists_is_found_in_the_best_of_those_tried_and_contradicted_by
 def test_a_verdict_that_changed_is_listed_with_its_reason():
     found = judged(Claim(says="s", less="a*", than="b"), [(-0.5, 0.2)])
     before = [{"figure": ", 9z", "says": "s", "verdict": was, "reason": "more seeds"} for was in ("open", "found")]
-    assert changed(found, before).splitlines()[2:] == ["| , 9z | s | open | **found** | more seeds |"]
+    assert changed(found, before).splitlines()[2:] == ["|  | open | **found** | s (9z) | more seeds |"]
 
 
 def test_of_four_hundred_papers_without_an_effect_few_find_anything():
