@@ -17,7 +17,6 @@ from privbo.protocol.settings import JsonObject
 NAMED = 2.0  # epsilon of the tables that have one only
 HEADS = (
     "algorithm",
-    "seeds",
     "rank",
     "rank, all",
     "regret, mean",
@@ -94,11 +93,10 @@ def _levels(boards: dict[float, list[Standing]]) -> str:
 
 def _row(one: Standing, overall: Mean | None, count: int) -> str:
     name = one.name if one.families == count else f"{one.name} ({one.families} families)"
-    seeds = " to ".join(dict.fromkeys(map(str, one.seeds)))
     ranks = ("-" if rank is None else f"{rank:.1f}" for rank in (one.rank, overall))
     worse = "-" if one.worse is None else f"{100 * one.worse:.0f} %"
     means, ends = (f"{one.ratios[m]:.2f}" for m in ("mean", "end"))
-    return " | ".join([name, seeds, *ranks, means, ends, _or_dash(one.zeroed), worse, str(len(one.won))])
+    return " | ".join([name, *ranks, means, ends, _or_dash(one.zeroed), worse, str(len(one.won))])
 
 
 def _or_dash(ratio: Ratio | None) -> str:
@@ -114,13 +112,18 @@ def _wins(every: Sequence[Played], levels: Sequence[float]) -> str:
         if (found := recommended(some, epsilon)) is not None
     }
     lines = ["**Where each algorithm is recommended**", "", "| algorithm | problems |", "|---|---|"]
+    nowhere = []
     for name in HOUSE:
         won: dict[str, list[str]] = {}
         for (title, epsilon), winner in first.items():
             if winner == name:
                 won.setdefault(title, []).append(f"{epsilon:g}")
         said = "; ".join(f"{title} (epsilon {', '.join(found)})" for title, found in won.items())
-        lines.append(f"| {name} | {said or 'none of the classes'} |")
+        if said:
+            lines.append(f"| {name} | {said} |")
+        else:
+            nowhere.append(name)
+    lines += [f"| {', '.join(nowhere)} | none of the classes |"] if nowhere else []
     return "\n".join([*lines, ""])
 
 
@@ -157,8 +160,8 @@ def _families(every: Sequence[Played], epsilon: float) -> str:
     lines = [
         f"**Family by family, epsilon {epsilon:g}** (regret divided by that of the best independent method)",
         "",
-        "| family | N | correlation | SharedPrior | noise only | best other method that shares |",
-        "|---|---|---|---|---|---|",
+        "| family | SharedPrior | noise only | best other method that shares |",
+        "|---|---|---|---|",
     ]
     for family in every:
         labels = family.competitors(epsilon)
@@ -168,7 +171,7 @@ def _families(every: Sequence[Played], epsilon: float) -> str:
         alone = None if control is None else family.ratio(control, "mean")
         best = min(ratios, key=lambda name: ratios[name].value, default=None)
         other = "-" if best is None else f"{best} {ratios[best]:.2f}"
-        facts = [family.title, str(family.n_clients), f"{family.correlation:.2f}", _or_dash(ours), _or_dash(alone)]
+        facts = [family.title, _or_dash(ours), _or_dash(alone)]
         lines.append(f"| {' | '.join([*facts, other])} |")
     return "\n".join([*lines, ""])
 

@@ -12,6 +12,7 @@ setting is not the paper's.
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -105,8 +106,6 @@ class Judged:
     @property
     def p(self) -> str:
         """The two-sided p after Holm's adjustment, the largest of several arms; of the side the difference lies on."""
-        if self.withdrawn:
-            return "-"
         p = max(min(1.0, 2.0 * min(one.p_found, one.p_against)) for one in self.tested)
         return "< .0001" if p < 1e-4 else f"{p:.2g}".removeprefix("0")
 
@@ -211,22 +210,30 @@ def every(*folders: Path) -> list[Judged]:
 
 
 def table(judged: Sequence[Judged]) -> str:
-    """Give the findings as Markdown: one table per paper, one row per claim, no column that would be empty."""
-    heads = ("figure", "claim (our choice)", "verdict", "difference", "p, adjusted", "seeds")
+    """Give the findings as Markdown: a table per paper, a row per claim, no empty column; withdrawn figures by name."""
+    heads = ("figure", "claim", "verdict", "difference", "p, adjusted", "seeds")
     parts = []
     for paper in dict.fromkeys(one.paper for one in judged):
-        rows = [_cells(one) for one in judged if one.paper == paper]
+        rows = [_cells(one) for one in judged if one.paper == paper and not one.withdrawn]
         shown_columns = [column for column in range(len(heads)) if any(row[column] != "-" for row in rows)]
         lines = [f"| {' | '.join(row[column] for column in shown_columns)} |" for row in (heads, *rows)]
         lines.insert(1, "|---" * len(shown_columns) + "|")
         parts.append("\n".join([f"**{paper}**", "", *lines]))
-    reasons = dict.fromkeys(one.withdrawn for one in judged if one.withdrawn)
-    return "\n\n".join([*parts, *(f"Withdrawn: {reason}." for reason in reasons)])
+    withdrawn: dict[str, list[str]] = {}
+    for one in judged:
+        if one.withdrawn:
+            withdrawn.setdefault(one.withdrawn, []).append(one.figure)
+    parts += [
+        "\n".join(textwrap.wrap(f"Withdrawn, figures {', '.join(dict.fromkeys(figures))}: {reason}.", 119))
+        for reason, figures in withdrawn.items()
+    ]
+    return "\n\n".join(parts)
 
 
 def _cells(one: Judged) -> tuple[str, ...]:
     says = f"*our control:* {one.claim.says}" if one.claim.ours else one.claim.says
-    says += f" ({one.claim.chosen})" if one.claim.chosen else ""
+    if one.claim.chosen and one.claim.chosen not in says:
+        says += f" (ours: {one.claim.chosen})"
     figure = "-" if one.figure in PAPERS else one.figure
     return (figure, says, f"**{one.verdict}**", one.numbers, one.p, str(one.seeds))
 

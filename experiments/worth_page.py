@@ -83,14 +83,13 @@ def _table(every: Sequence[Played]) -> str:
         "**Regret divided by that of the best independent method** (over all evaluations, and at the end at epsilon 2;",
         "standard errors in brackets; *: a family used in development)",
         "",
-        "| family | N | correlation | seeds | " + " | ".join(heads) + " |",
-        "|---" * (4 + len(heads)) + "|",
+        "| family | N | correlation | " + " | ".join(heads) + " |",
+        "|---" * (3 + len(heads)) + "|",
     ]
     for family in every:
         cells = [_one(family, column.label(family), "mean") for column in columns]
-        seeds = max(len(entry.seeds) for entry in family.entries.values())
         name = f"{family.title} *" if family.purpose == "choosing" else family.title
-        facts = [name, f"{family.n_clients}", f"{family.correlation:.2f}", f"{seeds}"]
+        facts = [name, f"{family.n_clients}", f"{family.correlation:.2f}"]
         lines.append("| " + " | ".join([*facts, *cells, _one(family, last.label(family), "end")]) + " |")
     return "\n".join([*lines, ""])
 
@@ -104,28 +103,33 @@ def _cell(family: Played, label: str) -> str:
 
 
 def _bars(every: Sequence[Played]) -> str:
-    """Geometric means over families, and the targets of development."""
-    lines = [line for bar in BARS for name, purposes in GROUPS.items() if (line := _bar(every, bar, name, purposes))]
-    if not lines:
+    """Geometric means over families, and the targets of development: a row per target, a column per group."""
+    rows = [(bar, [_bar(every, bar, purposes) for purposes in GROUPS.values()]) for bar in BARS]
+    if not any(cell != "-" for _, cells in rows for cell in cells):
         return ""
-    head = ["**Targets** (geometric mean over families, with its 95 % interval; over all evaluations / at the end)", ""]
-    head += ["| run and families | kind | number | measured | target | met |", "|---|---|---|---|---|---|"]
-    return "\n".join([*head, *lines, ""])
+    lines = [
+        "**Targets** (geometric mean over families, with its 95 % interval; over all evaluations / at the end; in",
+        "brackets: families, and whether the target is met)",
+        "",
+        f"| run and families | target | {' | '.join(GROUPS)} |",
+        "|---" * (2 + len(GROUPS)) + "|",
+    ]
+    for bar, cells in rows:
+        run = f"epsilon {bar.epsilon:g}, N >= {bar.clients}, correlation >= {bar.correlation:g}"
+        wanted = " / ".join(f"{bar.limits[measure]:.2f}" for measure in MEASURES)
+        lines.append(f"| {' | '.join([run, wanted, *cells])} |")
+    return "\n".join([*lines, ""])
 
 
-def _bar(every: Sequence[Played], bar: Bar, name: str, purposes: Sequence[str]) -> str:
+def _bar(every: Sequence[Played], bar: Bar, purposes: Sequence[str]) -> str:
     asked = [(family, family.label(OURS, bar.epsilon)) for family in every if bar.speaks_of(family, purposes)]
     known = [(family, label) for family, label in asked if label is not None]
     if not known:
-        return ""
+        return "-"
     means = {measure: geometric([f.ratio(label, measure) for f, label in known]) for measure in MEASURES}
     found = " / ".join(f"{means[measure].value:.2f}{means[measure].interval}" for measure in MEASURES)
-    wanted = " / ".join(f"{bar.limits[measure]:.2f}" for measure in MEASURES)
     reached = all(means[measure].value <= bar.limits[measure] for measure in MEASURES)
-    return (
-        f"| epsilon {bar.epsilon:g}, N >= {bar.clients}, correlation >= {bar.correlation:g} | {name} "
-        f"| {len(known)} | {found} | {wanted} | {'yes' if reached else 'no'} |"
-    )
+    return f"{found} ({len(known)}; {'yes' if reached else 'no'})"
 
 
 def private(every: Sequence[Played]) -> Iterator[tuple[Played, str, Ratio]]:
