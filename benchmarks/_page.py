@@ -10,43 +10,28 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks._pictures import PICTURES, Measured, drawn, table
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+SMALL = 0.02  # share of the machine's limit below which a row is named only
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 
 
 def measured(rows: Sequence[Measured], page: Path) -> str:
     """Give the part of a page that the rows make."""
-    beside = ("what", "ours", "peer", "peer's", "ratio")
     plain = [row for row in rows if "picture" not in row]
-    near = sorted(_once(row for row in rows if "limit" in row), key=lambda row: -float(row["of_limit"]))
     machine = f"{platform.machine()}, {_cores()}, Python {platform.python_version()}"
     parts = [
         f"Measured on one machine in one run ({machine}); the smaller of as many calls on both sides.",
         *_pictures(rows, page),
-        _table("Beside peers", beside, [row for row in plain if row["kind"] == "peer"], _beside),
-        _table(
-            "Beside bars",
-            ("what", "ours", "bar", "of", "times better"),
-            [row for row in rows if row["kind"] == "bar"],
-            _beside,
-        ),
-        _table(
-            "How far from the machine's limit",
-            ("what", "ours", "at the limit", "which is", "share of the limit"),
-            near,
-            _near,
-        ),
-        _table(
-            "Recorded elsewhere, on another day: no comparison",
-            beside,
-            [row for row in plain if row["kind"] == "recorded"],
-            _beside,
-        ),
+        _table("Compared with peers", "peer: its number (ratio)", _of_kind(plain, "peer")),
+        _table("Compared with bars", "bar: its number (times better)", _of_kind(plain, "bar")),
+        *_near(rows),
+        _table("Recorded elsewhere, on another day: no comparison", "peer: its number (ratio)", _of_kind(plain, "recorded")),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -102,24 +87,43 @@ def _cores() -> str:
     return f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores"
 
 
-def _beside(row: Measured) -> tuple[str, ...]:
-    ours, theirs = (_number(row[key], row["unit"]) for key in ("ours", "theirs"))
-    return str(row["name"]), ours, str(row["peer"]), theirs, f"{float(row['ratio']):.3g}"
+def _of_kind(rows: Iterable[Measured], kind: str) -> dict[str, list[Measured]]:
+    """Rows of a kind by what was measured."""
+    found: dict[str, list[Measured]] = {}
+    for row in rows:
+        if row["kind"] == kind:
+            found.setdefault(str(row["name"]), []).append(row)
+    return found
 
 
-def _near(row: Measured) -> tuple[str, ...]:
-    ours, limit = _number(row["ours"], "s"), _number(row["limit"], "s")
-    return str(row["name"]), ours, limit, str(row["limited_by"]), f"{float(row['of_limit']):.2g}"
+def _table(title: str, head: str, found: Mapping[str, Sequence[Measured]]) -> str:
+    """One line of a name: ours, and all that it is compared with."""
+    lines = [(name, _number(of[0]["ours"], of[0]["unit"]), "; ".join(map(_against, of))) for name, of in found.items()]
+    return "\n".join([f"**{title}**", "", *_lines(("what", "ours", head), lines)]) if lines else ""
 
 
-def _table(
-    title: str, head: Sequence[str], rows: Sequence[Measured], cells: Callable[[Measured], tuple[str, ...]]
-) -> str:
-    return "\n".join([f"**{title}**", "", *_lines(head, map(cells, rows))]) if rows else ""
+def _against(row: Measured) -> str:
+    return f"{row['peer']}: {_number(row['theirs'], row['unit'])} ({float(row['ratio']):.3g})"
+
+
+def _near(rows: Iterable[Measured]) -> Iterator[str]:
+    """The share of the machine's limit that is reached; of small shares the names alone."""
+    near = sorted(_once(row for row in rows if "limit" in row), key=lambda row: -float(row["of_limit"]))
+    lines = [
+        (str(row["name"]), _number(row["limit"], "s"), str(row["limited_by"]), f"{float(row['of_limit']):.2g}")
+        for row in near
+        if float(row["of_limit"]) >= SMALL
+    ]
+    if lines:
+        head = ("what", "at the limit", "which is", "share of the limit")
+        yield "\n".join(["**How far from the machine's limit**", "", *_lines(head, lines)])
+    if small := [str(row["name"]) for row in near if float(row["of_limit"]) < SMALL]:
+        yield "\n".join(textwrap.wrap(f"Below {100 * SMALL:g} % of the limit: {'; '.join(small)}.", 119))
 
 
 def _lines(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *lines)]
+    rows = [f"| {' | '.join(cells)} |" for cells in (head, *lines)]
+    return [rows[0], "|---" * len(head) + "|", *rows[1:]]
 
 
 def _number(value: str | float, unit: str | float) -> str:
