@@ -66,24 +66,8 @@ HOUSE = {
     r"the law as|held to the law": "invariants",
 }
 # Pages whose sentences were edited: folders and files; the list only grows.
-EDITED = (
-    "README.md",
-    "docs/index.md",
-    "docs/concepts.md",
-    "docs/glossary.md",
-    "docs/shared-prior.md",
-    "docs/how-to/",
-    "docs/tutorials/",
-    "docs/algorithms/",
-    "docs/results/correlated-noise.md",
-    "docs/results/dp-fts-de",
-    "docs/results/elimination.md",
-    "docs/results/f-lcb.md",
-    "docs/results/index.md",
-    "docs/results/leaderboard.md",
-    "docs/results/verdicts.md",
-    "docs/results/worth.md",
-)
+EDITED = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs/")
+NOT_YET = ("docs/results/records.md", "docs/results/shared-prior-tried.md")
 PACKAGES = ("privbo", "accountant")
 LARGEST_SHARE = 0.1  # of sentences longer than LONG, on an edited page
 # Pages that quote papers, or our own text before it was edited.
@@ -181,7 +165,8 @@ def all_faults() -> list[str]:
     found = []
     for page in pages():
         name, text = str(page.relative_to(ROOT)), page.read_text()
-        listed = [*faults(text, quoting=name in QUOTING), *(faults_of_edited(text) if name.startswith(EDITED) else ())]
+        edited = name.startswith(EDITED) and name not in NOT_YET
+        listed = [*faults(text, quoting=name in QUOTING), *(faults_of_edited(text) if edited else ())]
         found += [f"{name}:{line}: {words}" for line, words in listed]
     for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         found += [f"{path.relative_to(ROOT)}:{line}: {words}" for line, words in faults_of_code(path.read_text())]
