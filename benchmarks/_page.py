@@ -24,14 +24,15 @@ _TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 def measured(rows: Sequence[Measured], page: Path) -> str:
     """Give the part of a page that the rows make."""
     plain = [row for row in rows if "picture" not in row]
+    ratio = "peer: its number (ratio)"
     machine = f"{platform.machine()}, {_cores()}, Python {platform.python_version()}"
     parts = [
         f"Measured on one machine in one run ({machine}); the smaller of as many calls on both sides.",
         *_pictures(rows, page),
-        _table("Compared with peers", "peer: its number (ratio)", _of_kind(plain, "peer")),
+        _table("Compared with peers", ratio, _of_kind(plain, "peer")),
         _table("Compared with bars", "bar: its number (times better)", _of_kind(plain, "bar")),
         *_near(rows),
-        _table("Recorded elsewhere, on another day: no comparison", "peer: its number (ratio)", _of_kind(plain, "recorded")),
+        _table("Recorded elsewhere, on another day: no comparison", ratio, _of_kind(plain, "recorded")),
     ]
     return "\n\n".join(part for part in parts if part)
 
