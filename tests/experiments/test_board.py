@@ -9,7 +9,7 @@ import pytest
 
 import privbo as pb
 from experiments.baselines.private_search import PrivateSearch
-from experiments.board import Mean, common, ranks, recommended, standings, winner
+from experiments.board import HOUSE, Mean, common, ranks, recommended, standings, winner
 from experiments.board_page import again, epsilons, overall
 from experiments.outcome import Outcome, Task
 from experiments.played import Entry, Played, added, kept, played, read
@@ -119,7 +119,7 @@ def test_tables_name_what_is_best_and_what_wins_nowhere() -> None:
     assert "**Leaderboard at epsilon 2**" in seen.text
     assert "| algorithm | epsilon 2 |\n|---|---|\n| A | 0.75 (0.00) |" in seen.text
     assert "| one | - | - | A 0.75 (0.25) |" in seen.text
-    assert "| SharedPrior | none of the classes |" in seen.text
+    assert f"| {', '.join(HOUSE)} | none of the classes |" in seen.text
     assert "| fewer than 20 clients | 2 (2) | A | A 0.75 (0.00) | 1.00 (0.00) | A 0.75" in seen.text
     assert "| B and a vote | 0.200 ± 0.000 |" in seen.text
     assert common([on_board("one")], 2.0)["A"].value == pytest.approx(0.6)
