@@ -38,7 +38,7 @@ def test_what_was_recorded_stands_last_and_units_are_said() -> None:
     assert "| long | 1.5 s | the bar: 2 s (1.33) |" in bars
     assert "| wide | 0.9 | the bar: 0.5 (1.8) |" in bars
     assert machine.count("| quick | 1 ms | arithmetic | 0.5 |") == 1
-    assert "Below 2 % of the limit: slow." in machine
+    assert "Rows below 2 % of the limit: 1." in machine
     assert "| slow |" not in machine
     assert "| old | 3 µs | their code: 3 ms (1e+03) |" in recorded
     assert "their code" not in peers + bars + machine
