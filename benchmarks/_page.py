@@ -1,37 +1,34 @@
 """``python -m benchmarks._page PAGE BENCH.json ...``: the measured part of a page, from files of the benchmarks.
 
-What stands between the two marks of ``docs/speed.md`` or ``docs/scale.md`` is replaced: pictures with their tables,
-measured peers, bars, how far from the machine's limit, and, apart from all of these, what was recorded elsewhere. A
-picture stands beside the page, as ``PAGE-NAME.png``.
+What stands between the two marks of ``docs/speed.md`` or ``docs/scale.md`` is replaced: pictures with their tables, one
+table of everything measured with its peers, bars and share of the machine's limit, and, apart from it, what was
+recorded elsewhere. A picture is next to the page, as ``PAGE-NAME.png``.
 """
 
 from __future__ import annotations
 
 import json
 import platform
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks._pictures import PICTURES, Measured, drawn, table
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-SMALL = 0.02  # share of the machine's limit below which a row is only counted
+_HEADS = {"peer": "peer: its number (ratio)", "bar": "bar (times better)", "recorded": "peer: its number (ratio)"}
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 
 
 def measured(rows: Sequence[Measured], page: Path) -> str:
     """Give the part of a page that the rows make."""
-    plain = [row for row in rows if "picture" not in row]
-    ratio = "peer: its number (ratio)"
     machine = f"{platform.machine()}, {_cores()}, Python {platform.python_version()}"
     parts = [
         f"Measured on one machine in one run ({machine}); the smaller of as many calls on both sides.",
         *_pictures(rows, page),
-        _table("Compared with peers", ratio, _of_kind(plain, "peer")),
-        _table("Compared with bars", "bar: its number (times better)", _of_kind(plain, "bar")),
-        *_near(rows),
-        _table("Recorded elsewhere, on another day: no comparison", ratio, _of_kind(plain, "recorded")),
+        _table(rows, ("peer", "bar")),
+        _table(rows, ("recorded",), "Recorded elsewhere, on another day: no comparison"),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -76,50 +73,43 @@ def _beside_page(page: Path, name: str) -> Path:
     return page.with_name(f"{page.stem}-{name}.png")
 
 
-def _once(rows: Iterable[Measured]) -> list[Measured]:
-    """One row of every name: the machine's limit does not depend on the peer."""
-    return list({row["name"]: row for row in rows}.values())
-
-
 def _cores() -> str:
     import os
 
     return f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores"
 
 
-def _of_kind(rows: Iterable[Measured], kind: str) -> dict[str, list[Measured]]:
-    """Rows of a kind by what was measured."""
-    found: dict[str, list[Measured]] = {}
-    for row in rows:
-        if row["kind"] == kind:
-            found.setdefault(str(row["name"]), []).append(row)
-    return found
-
-
-def _table(title: str, head: str, found: Mapping[str, Sequence[Measured]]) -> str:
-    """One line of a name: ours, and all that it is compared with."""
-    lines = [(name, _number(of[0]["ours"], of[0]["unit"]), "; ".join(map(_against, of))) for name, of in found.items()]
-    return "\n".join([f"**{title}**", "", *_lines(("what", "ours", head), lines)]) if lines else ""
+def _table(rows: Sequence[Measured], kinds: Sequence[str], title: str = "") -> str:
+    """One line of a name: ours, all that it is compared with outside of pictures, and the machine's limit."""
+    limits = {str(row["name"]): row for row in rows if "limit" in row} if "peer" in kinds else {}
+    against = {kind: [row for row in rows if row["kind"] == kind and "picture" not in row] for kind in kinds}
+    ours = {str(row["name"]): row for of in (*against.values(), limits.values()) for row in of}
+    lines = [
+        (
+            name,
+            _number(row["ours"], row["unit"]),
+            *("; ".join(_against(one) for one in of if one["name"] == name) for of in against.values()),
+            *([_share(limits.get(name))] if limits else []),
+        )
+        for name, row in ours.items()
+    ]
+    heads = ("what", "ours", *(_HEADS[kind] for kind in kinds), *(["share of the machine's limit"] if limits else []))
+    used = [column for column, _ in enumerate(heads) if any(line[column] for line in lines)]
+    if not lines:
+        return ""
+    table = _lines([heads[column] for column in used], [[line[column] for column in used] for line in lines])
+    return "\n".join([f"**{title}**", "", *table] if title else table)
 
 
 def _against(row: Measured) -> str:
-    peer = str(row["peer"]).removeprefix("the bar, ")
-    return f"{peer}: {_number(row['theirs'], row['unit'])} ({float(row['ratio']):.3g})"
+    """A peer by its name; a bar by how it follows from something measured, where it does."""
+    peer = re.sub(r"^the bar(, | of .*|$)", "", str(row["peer"]))
+    number = f"{_number(row['theirs'], row['unit'])} ({float(row['ratio']):.3g})"
+    return f"{peer}: {number}" if peer else number
 
 
-def _near(rows: Iterable[Measured]) -> Iterator[str]:
-    """The share of the machine's limit that is reached; small shares are counted."""
-    near = sorted(_once(row for row in rows if "limit" in row), key=lambda row: -float(row["of_limit"]))
-    lines = [
-        (str(row["name"]), _number(row["limit"], "s"), str(row["limited_by"]), f"{float(row['of_limit']):.2g}")
-        for row in near
-        if float(row["of_limit"]) >= SMALL
-    ]
-    if lines:
-        head = ("what", "at the limit", "which is", "share of the limit")
-        yield "\n".join(["**How far from the machine's limit**", "", *_lines(head, lines)])
-    if small := sum(float(row["of_limit"]) < SMALL for row in near):
-        yield f"Rows below {100 * SMALL:g} % of the limit: {small}."
+def _share(row: Measured | None) -> str:
+    return "" if row is None else f"{float(row['of_limit']):.2g}, {row['limited_by']}"
 
 
 def _lines(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
