@@ -87,7 +87,10 @@ def test_shipped_lies_leave_nothing_at_sites_or_guardians(key: str, tmp_path: Pa
 def told(key: str, value: object, federation: Federation) -> dict[str, object]:
     """The change of ``run.toml`` that a lie is."""
     asked = tomllib.loads((federation.home / "run.toml").read_text())["privacy"]
-    others = {"unit": {"client": "reward", "reward": "client"}, "trust": {"server": "guardians", "guardians": "server"}}
+    others = {
+        "unit": {"client": "reward", "reward": "client", "record": "client"},
+        "trust": {"server": "guardians", "guardians": "server", "sites": "server"},
+    }
     table, _, name = key.partition(".")
     if value == "other":
         value = others[name][asked.get(name, next(iter(others[name])))]
@@ -98,8 +101,8 @@ def told(key: str, value: object, federation: Federation) -> dict[str, object]:
     return {table: {name: value}} if name else {key: value}
 
 
-def lying_home(federation: Federation, key: str) -> Path:
-    changes = told(key, SHIPPED[key], federation)
+def lying_home(federation: Federation, key: str, lie: object = None) -> Path:
+    changes = told(key, SHIPPED[key] if lie is None else lie, federation)
     dropped = changes.pop("drop", ())
     home = lies.files_with(federation, **changes)
     table = tomllib.loads((home / "run.toml").read_text())

@@ -1,0 +1,158 @@
+"""The general lies of a hostile server, told to sites that hide records by noise of their own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accountant.ledger import Ledger
+from privbo.algorithms.multitask.posterior import front
+from privbo.flower.party import PartyRun, ledger_path, read_site
+from privbo.flower.registry import public_spec
+from privbo.protocol.messages import FloatArray
+from privbo.runs.opening import plan_run
+from tests.deployment import lies
+from tests.deployment.federations import Federation
+from tests.deployment.grid import Node
+from tests.deployment.test_lies import HARMLESS, first, forging, lying_home
+from tests.deployment.test_own_noise import (
+    COUNTS,
+    N_POINTS,
+    SITES,
+    SPACE,
+    federation_of,
+    hospitals,
+    scores,
+    sent,
+    spent,
+)
+
+PROBLEM = {"n_clients": 3, "n_records": list(COUNTS), "space": SPACE, "name": "hospitals"}
+LIES: dict[str, Any] = {f"privacy.{name}": value for name, value in lies.PRIVACY.items()} | lies.RUN
+LIES |= {"privacy.protects": "validation records"}
+LIES |= {"algorithm.front": 64, "algorithm.largest_noise": 1e6, "algorithm.is_shared": False}
+LIES |= {"algorithm.type": "parallel"}
+LIES |= {
+    "problem": PROBLEM | {"score_range": [0.0, 1e-6]},
+    "problem of fewer records": PROBLEM | {"n_records": [12, 30, 8]},
+    "problem with a training": PROBLEM | {"training": {"type": "gaussian", "noise_multiplier": 0.5}},
+}
+LIES = {key: lie for key, lie in LIES.items() if key not in lies.OWN}
+
+
+def lie(federation: Federation, key: str) -> Path:
+    return lying_home(federation, key.partition(" ")[0], LIES[key])
+
+
+def answered(federation: Federation, grid: lies.LyingGrid) -> dict[str, FloatArray]:
+    """What left each site, held to its noise and to its ledger: those of the approved run, whatever was played."""
+    vectors, plan = sent(grid.replies), plan_run(public_spec(federation.home))
+    (mechanism,) = plan.mechanisms
+    if vectors:
+        missed = (
+            np.array([vectors[site] - exact(list(grid.nodes.values()), site) for site in vectors])
+            / mechanism.noise_stddev()
+        )
+        # Three normal numbers at a site or more: all below .01 with probability 5e-7, and any above 7 below 1e-10.
+        assert 0.01 < np.abs(missed).max() < 7.0
+    for site in SITES:
+        path = ledger_path(read_site(federation.site_file(site)))
+        if site in vectors or path.exists():
+            with Ledger.open(path) as ledger:
+                assert ledger.verify().ok
+                assert spent(ledger) == pytest.approx(2.0 if ledger.book().paid else 0.0, rel=2e-3)
+                assert site not in vectors or ledger.book().paid == [plan.event]
+    return vectors
+
+
+def exact(nodes: list[Node], site: str) -> FloatArray:
+    """The sums that a site does not send, at the points of the public seed that it was shown."""
+    shown = next(message for message in nodes[0].asked if "question" in message.content.config_records)
+    seed = lies.decode(lies.Question, shown.content)[0].public_seed
+    number = list(SITES).index(site)
+    points = front(hospitals().search_space, len(COUNTS), N_POINTS, seed)[number, :, 0]
+    return np.array([np.sum(scores(number, {"dose": x}) - 0.5) for x in points.tolist()])
+
+
+def test_an_honest_server_of_the_same_federation_is_answered(tmp_path: Path) -> None:
+    """The control: what is refused below is refused for the lie."""
+    federation = federation_of(tmp_path)
+    assert set(answered(federation, lies.play(federation, federation.nodes(), bend=forging(federation)))) == set(SITES)
+    assert not any(lies.refusals(federation, site) for site in SITES)
+
+
+@pytest.mark.parametrize("key", first(list(LIES)))
+def test_sites_refuse_a_ledger_of_another_run(key: str, tmp_path: Path) -> None:
+    federation = federation_of(tmp_path)
+    grid = lies.play(federation, federation.nodes(), lie(federation, key))
+    assert not answered(federation, grid)
+    assert not lies.sent_vectors(federation)
+    assert {reply["error"] for reply in grid.answers} <= {"RefusedError", "ConfigurationError", "PolicyError"}
+
+
+@pytest.mark.parametrize("key", first(list(LIES)))
+def test_behind_a_forged_ledger_what_leaves_has_the_approved_noise_and_price(key: str, tmp_path: Path) -> None:
+    federation = federation_of(tmp_path)
+    answered(federation, lies.play(federation, federation.nodes(), lie(federation, key), forging(federation)))
+
+
+@pytest.mark.parametrize("key", ["privacy.delta", "privacy.noise_multiplier", "privacy", "problem"])
+def test_shipped_lies_leave_nothing(key: str, tmp_path: Path) -> None:
+    federation = federation_of(tmp_path)
+    nodes = federation.nodes()
+    (federation.home / "run.toml").write_text((lie(federation, key) / "run.toml").read_text())
+    grid = lies.play(federation, nodes)
+    assert not lies.vectors_of(grid)
+    assert not list(tmp_path.glob("*/kept/*/sent/*.npz"))
+    for site in SITES:
+        assert {row["field"] for row in lies.refusals(federation, site)} <= {"run.toml"}
+
+
+@pytest.mark.parametrize("case", lies.TO_SITES)
+def test_a_bent_question_is_refused_or_answered_as_approved(case: str, tmp_path: Path) -> None:
+    federation = federation_of(tmp_path)
+
+    def bend(message: Any) -> None:
+        lies.bend_question(message, lies.Question, *lies.TO_SITES[case])
+
+    grid = lies.play(federation, federation.nodes(), bend=bend)
+    assert grid.answers
+    assert bool(answered(federation, grid)) == (case in HARMLESS)
+
+
+def test_a_run_too_many_is_refused_by_each_sites_own_policy(tmp_path: Path) -> None:
+    """A run costs epsilon 2, two of them together 2.9, and the policy allows 2.5."""
+    federation = federation_of(tmp_path, policy={"epsilon": 2.5, "delta": 1e-6, "unit": "record", "trust": ["sites"]})
+    assert set(answered(federation, lies.play(federation, federation.nodes()))) == set(SITES)
+    shutil.move(federation.run.path, tmp_path / "first")
+    grid = lies.play(federation, federation.nodes())
+    assert {reply["error"] for reply in grid.answers} == {"PolicyError"}
+    assert not lies.vectors_of(grid)
+    answered(federation, grid)
+
+
+@pytest.mark.parametrize("fault", ["quiet", "free"])
+def test_planted_a_site_that_believed_the_server_would_be_noticed(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site with a thousandth of the noise, and one that accepts another run's ledger."""
+    federation = federation_of(tmp_path)
+    if fault == "free":
+        monkeypatch.setattr("privbo.flower.party.PartyRun.require_declared", lambda *_: None)
+        grid = lies.play(federation, federation.nodes(), lie(federation, "rounds"))
+        assert sent(grid.replies)
+        return
+    mechanism = PartyRun.mechanism
+
+    def quiet(self: PartyRun, request: Any) -> Any:
+        made = mechanism(self, request)
+        return type(made)(**vars(made) | {"noise_multiplier": made.noise_multiplier * 1e-3})
+
+    monkeypatch.setattr("privbo.flower.party.PartyRun.mechanism", quiet)
+    grid = lies.play(federation, federation.nodes(), bend=forging(federation))
+    with pytest.raises(AssertionError):
+        assert set(answered(federation, grid)) == set(SITES)
