@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -210,6 +210,8 @@ class ClippingAudit:
         advice: Another S, or none, from what the algorithm does with the sums.
         warnings: Patterns that matter, in words.
         note: What all of this is.
+        score_shares: Of a run that hides records: by site, the share of its scores that were clipped to
+            ``score_range``, over all of its evaluations.
     """
 
     name: str
@@ -218,6 +220,7 @@ class ClippingAudit:
     advice: Advice
     warnings: tuple[str, ...]
     note: str = NOTE
+    score_shares: Mapping[int, float] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return in_two_lines("ClippingAudit", self.name, f"{len(self.rounds)} rounds, {self.note}", self.verdict)
@@ -267,10 +270,10 @@ def audit(record: Record) -> ClippingAudit:
         >>> found.rounds[0].bound, found.rounds[0].clipped_share <= 1.0
         (1.0, True)
     """
-    home = record.home
+    home, is_client = record.home, record.plan.unit == "client"
     lines = {row["round"]: row for row in read_lines(home.clipping_path)}
     rounds = tuple(
-        _round(lines[r.round], noise_stddev=r.noise_stddev, shape=r.values.shape)
+        _round(lines[r.round], noise_stddev=r.noise_stddev, shape=r.values.shape, is_client=is_client)
         for r in record.releases
         if r.round in lines and lines[r.round]["bound"] is not None
     )
@@ -278,6 +281,7 @@ def audit(record: Record) -> ClippingAudit:
         raise RunError("this run's vectors were shared among guardians, so no party knows which were clipped")
     if not rounds:
         raise RunError(f"{home.private} holds no clip statistics; audit the run where its clients answered")
+    shares = home.clipped_shares()
     last, kind = rounds[-1], algorithm_table(record.spec.algorithm)["type"]
     use: Use = "direction" if kind in _DIRECTION else "magnitude"
     whole = max(float(np.mean([r.signal for r in rounds])), 1e-300)
@@ -290,11 +294,22 @@ def audit(record: Record) -> ClippingAudit:
         rounds=rounds,
         clipping_norm=last.bound * math.sqrt(len(last.bias_by_region)),
         advice=advise(use, tried),
-        warnings=tuple(_warnings(rounds)),
+        warnings=(*_warnings(rounds, is_client=is_client), *_of_scores(record, shares)),
+        score_shares=shares,
     )
 
 
-def _round(line: Mapping[str, Any], *, noise_stddev: float, shape: tuple[int, ...]) -> ClippedRound:
+def _of_scores(record: Record, shares: Mapping[int, float]) -> Iterator[str]:
+    """What a site should know whose records' scores were clipped, one by one, before anything was summed."""
+    for client, share in shares.items():
+        if share >= LEAST:
+            yield (
+                f"site {client}: {share:.0%} of its records' scores were clipped to score_range="
+                f"{record.spec.problem.score_range}; normalise them, or declare a wider range, which means more noise"
+            )
+
+
+def _round(line: Mapping[str, Any], *, noise_stddev: float, shape: tuple[int, ...], is_client: bool) -> ClippedRound:
     n_blocks, dim = shape
     noise = noise_stddev * math.sqrt(n_blocks * dim)
     return ClippedRound(
@@ -308,26 +323,29 @@ def _round(line: Mapping[str, Any], *, noise_stddev: float, shape: tuple[int, ..
         signal_by_region=tuple(line["signal_by_block"]),
         bias_by_region=tuple(line["bias_by_block"]),
         noise_by_region=noise_stddev * math.sqrt(dim),
-        # Noise is proportional to the bound under both calibrations.
+        # Noise is proportional to the bound where it hides a client; else it is scaled to what one unit moves.
         error_at={
-            f"{factor:.4g}": math.hypot(bias, factor * noise)
+            f"{factor:.4g}": math.hypot(bias, factor * noise if is_client else noise)
             for factor, bias in zip(line["bound_factors"], line["bias_at"], strict=True)
         },
         agreement_at={
             f"{factor:.4g}": agreement(
-                signal=math.hypot(*line["signal_by_block"]), kept=kept, bias=bias, noise=factor * noise
+                signal=math.hypot(*line["signal_by_block"]),
+                kept=kept,
+                bias=bias,
+                noise=factor * noise if is_client else noise,
             )
             for factor, bias, kept in zip(line["bound_factors"], line["bias_at"], line["kept_at"], strict=True)
         },
     )
 
 
-def _warnings(rounds: Sequence[ClippedRound]) -> list[str]:
+def _warnings(rounds: Sequence[ClippedRound], *, is_client: bool) -> list[str]:
     count, found = len(rounds), []
     everybody = sum(r.clipped_share >= 0.99 for r in rounds)
     if 2 * everybody >= count:
         found.append(f"(nearly) every vector was clipped in {everybody} of {count} rounds: only directions are shared")
-    if all(r.clipped_share == 0 for r in rounds):
+    if is_client and all(r.clipped_share == 0 for r in rounds):
         found.append("no vector was ever clipped: a smaller bound would have meant less noise for the same vectors")
     drowned = sum(r.noise >= 10 * r.signal for r in rounds)
     if 2 * drowned >= count:

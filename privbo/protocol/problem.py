@@ -31,6 +31,7 @@ BatchObjective: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
 Earlier: TypeAlias = Callable[[int], Iterable[tuple[Mapping[str, Value], float]]]
 Enqueued: TypeAlias = Callable[[int], Iterable[Mapping[str, Value]]]
 OnFailure: TypeAlias = Callable[[int, str], None]
+OnClipped: TypeAlias = Callable[[int, int, int], None]
 T = TypeVar("T")
 
 ASK: Literal["ask"] = "ask"
@@ -236,6 +237,8 @@ class Evaluator:
         problem: Whose objective.
         on_evaluation: Called after every evaluation, for progress bars.
         on_failure: PRIVATE: called with every client's first failure.
+        on_clipped: PRIVATE: called after every evaluation of records with its client, the number of scores that were
+            changed to lie in their range, and the number of scores.
         stopped: Tells whether the operator interrupts; another KeyboardInterrupt is a failure.
         client_seconds: Seconds that a client's evaluations of one round may take together. Each
             then runs in a process of its own, which is killed when the time is up.
@@ -250,6 +253,7 @@ class Evaluator:
     problem: Problem
     on_evaluation: Callable[[], None] | None = None
     on_failure: OnFailure | None = None
+    on_clipped: OnClipped | None = None
     stopped: Stopped = nobody_stops
     client_seconds: float | None = None
     evaluation_seconds: float | None = None
@@ -428,21 +432,23 @@ class Evaluator:
     def _one(self, objective: Objective, client: int, unit: FloatArray) -> float:
         params = self.problem.search_space.decode(unit)
         try:
-            value, is_changed = self._timed(client, lambda: self._value(objective(client, params), client))
+            value, clipped = self._timed(client, lambda: self._value(objective(client, params), client))
         except BaseException as error:  # whatever a user's objective raises is its client's; the run goes on
             self.note(client, self._reason(error))
             return math.nan
-        if is_changed:
+        if self.problem.n_records is not None and self.on_clipped is not None:
+            self.on_clipped(client, clipped, self.problem.n_records[client])
+        if clipped:
             self.note(client, f"a record's score is no number in score_range={self.problem.score_range}; {_CLIPPED}")
         if abs(value) <= LARGEST_VALUE:
             return value
         self.note(client, f"the objective returned {value!r}; {_NOT_FINITE}")
         return math.nan
 
-    def _value(self, returned: object, client: int) -> tuple[float, bool]:
-        """An evaluation's value, and whether scores of records were changed to lie in their range."""
+    def _value(self, returned: object, client: int) -> tuple[float, int]:
+        """An evaluation's value, and how many scores of records were changed to lie in their range."""
         if self.problem.n_records is None:
-            return float(returned), False  # type: ignore[arg-type]  # whatever is no number raises
+            return float(returned), 0  # type: ignore[arg-type]  # whatever is no number raises
         if self.problem.training is not None:
             returned = _paid(returned, self.problem.training)
         scores, (low, high) = np.asarray(returned, dtype=np.float64), self.problem.score_range
@@ -450,7 +456,7 @@ class Evaluator:
         if scores.shape != (count,):
             raise ValueError(f"scores of shape {scores.shape} for {count} records")
         inside = np.clip(np.where(np.isfinite(scores), scores, low), low, high)
-        return math.fsum(inside) / count, not np.array_equal(inside, scores)
+        return math.fsum(inside) / count, int(np.sum(inside != scores))
 
     def _reason(self, error: BaseException) -> str:
         """Why a client has no value, in words; raises what ends the run instead."""

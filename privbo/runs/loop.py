@@ -344,7 +344,10 @@ def run_spec(
         progress_bar(spec.name, spec.rounds, on_round) if progress else nullcontext(on_round) as heard,
         watched_interrupts() as stopped,
     ):
-        evaluate = evaluator(on_failure=None if home is None else home.keep_failure, stopped=stopped)
+        if home is None:
+            evaluate = evaluator(stopped=stopped)
+        else:
+            evaluate = evaluator(on_failure=home.keep_failure, on_clipped=home.keep_clipped, stopped=stopped)
         evaluate.errors |= {} if home is None else home.failures()
         clients = in_process(
             opened.setup, home, evaluate, output, on_private_round, executor=executor, backend=backend, journal=journal

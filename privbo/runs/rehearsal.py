@@ -41,6 +41,7 @@ class Rehearsal:
         failures: Why a client has no value, by its number.
         seconds: Of one evaluation, on average.
         made: The evaluations that a run takes over.
+        clipped: Their scores that were clipped, as ``Evaluator.on_clipped`` has them.
         said: What clients' code printed meanwhile, which a run keeps, too.
 
     .. versionadded:: 0.3.0
@@ -54,6 +55,7 @@ class Rehearsal:
     failures: Mapping[int, str] = field(default_factory=dict)
     seconds: float
     made: Rows | None = None
+    clipped: tuple[tuple[int, int, int], ...] = ()
     said: str = ""
 
     @property
@@ -105,6 +107,9 @@ class Rehearsal:
         for client, reason in self.failures.items():
             if evaluate.on_failure is not None:
                 evaluate.on_failure(client, reason)
+        if evaluate.on_clipped is not None:
+            for counts in self.clipped:
+                evaluate.on_clipped(*counts)
 
 
 def check(problem: Problem, *, clients: IntArray | None = None, evaluation_seconds: float | None = None) -> Rehearsal:
@@ -169,6 +174,8 @@ def rehearse(setup: WorkerSetup, evaluate: Evaluator, executor: object, backend:
         RehearsalError: If no client has a value.
     """
     said, ask = None if output is None else io.StringIO(), setup.spec.played.server(setup.setting).ask()
+    clipped: list[tuple[int, int, int]] = []
+    evaluate.on_clipped = lambda *counts: clipped.append(counts)
     clients = in_process(setup, None, evaluate, said, executor=executor, backend=backend)
     started = time.perf_counter()
     try:
@@ -176,7 +183,8 @@ def rehearse(setup: WorkerSetup, evaluate: Evaluator, executor: object, backend:
     finally:
         clients.end()
     values = dict(zip(rows["client"].tolist(), rows["value"].tolist(), strict=True))
-    found = dataclasses.replace(_found(evaluate, values, time.perf_counter() - started), made=rows)
+    found = _found(evaluate, values, time.perf_counter() - started)
+    found = dataclasses.replace(found, made=rows, clipped=tuple(clipped))
     if not found.n_clients:
         with printed_to(said):
             found = _in_the_middle(evaluate, np.arange(setup.setting.n_clients))

@@ -30,8 +30,8 @@ from privbo.runs.worker import LocalWorker, Outcome, Result, WorkerSetup, Worker
 _WAIT = 1.0  # seconds until a worker that has nothing to report says so
 _ATTEMPTS = 4
 
-Message: TypeAlias = Rows | tuple[int, str]
-"""Evaluations that were made, or a client and why it failed."""
+Message: TypeAlias = Rows | tuple[int, str] | tuple[int, int, int]
+"""Evaluations that were made; a client and why it failed, or how many of its scores were clipped."""
 OnMessage: TypeAlias = Callable[[Message], None]
 Update: TypeAlias = tuple[tuple[Message, ...], str, Outcome | BaseException | None]
 """PRIVATE: messages in order, what was printed, and how the task ended once it did; an error is a program's fault."""
@@ -140,7 +140,10 @@ class WorkerPool:
         """Keep evaluations, note failures, and call the run's callbacks."""
         if isinstance(message, tuple):
             with self._lock:
-                self._evaluate.note(*message)
+                if len(message) == 2:
+                    self._evaluate.note(*message)
+                elif self._evaluate.on_clipped is not None:
+                    self._evaluate.on_clipped(*message)
             return
         self._journal.add(message)
         for _ in range(len(message)):
@@ -279,9 +282,10 @@ def served(setup: bytes) -> ServedWorker:
 
 
 def evaluator_of(setup: WorkerSetup, on_message: OnMessage) -> Evaluator:
-    """Give the evaluator of a worker, which sends clients' first failures."""
+    """Give the evaluator of a worker, which sends clients' first failures and clipped scores."""
     return setup.spec.problem.evaluator(
         on_failure=lambda client, reason: on_message((client, reason)),
+        on_clipped=lambda client, clipped, scored: on_message((client, clipped, scored)),
         client_seconds=setup.spec.client_seconds,
         evaluation_seconds=setup.spec.evaluation_seconds,
     )

@@ -164,6 +164,32 @@ def test_single_scores_are_clipped_one_by_one_and_the_site_is_told() -> None:
     assert "4" not in evaluate.errors[0]
 
 
+@pytest.mark.parametrize("executor", ["serial", "threads"])
+def test_the_audit_gives_every_sites_share_of_clipped_scores(executor: str, tmp_path: Path) -> None:
+    """Site 2 has a tenth above the range and a tenth that is no number; a rehearsal's evaluation counts once."""
+    honest = Hospitals()
+
+    def wild(client: int, params: dict[str, Any]) -> FloatArray:
+        found = honest(client, params)
+        if client == 2:
+            found[:4], found[4:8] = 1.5, np.nan
+        return found
+
+    secret = dataclasses.replace(QUIET, noise="secure")
+    settings: dict[str, Any] = {"privacy": secret, "rounds": 2, "seed": 1, "executor": executor}
+    record = pb.run(problem(wild), HEARD, directory=tmp_path / "run", **settings)
+    rows = (record.home.private / "scores.jsonl").read_text().splitlines()
+    assert len(rows) == 6 * len(COUNTS)
+    audit = pb.audit(record)
+    assert audit.score_shares == {client: 0.2 * (client == 2) for client in range(len(COUNTS))}
+    assert [words for words in audit.warnings if "clipped" in words] == [audit.warnings[-1]]
+    assert audit.warnings[-1].startswith("site 2: 20% of its records' scores were clipped to score_range=(0.0, 1.0)")
+    # No advice on a norm that no vector reaches, and with which the noise of a record does not fall.
+    assert (audit.advice.answer, audit.by_factor()[0.5] >= audit.by_factor()[1.0]) == ("nothing to gain", True)
+    public = [path for path in (tmp_path / "run").glob("*") if path.is_file() and path.suffix != ".sqlite"]
+    assert not any("20%" in path.read_text(errors="ignore") for path in public)
+
+
 def test_released_points_do_not_depend_on_data_and_others_later_ones_only_on_releases() -> None:
     """Site 2 is another one, and is shown the same releases. Its own later points differ: released, they would tell."""
     seen = []
