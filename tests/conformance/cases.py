@@ -82,6 +82,7 @@ CASES = [
 # Of problems that hold records.
 RECORDS = [
     Case("multi-task", pb.MultiTask(largest_noise=1e3), unit="record"),
+    Case("multi-task, common", pb.MultiTask(largest_noise=1e3, goal="common"), unit="record"),
     Case("fed-pne, one record", pb.FedPNE(horizon=400, c=0.02), unit="record"),
     Case("pf-pne, one record", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client"), unit="record"),
     Case("parallel, one record", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), unit="record"),

@@ -17,6 +17,7 @@ from accountant.events import Adjacency, Gaussian, Unit
 from accountant.ledger import Ledger
 from accountant.tight import numerical
 from accountant.verify.auditor import verify_bundle
+from privbo.algorithms.multitask.posterior import Posterior, Releases
 from privbo.audits.empirical import audit_run
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import SimulatedNoise
@@ -229,6 +230,38 @@ def test_nothing_is_released_where_noise_would_drown_it() -> None:
     assert "nothing is released" in weak.outlook
     many = problem(n_records=tuple(10 * n for n in COUNTS), objective=lambda c, p: np.ones(10 * COUNTS[c]))
     assert pb.plan(many, privacy=pb.Privacy(epsilon=1.0, **RECORD), rounds=5).releases == 1
+
+
+def test_one_common_setting_is_chosen_by_a_release_of_all_evaluations_but_the_last() -> None:
+    """As many evaluations as for settings of sites' own, and what the stored posterior of the releases says is best."""
+    common = dataclasses.replace(HEARD, goal="common")
+    record = pb.run(problem(), common, privacy=QUIET, rounds=6, seed=1)
+    own = pb.run(problem(), HEARD, privacy=QUIET, rounds=6, seed=1)
+    alone = pb.run(problem(), common.local(), privacy=pb.NoPrivacy(), rounds=6, seed=1)
+    assert [run.clients.units.shape[1] for run in (record, own, alone)] == [10, 10, 10]
+    (release,) = record.releases
+    assert release.values.shape == (len(COUNTS), 9)
+    assert release.noise_stddev == pytest.approx(own.releases[0].noise_stddev * 1.5, rel=1e-3)  # sqrt(9 / 4)
+    points, counts = record.clients.units[:, :9], np.array(COUNTS)
+    means, noise = 0.5 + release.values / counts[:, None], release.noise_stddev / counts
+    space = problem().search_space
+    best = Posterior(space, Releases.of_front(points, means, noise)).best()
+    np.testing.assert_array_equal(record.clients.units[:, 9], np.tile(best, (len(COUNTS), 1)))
+    assert record.common is not None
+    assert record.common.params == space.decode(best)
+    asked = spec(algorithm=common).setting(7)
+    cohort = common.cohort(asked, clients=np.arange(2), evaluate=problem().evaluator(), seed=0)
+    cohort.respond(Broadcast(round=0))
+    with pytest.raises(pb.ConfigurationError, match="the common setting has shape"):
+        cohort.respond(Broadcast(round=1))
+
+
+def test_where_noise_would_drown_a_common_setting_sites_go_on_by_themselves() -> None:
+    weak = dataclasses.replace(QUIET, noise_multiplier=None, epsilon=0.1)
+    record = pb.run(problem(), pb.MultiTask(goal="common"), privacy=weak, rounds=5, seed=1)
+    alone = pb.run(problem(), pb.MultiTask().local(), privacy=pb.NoPrivacy(), rounds=5, seed=1)
+    assert (record.releases, record.common) == ((), None)
+    np.testing.assert_array_equal(record.clients.units, alone.clients.units)
 
 
 def test_multi_task_is_the_default_of_this_unit_alone() -> None:

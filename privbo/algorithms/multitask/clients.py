@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.algorithms.multitask.posterior import Posterior, Prior, Releases, alone, front, propose
+from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
@@ -23,6 +24,7 @@ class Sites:
         setting: Of the run.
         n_front: Points of every site's front.
         is_shared: Whether the front is released.
+        is_common: Whether the setting that is announced is what sites evaluate after the front.
         clients: Which sites.
         evaluate: Their objectives.
 
@@ -34,10 +36,17 @@ class Sites:
     """
 
     def __init__(
-        self, setting: Setting, n_front: int, *, is_shared: bool, clients: IntArray, evaluate: Evaluate
+        self,
+        setting: Setting,
+        n_front: int,
+        *,
+        is_shared: bool,
+        is_common: bool,
+        clients: IntArray,
+        evaluate: Evaluate,
     ) -> None:
         self._setting, self._evaluate, self.clients = setting, evaluate, np.asarray(clients, dtype=np.int64)
-        self._records = setting.records if is_shared else None
+        self._records, self._is_common = setting.records if is_shared else None, is_common
         self._front = front(setting.space, setting.n_clients, n_front, setting.public_seed)
         self.units: FloatArray = np.empty((len(self.clients), 0, setting.space.n_dims))
         self.values: FloatArray = np.empty((len(self.clients), 0))
@@ -58,13 +67,26 @@ class Sites:
             for points in self._front[self.clients].swapaxes(0, 1):
                 self._query(points, INITIAL_ROUND)
         if broadcast.round > max(0, self.rounds[-1]):
-            known, priors = self._known(), self._of(broadcast)
-            points = [_next(*site) for site in zip(priors, self.units, known, strict=True)]
-            self._query(np.array(points), broadcast.round)
+            self._query(self._announced(broadcast) if self._is_common else self._own(broadcast), broadcast.round)
         if broadcast.round > 0 or self._records is None:
             return np.empty((len(self.clients), 0))
         counts = np.array(self._records.counts, dtype=np.float64)[self.clients]
         return np.asarray(counts[:, None] * (self._known()[:, self.rounds == INITIAL_ROUND] - self._records.middle))
+
+    def _own(self, broadcast: Broadcast) -> FloatArray:
+        """Every site's next point by its own values, ``(n, n_dims)``."""
+        known, priors = self._known(), self._of(broadcast)
+        return np.array([_next(*site) for site in zip(priors, self.units, known, strict=True)])
+
+    def _announced(self, broadcast: Broadcast) -> FloatArray:
+        """The common setting, once for every site, ``(n, n_dims)``."""
+        chosen = np.asarray(broadcast.arrays.get(CHOSEN, ()), dtype=np.float64)
+        if chosen.shape != (self._setting.space.n_dims,):
+            raise ConfigurationError(
+                f"round {broadcast.round}: the common setting has shape {chosen.shape} and must have "
+                f"{(self._setting.space.n_dims,)}"
+            )
+        return np.tile(chosen, (len(self.clients), 1))
 
     def _known(self) -> FloatArray:
         """Values with the lowest score, or the lowest that its site has seen, in place of failed evaluations."""

@@ -26,6 +26,7 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Ask, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Request, Setting
 from privbo.protocol.settings import Positive, settings
 
+_MOST = 64  # points of a front
 _FEW = 8  # sites of which each has a front of three points, so that noise is less; more have four
 
 
@@ -44,13 +45,16 @@ class MultiTask:
     | of any kind | no point after the front, no exact value, no model | they stay in memory and in ``private/`` |
 
     A site's own scores can be read up to the noise: hospitals are not hidden, patients are. The setting that the
-    releases expect to be best on average over all sites is ``Record.common``; it costs nothing more. Where one setting
-    for all sites is what is asked for, ``front`` may be as large as the number of evaluations.
+    releases expect to be best on average over all sites is ``Record.common``; it costs nothing more. With
+    ``goal="common"`` it is all that is asked for: the front holds all evaluations but the last, which is the common
+    setting.
 
     .. versionadded:: 0.3.0
 
     Attributes:
-        front: Points that every site evaluates first and releases; None is four, and three for fewer than eight sites.
+        goal: ``"own"``: a setting of its own for every site; ``"common"``: one for all, by as many evaluations.
+        front: Points that every site evaluates first and releases; None is four, and three for fewer than eight sites;
+            with ``goal="common"`` it is all evaluations but one, and 64 at most.
         largest_noise: Nothing is released, and nothing charged, where the noise in the mean of a site of median size
             has a larger standard deviation than this share of ``score_range``.
         is_shared: Whether anything is released.
@@ -77,17 +81,23 @@ class MultiTask:
     caveat: ClassVar[str | None] = None
     is_certified: ClassVar[bool] = False  # no statement about the optimum rests on the clipping norm
     type: Literal["multi-task"] = field(default="multi-task", repr=False)
-    front: Annotated[int, Field(ge=1, le=64)] | None = None
+    goal: Literal["own", "common"] = "own"
+    front: Annotated[int, Field(ge=1, le=_MOST)] | None = None
     largest_noise: Positive = 0.04
     is_shared: bool = True
 
     def local(self) -> MultiTask:
         """Give the same sites with the same first points and nothing shared."""
-        return dataclasses.replace(self, is_shared=False)
+        return dataclasses.replace(self, is_shared=False, goal="own")
 
     def n_front(self, setting: Setting) -> int:
         """Give the number of points of every site's front, by public numbers."""
-        return self.front or (3 if setting.n_clients < _FEW else 4)
+        alone = 3 if setting.n_clients < _FEW else 4
+        return self.front or (alone if self.goal == "own" else min(alone + setting.rounds - 1, _MOST))
+
+    def within(self, setting: Setting) -> Setting:
+        """Give the run's facts, with one round after the front where one common setting is asked for."""
+        return setting if self.goal == "own" else setting.at_most(1)
 
     def request(self, setting: Setting) -> Request | None:
         """Give the one request of a run; None where nothing is shared.
@@ -130,16 +140,25 @@ class MultiTask:
         from privbo.algorithms.multitask.clients import Sites
 
         shared = self.request(setting) is not None and self.is_heard(setting)
-        return Sites(setting, self.n_front(setting), is_shared=shared, clients=clients, evaluate=evaluate)
+        played = self if shared else self.local()
+        return Sites(
+            played.within(setting),
+            played.n_front(setting),
+            is_shared=shared,
+            is_common=played.goal == "common",
+            clients=clients,
+            evaluate=evaluate,
+        )
 
 
 class MultiTaskServer:
     """The front in round 0, and its release as every site's noisy means in all rounds after it."""
 
     def __init__(self, algorithm: MultiTask, setting: Setting) -> None:
-        self._setting, self._round, self._asked = setting, 0, algorithm.request(setting)
+        self._round, self._asked = 0, algorithm.request(setting)
         self._request = self._asked if algorithm.is_heard(setting) else None
-        self._n_front = algorithm.n_front(setting)
+        played = algorithm if self._request is not None else algorithm.local()
+        self._setting, self._n_front = played.within(setting), played.n_front(setting)
         self._released: Release | None = None
 
     def plan(self) -> Iterator[Request]:
