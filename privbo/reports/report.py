@@ -225,7 +225,6 @@ class Report(LedgerView):
         versions: Versions of what the numbers depend on, by package.
         trust: Who had to be trusted with a client's vector, in words.
         unit_text: The unit of privacy in words.
-        n_records: Records of all sites together, where one record is the unit; None else.
     """
 
     name: str
@@ -258,7 +257,6 @@ class Report(LedgerView):
     versions: Mapping[str, str]
     trust: str
     unit_text: str
-    n_records: int | None
 
     @property
     def right_guess(self) -> float:
@@ -408,7 +406,6 @@ def report(record: Record) -> Report:
         versions=record.manifest.versions,
         trust=_trust(record),
         unit_text=record.plan.unit_text,
-        n_records=record.plan.n_records,
     )
 
 

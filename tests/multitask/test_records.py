@@ -27,6 +27,7 @@ from privbo.plans.privacy import SITES_ARE_SEEN
 from privbo.protocol.messages import Broadcast, FloatArray, Records
 from privbo.reports.bundle import write_bundle
 from privbo.reports.comparison import note_lines
+from privbo.reports.report_page import statement
 from privbo.reports.watch import Watch
 from privbo.runs.opening import planned_requests
 from privbo.runs.spec import Spec
@@ -359,6 +360,8 @@ def test_every_view_says_who_is_hidden_and_who_is_not(tmp_path: Path) -> None:
         assert words in html.unescape(view)
     assert words in html.unescape(Watch(directories=[tmp_path / "run"]).page())
     assert any(words in line for line in note_lines(pb.compare([record])))
+    sheet = statement(pb.report(record)).write(tmp_path / "statement.html").read_text()
+    assert f"{sum(COUNTS):,} records at 8 clients of population" in sheet
     found = verify_bundle(write_bundle(tmp_path / "run").path)
     assert any("a client's records say together is not hidden" in line for line in found.statement)
     loaded = pb.load(tmp_path / "run")
