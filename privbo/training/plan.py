@@ -138,7 +138,7 @@ class TrainingPlan:
 
         Example:
             >>> priced(RecordPrivacy(epsilon=4.0, pulls=1, steps=20), n_training=400, n_validation=100).event.text
-            '20 x (Poisson-sampled Gaussian, rate 0.0625, multiplier 0.3497), 1 x (Gaussian, multiplier 0.5411)'
+            '1 x (Gaussian, multiplier 0.5406), 20 x (Poisson-sampled Gaussian, rate 0.0625, multiplier 0.399)'
         """
         z_train, z_judge = (z / contribution_factor(Adjacency.REPLACE_ONE) for z in self.noise_multipliers)
         once = compose([self.privacy.training_event(z_train), self.privacy.validation_event(z_judge)])
