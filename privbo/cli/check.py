@@ -15,14 +15,12 @@ from privbo.flower.party import (
     AppFiles,
     Party,
     PartyRun,
-    SiteSettings,
     judged,
     read_party,
     read_site,
     run_of,
-    site_spec,
 )
-from privbo.flower.registry import RUN_FILE, public_spec, read_federation
+from privbo.flower.registry import RUN_FILE
 from privbo.plans.cost import trust_text
 from privbo.protocol.errors import ConfigurationError, PolicyError
 from privbo.protocol.messages import IntArray
@@ -34,7 +32,7 @@ from privbo.runs.clients import require_answers
 from privbo.runs.in_process import printed_to
 from privbo.runs.rehearsal import Rehearsal, check, middle
 from privbo.runs.sources import ForeignAlgorithm
-from privbo.runs.spec import Spec, parse_toml, read_bytes, read_spec
+from privbo.runs.spec import Spec, parse_toml, read_spec
 
 
 def verdict_of(run: PartyRun, who: str) -> tuple[str, bool]:
@@ -71,13 +69,8 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Result, Par
             raise spec.algorithm.not_loaded()
         require_no_ledger(spec, files.home / RUN_FILE)
     run = run_of(files, party)
-    clients = run.federation.checked(run.plan.n_clients).clients
-    sites, guardians = {name: len(own) for name, own in clients.items()}, run.federation.guardians
-    known = sites if party.role == "site" else guardians
-    if party.name not in known:
-        raise ConfigurationError(
-            f"{path}: name={party.name!r} is no {party.role} of federation.toml, which has {', '.join(known) or 'none'}"
-        )
+    _require_registered(run, path)
+    sites, guardians = {name: len(own) for name, own in run.federation.clients.items()}, run.federation.guardians
     verdict, allowed = verdict_of(run, f"this {party.role}")
     priced, keys = price_run(run.spec), {name: card.signing for name, card in guardians.items()}
     hidden = priced.plan
@@ -145,21 +138,18 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
     Raises:
         ConfigurationError: If a setting is impossible, or the code has another signature.
     """
-    if site is None:
-        own, spec = None, read_spec(config, overrides)
-        clients: IntArray = np.arange(spec.problem.n_clients)
-    else:
-        own, spec, clients = _of_site(config, overrides, site)
+    run = None if site is None else _of_site(config, overrides, site)
+    spec = read_spec(config, overrides) if run is None else run.own_spec
+    clients = np.arange(spec.problem.n_clients) if run is None else run.clients()
     if spec.problem.is_asked:
         raise ConfigurationError(
             "objective='ask': values come from outside, so there is nothing to try out; privbo run --dry-run prices it"
         )
     require_answers(spec)
     priced, verdict, allowed = price_run(spec), None, True
-    if own is not None:
-        files = AppFiles.read(config.parent)
-        verdict, allowed = verdict_of(run_of(files, own), "this site")
-        if allowed and files.digests not in own.approved:
+    if run is not None:
+        verdict, allowed = verdict_of(run, "this site")
+        if allowed and run.files.digests not in run.party.approved:
             verdict += f"; these files are not approved yet: privbo flower approve {site} {config.parent}"
     elif priced.decision is not None:
         verdict, allowed = priced.decision.verdict("this policy"), priced.decision.allowed
@@ -191,17 +181,21 @@ def _shown(found: Rehearsal, *, show_private: bool) -> list[str]:
     return lines if found.has_values else ["no client has a value: a run would be charged in vain", *lines]
 
 
-def _of_site(config: Path, overrides: Sequence[str], site: Path) -> tuple[SiteSettings, Spec, IntArray]:
-    """A site's settings, a federation's run as the site plays it, and the site's clients."""
+def _of_site(config: Path, overrides: Sequence[str], site: Path) -> PartyRun:
+    """A federation's run as a site plays it."""
     if overrides or config.name != RUN_FILE:
         raise ConfigurationError(f"--site takes a federation's {RUN_FILE} as it is; drop --set, and name that file")
-    own, app = read_site(site), config.parent
-    clients = read_federation(app).checked(public_spec(app).problem.n_clients).clients
-    if own.name not in clients:
+    run = run_of(AppFiles.read(config.parent), read_site(site))
+    _require_registered(run, site)
+    return run
+
+
+def _require_registered(run: PartyRun, path: Path) -> None:
+    party, known = run.party, run.federation.clients if run.party.role == "site" else run.federation.guardians
+    if party.name not in known:
         raise ConfigurationError(
-            f"{site}: name={own.name!r} is not registered; federation.toml knows {', '.join(clients)}"
+            f"{path}: name={party.name!r} is no {party.role} of federation.toml, which has {', '.join(known) or 'none'}"
         )
-    return own, site_spec(app, read_bytes(config), own), np.array(clients[own.name], dtype=np.int64)
 
 
 def _rehearsal(spec: Spec, clients: IntArray, *, show_private: bool) -> Rehearsal:

@@ -42,6 +42,7 @@ from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import decided, plan_run, planned_requests
 from privbo.runs.record import load, mean_best_so_far
 from privbo.runs.rehearsal import Rehearsal
+from privbo.runs.sources import require_same
 from privbo.runs.spec import Control, Spec, read_spec
 
 Milestones: TypeAlias = Mapping[str, Mapping[str, float]]  # mean best score by moment, by arm
@@ -133,10 +134,7 @@ def report_run(
     found, attainable = report(load(directory, ledger=ledger)), None
     if regret is not None:  # the reader's own configuration; the code that the directory names is not imported
         ours, theirs = read_spec(regret).problem, home.manifest().spec.problem
-        if (ours.n_clients, ours.search_space) != (theirs.n_clients, theirs.search_space):
-            raise ConfigurationError(
-                f"{regret} states another problem than {directory}'s; name the run's configuration"
-            )
+        require_same(str(regret), ours, theirs.table(), ("n_clients", "space", "constraints"))
         if (attainable := ours.best_values) is None:
             raise ConfigurationError(f"{regret}: the problem states no best_values, so regret is not defined")
     shown = diagnostics(home, attainable) if private or regret is not None else None

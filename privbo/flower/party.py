@@ -57,7 +57,7 @@ from accountant.events import Event, parts, to_dict
 from accountant.ledger import Ledger
 from accountant.ledger.book import Declaration
 from accountant.ledger.chain import RESERVATION, Row
-from privbo.door.mechanism import Mechanism, PrivateSum
+from privbo.door.mechanism import PrivateSum
 from privbo.flower.registry import FEDERATION_FILE, RUN_FILE, Federation, federation_of, require_guardians, spec_of
 from privbo.guardians.ciphertexts import Call, question_digest
 from privbo.plans.plan import Plan
@@ -70,7 +70,7 @@ from privbo.protocol.settings import Sequence, read_settings, settings
 from privbo.runs.evidence import declared_by, plan_name
 from privbo.runs.manifest import derive_seed
 from privbo.runs.opening import plan_run
-from privbo.runs.sources import algorithm_table
+from privbo.runs.sources import algorithm_table, require_same
 from privbo.runs.spec import Spec, read_bytes, read_toml
 
 POPULATION = "one client"
@@ -224,17 +224,13 @@ class PartyRun:
         """Declare the plan as this party's own ledger is to bind it."""
         return declared_by(self.plan, run=run, settings=self._digest)
 
-    def mechanism(self, request: Request) -> Mechanism:
-        """Give the mechanism that answers a request under the plan."""
-        return self.plan.mechanism(request)
-
     def call(self, run: str, round_: int, request: Request) -> tuple[Call, PrivateSum]:
         """Name a round as clients and guardians must all mean it, and give the mechanism that answers it.
 
         Raises:
             RunError: If the run has no guardians.
         """
-        mechanism = self.mechanism(request)
+        mechanism = self.plan.mechanism(request)
         if not isinstance(mechanism, PrivateSum):
             raise RunError("a plain sum has no guardians")
         question = question_digest(mechanism, request)
@@ -380,16 +376,10 @@ def site_spec(home: Path, content: bytes, site: SiteSettings) -> Spec:
     """
     own = spec_of(home, content, site.problem).loaded()
     if site.problem is not None:
-        ours, theirs = own.problem, spec_of(home, content).problem
         # Of records, too: what one of them moves is computed from the run's own range.
         of_records = ("n_records", "score_range", "training") if own.privacy.unit == "record" else ()
-        for name in ("search_space", "n_clients", *of_records):
-            mine, public = getattr(ours, name), getattr(theirs, name)
-            if mine != public:
-                word = name.removeprefix("search_")
-                raise ConfigurationError(
-                    f"this site's problem has {word}={mine!r}, the run's has {word}={public!r}; state the same {word}"
-                )
+        stated = spec_of(home, content).problem.table()
+        require_same("this site's problem", own.problem, stated, ("space", "constraints", "n_clients", *of_records))
     return own
 
 

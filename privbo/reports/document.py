@@ -62,7 +62,7 @@ def environment() -> Environment:
         "text": text_of,
         "bound": upper_text,
         "counted": counted,
-        "percent": _unbroken_percent,
+        "percent": lambda share: percent_bound(share).replace(" ", "\u00a0"),  # no sign alone on the next line
         "svg": Figure.svg,
     }
     made.globals |= {"infinity": math.inf, "table": Table, "listing": Table.listing}
@@ -72,8 +72,3 @@ def environment() -> Environment:
 def percent_bound(share: float) -> str:
     """Write a share in percent, rounded up to tenths so that a bound stays one."""
     return f"{min(1000, math.ceil(1000 * share)) / 10:.1f} %"
-
-
-def _unbroken_percent(share: float) -> str:
-    """The same for a page, where the sign must not stand alone on the next line."""
-    return percent_bound(share).replace(" ", "\u00a0")

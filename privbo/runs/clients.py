@@ -2,8 +2,8 @@
 
 Of one each, an error is that client's alone, and no client is moved by the data of another. A client that raises in
 the middle of a round is absent in that round. It goes on from the state after the last round that it answered, and its
-first error is reported to its own side. Who waits for what is a strategy: clients are called one after the other
-(``Called``), or each waits for values in a thread of its own (``privbo.runs.trials``).
+first error is reported to its own side. Clients are called one after the other, unless each waits for values in a
+thread of its own (``privbo.runs.trials``).
 """
 
 from __future__ import annotations
@@ -58,20 +58,28 @@ class Each:
         clients: Numbers of the clients, ``(n,)``.
         made: Makes the cohort of some of them.
         evaluate: Their objectives; told of every client's first error.
-        waiting: How their evaluations are waited for.
+        waiting: How their evaluations are waited for; None calls their objectives, one client after the other.
     """
 
     clients: IntArray
     made: Callable[[IntArray, Evaluate], Cohort]
     evaluate: Evaluator
-    waiting: Waiting
+    waiting: Waiting | None = None
     _cohorts: dict[int, Cohort] = field(default_factory=dict, init=False, repr=False)
     _kept: dict[int, dict[str, npt.NDArray[np.generic]]] = field(default_factory=dict, init=False, repr=False)
     _histories: dict[int, ClientHistory] = field(default_factory=dict, init=False, repr=False)
 
     def answer(self, broadcast: Broadcast, dim: int) -> FloatArray:
         """Every client's answer, ``(n, dim)``; NaN rows for those that raised, were late or answered otherwise."""
-        return self.waiting.answer(self, broadcast, dim)
+        if self.waiting is not None:
+            return self.waiting.answer(self, broadcast, dim)
+        rows = np.full((len(self.clients), dim), np.nan)
+        for row, client in zip(rows, map(int, self.clients), strict=True):
+            with self.guarded(client):
+                found = self.act(client, broadcast, dim)
+                if dim:
+                    row[:] = found[0]
+        return rows
 
     def snapshot(self) -> Arrays:
         """Every client's state after the last round that it finished, by number and name."""
@@ -128,37 +136,13 @@ class Each:
 
     def _cohort(self, client: int) -> Cohort:
         if client not in self._cohorts:
-            made = self.made(np.array([client]), self.waiting.evaluates(client))
+            evaluate = self.evaluate if self.waiting is None else self.waiting.evaluates(client)
+            made = self.made(np.array([client]), evaluate)
             kept = {name: array for name, array in self._kept.get(client, {}).items() if name != FINISHED}
             if kept:
                 made.restore(kept)
             self._cohorts[client] = made
         return self._cohorts[client]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Called:
-    """Clients are called one after the other.
-
-    Attributes:
-        evaluate: Their objectives.
-    """
-
-    evaluate: Evaluator
-
-    def evaluates(self, client: int) -> Evaluate:  # noqa: ARG002 (the protocol's)
-        """Give all clients' objectives."""
-        return self.evaluate
-
-    def answer(self, each: Each, broadcast: Broadcast, dim: int) -> FloatArray:
-        """Call every client."""
-        rows = np.full((len(each.clients), dim), np.nan)
-        for row, client in zip(rows, map(int, each.clients), strict=True):
-            with each.guarded(client):
-                found = each.act(client, broadcast, dim)
-                if dim:
-                    row[:] = found[0]
-        return rows
 
 
 def shaped(answer: npt.ArrayLike, dim: int) -> FloatArray:
@@ -242,18 +226,15 @@ def clients_of(
             f"problem.{given[0]}: clients of {type(algorithm).__name__} choose no points themselves; use shared-prior "
             f"or dp-fts-de, or drop {given[0]}"
         )
-    if evaluate.problem.is_asked:
-        if waiting is None:
-            raise ConfigurationError(
-                "objective='ask' stores its trials with the run, and this one has no directory (a simulation or a "
-                "control in memory); name a directory, and drop controls"
-            )
-        return Each(clients=clients, made=made, evaluate=evaluate, waiting=waiting)
-
+    if evaluate.problem.is_asked and waiting is None:
+        raise ConfigurationError(
+            "objective='ask' stores its trials with the run, and this one has no directory (a simulation or a control "
+            "in memory); name a directory, and drop controls"
+        )
     # What one client brings along must not move another one, not even by the length of a common array.
-    if answers_together(algorithm) and evaluate.problem.earlier is None and not apart:
+    if waiting is None and answers_together(algorithm) and evaluate.problem.earlier is None and not apart:
         return made(clients)
-    return Each(clients=clients, made=made, evaluate=evaluate, waiting=Called(evaluate=evaluate))
+    return Each(clients=clients, made=made, evaluate=evaluate, waiting=waiting)
 
 
 def answers_of(clients: Cohort | Each, broadcast: Broadcast, dim: int) -> FloatArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
 
@@ -31,7 +31,9 @@ def load_problem(source: ProblemSource, default_name: str) -> Problem:
             raise ConfigurationError(
                 f"problem.factory={source.factory!r} returned {type(problem).__name__}, not a Problem"
             )
-        _require_same(source, problem)
+        of_records = () if source.n_records is None else ("n_records", "score_range", "training")
+        given = [name for name in ("n_clients", "space", "constraints") if getattr(source, name)]
+        require_same(f"problem.factory={source.factory!r}", problem, source, (*given, *of_records))
         problem = dataclasses.replace(problem, source=source, fingerprint=source.fingerprint or problem.fingerprint)
     elif source.objective == ASK:
         problem = stated_problem(source, default_name, ASK)
@@ -86,26 +88,19 @@ def load_function(reference: str, where: str) -> Callable[..., object]:
     return found
 
 
-def _require_same(source: ProblemSource, problem: Problem) -> None:
-    """A factory may have changed since a run was recorded, or be another site's."""
-    ours, theirs = dict(problem.search_space.parameters), source.space
-    kept = tuple(problem.search_space.constraints)
-    if source.constraints and source.constraints != kept:
-        raise ConfigurationError(
-            f"problem.factory={source.factory!r} makes the constraints {list(kept)}, the run's are "
-            f"{list(source.constraints)}; state the same"
-        )
-    found = {name: getattr(problem, name) for name in ("n_records", "score_range", "training")}
-    stated = {"n_records": source.n_records, "score_range": source.score_range, "training": source.training_event()}
-    if source.n_records is not None and stated != found:
-        raise ConfigurationError(
-            f"problem.factory={source.factory!r} makes {found}, the run's are {stated}; state the same"
-        )
-    if source.n_clients not in (None, problem.n_clients) or (theirs and theirs != ours):
-        raise ConfigurationError(
-            f"problem.factory={source.factory!r} makes space {ours!r} and {problem.n_clients} clients, the run's are "
-            f"{theirs!r} and {source.n_clients}; state the same space and N"
-        )
+def require_same(whose: str, problem: Problem, stated: ProblemSource, names: Iterable[str]) -> None:
+    """Refuse a problem of which a fact is not as stated: it changed since a run was recorded, or is another site's.
+
+    Raises:
+        ConfigurationError: Naming the fact and both values.
+    """
+    made = problem.table()
+    for name in names:
+        found, wanted = (one.training_event() if name == "training" else getattr(one, name) for one in (made, stated))
+        if found != wanted:
+            raise ConfigurationError(
+                f"{whose} has {name}={found!r}, the run has {name}={wanted!r}; state the same {name}"
+            )
 
 
 _BUILT_IN = {
