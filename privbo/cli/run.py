@@ -6,12 +6,11 @@ import dataclasses
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
@@ -20,32 +19,27 @@ from accountant.wording import counted, multipliers_text
 from privbo.audits.clipping import NOTE
 from privbo.cli.options import say
 from privbo.cli.terminal import Shown, render
-from privbo.comparisons.verdict import SCORES
-from privbo.plans.cost import PriceColumn, finite, price, trust_lines, trust_text
+from privbo.plans.cost import PriceColumn, price, trust_lines, trust_text
 from privbo.plans.plan import Plan, SignalToNoise, signal_to_noise
 from privbo.plans.policy import Decision
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import fresh_directory, require_no_link, save_arrays, write_json
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.files import fresh_directory, require_no_link, save_arrays
 from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.processes import limited_threads
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.table import Table
 from privbo.reports.bundle import known_public_key, public_key
-from privbo.reports.diagnostics import LABELS, Diagnostics, best_per_client, diagnostics, mean_per_client
+from privbo.reports.diagnostics import LABELS, Diagnostics, diagnostics
 from privbo.reports.report import Report, price_table, report
 from privbo.reports.report_page import Told, document
 from privbo.reports.report_page import statement as statement_of
-from privbo.runs.best import read_history
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import decided, plan_run, planned_requests
-from privbo.runs.record import load, mean_best_so_far
+from privbo.runs.record import load
 from privbo.runs.rehearsal import Rehearsal
 from privbo.runs.sources import require_same
 from privbo.runs.spec import Control, Spec, read_spec
-
-Milestones: TypeAlias = Mapping[str, Mapping[str, float]]  # mean best score by moment, by arm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +52,6 @@ class WrittenReport:
         page: The page; None where none was written.
         statement: One sheet for a board; None where none was asked for.
         diagnostics: PRIVATE diagnostics, where they were asked for.
-        milestones: PRIVATE: of a run that has just finished, mean best score over clients at a few points of it, by
-            arm, where they were asked for.
     """
 
     report: Report
@@ -67,16 +59,22 @@ class WrittenReport:
     page: Path | None = None
     statement: Path | None = None
     diagnostics: Diagnostics | None = None
-    milestones: Milestones | None = None
+
+    @property
+    def milestones(self) -> dict[str, dict[str, float]]:
+        """PRIVATE: of a run that has just finished, mean best score over clients at a few points of it, by arm."""
+        if self.directory is None or self.diagnostics is None:
+            return {}
+        return {arm: _milestones(curve) for arm, curve in self.diagnostics.mean_best_score.items()}
 
     def to_dict(self) -> JsonObject:
         """Give the report as JSON-able data with its places and, where they were asked for, diagnostics."""
         places = {"directory": self.directory, "report": self.page, "statement": self.statement}
         found = self.report.to_dict() | {name: str(path) for name, path in places.items() if path is not None}
-        if self.diagnostics is not None and self.milestones is not None:
+        if self.diagnostics is not None and self.milestones:
             found["private_diagnostics"] = {
                 "note": NOTE,
-                "milestones": plain(self.milestones),
+                "milestones": self.milestones,
                 "verdicts": [fields_of(v) | {"answer": v.answer} for v in self.diagnostics.verdicts],
             }
         elif self.diagnostics is not None:
@@ -87,7 +85,7 @@ class WrittenReport:
 @render.register
 def _written(found: WrittenReport) -> Iterator[Shown]:
     yield from render(found.report)
-    if found.milestones is not None:
+    if found.milestones:
         yield Table(
             title=f"{NOTE[0].upper()}{NOTE[1:]}",
             headings=("mean best score over clients", *next(iter(found.milestones.values()))),
@@ -310,36 +308,18 @@ def carry_out(
     with limited_threads(spec.threads), _interruptible() as stop:
         play = partial(run_spec, progress=progress, on_round=stop, on_evaluation=stop, output=output)
         record = play(spec, home, resume=resume, on_rehearsal=_tell if rehearse else None)
-        arms = {"private": record.clients}
         for control in spec.controls:  # each is played once: it goes on where it was interrupted
             stored, journal = record.home.control_path(control, "npz"), record.home.control_path(control, "rows")
             if not stored.exists():
                 alone = play(control_of(spec, control, record.home.seed), None, journal=journal)
                 save_arrays(stored, vars(alone.clients))
                 journal.unlink(missing_ok=True)
-            arms[control] = read_history(stored)
-        curves = {name: mean_best_so_far(arm) for name, arm in arms.items()}
-        rounds = {name: len(curve) - 1 for name, curve in curves.items()}
-        longest = max(map(len, curves.values()))
-        # Who shares nothing may need fewer rounds, and stays where it ended.
-        curves = {name: np.concatenate([c, np.full(longest - len(c), c[-1])]) for name, c in curves.items()}
-        kept = {
-            "mean_best_so_far": {name: curve.tolist() for name, curve in curves.items()},
-            "mean_per_client": {name: list(map(finite, mean_per_client(arm))) for name, arm in arms.items()},
-            "evaluations": {name: arm.evaluations.tolist() for name, arm in arms.items()},
-            "rounds": rounds,
-            "best_per_client": {name: list(map(finite, best_per_client(a.values))) for name, a in arms.items()},
-        }
-        write_json(record.home.private / SCORES, kept)
         with record.ledger:
             found = report(record)
         page = document(found, key=known_public_key(record.home)).write(record.home.report_path)
         record.home.settle(record.manifest.created)
-        written = WrittenReport(report=found, directory=home, page=page)
-        if not show_private:
-            return written
-        milestones = {LABELS[name]: _milestones(curve) for name, curve in curves.items()}
-        return dataclasses.replace(written, milestones=milestones, diagnostics=diagnostics(record.home))
+        shown = diagnostics(record.home) if show_private else None
+        return WrittenReport(report=found, directory=home, page=page, diagnostics=shown)
 
 
 def _tell(found: Rehearsal) -> None:
@@ -373,16 +353,16 @@ def _interruptible() -> Iterator[Callable[..., None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _milestones(curve: FloatArray) -> dict[str, float]:
+def _milestones(curve: Sequence[float]) -> dict[str, float]:
     """Mean best score after initialisation, a quarter of the rounds, at the end, and the mean over rounds."""
     if len(curve) == 1:
-        return {"at the end": float(curve[0])}
+        return {"at the end": curve[0]}
     quarter = max(1, (len(curve) - 1) // 4)
     return {
-        "after initialisation": float(curve[0]),
-        f"after round {quarter}": float(curve[quarter]),
-        "at the end": float(curve[-1]),
-        "mean over rounds": float(curve[1:].mean()),
+        "after initialisation": curve[0],
+        f"after round {quarter}": curve[quarter],
+        "at the end": curve[-1],
+        "mean over rounds": float(np.mean(curve[1:])),
     }
 
 

@@ -13,11 +13,12 @@ from privbo.comparisons.cells import digest, setting_of
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.sweep import composed, summary
 from privbo.comparisons.sweep_file import OWN_CONTROLS, Control, control_name
-from privbo.comparisons.verdict import SCORES, Data, Kind, Setting
+from privbo.comparisons.verdict import Data, Kind, Setting
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import flat, read_json
+from privbo.protocol.files import flat
 from privbo.protocol.settings import JsonObject
-from privbo.runs.record import Record, load
+from privbo.runs.best import read_history
+from privbo.runs.record import Record, load, mean_best_so_far
 from privbo.runs.spec import Spec
 
 
@@ -125,24 +126,20 @@ def _seeds(group: Sequence[Record]) -> Sequence[int]:
 
 
 def _control(setting: Setting, group: Sequence[Record], kind: Control, label: str) -> Setting | None:
-    """PRIVATE: a control of a setting's runs, where every one of them kept its curve."""
-    paths = [record.home.private / SCORES for record in group if record.directory is not None]
+    """PRIVATE: a control of a setting's runs, where every one of them kept its evaluations."""
+    paths = [record.home.control_path(kind, "npz") for record in group if record.directory is not None]
     if setting.kind != "private" or len(paths) < len(group) or not all(path.exists() for path in paths):
         return None
-    kept = [read_json(path) for path in paths]
-    curves = [scores["mean_best_so_far"].get(kind, ()) for scores in kept]
-    # A control that ended sooner was kept with its last value repeated.
-    ends = [scores.get("rounds", {}).get(kind, len(curve)) for scores, curve in zip(kept, curves, strict=True)]
-    curves = [curve[: end + 1] for curve, end in zip(curves, ends, strict=True)]
-    if not all(curves) or len({len(curve) for curve in curves}) > 1:
+    arms = [read_history(path) for path in paths]
+    curves = [mean_best_so_far(arm) for arm in arms]
+    if len({len(curve) for curve in curves}) > 1:
         return None
-    made = [scores.get("evaluations", {}).get(kind) for scores in kept]
     if kind == "local":
         setting = replace(setting, epsilon=0.0, strict_epsilon=0.0, noise_multipliers=(), releases=0)
     return replace(
         setting,
         label=label,
         kind=kind,
-        curves=np.array(curves, dtype=np.float64),
-        evaluations=None if any(one is None for one in made) else np.array([np.mean(one) for one in made]),
+        curves=np.array(curves),
+        evaluations=np.array([arm.evaluations.mean() for arm in arms]),
     )

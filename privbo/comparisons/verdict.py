@@ -170,7 +170,6 @@ LEVEL = 0.05
 AT_THE_END, OVER_ROUNDS = "score at the end", "mean score over rounds"
 _ENDS = ("final", "last regret", "last loss")  # measures that rounds, however many, don't enter
 _MEASURED: dict[Measure, str] = {"final": AT_THE_END, "mean over rounds": OVER_ROUNDS}
-SCORES = "diagnostics.json"  # of a run's private folder: best scores of the run and of its controls
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
-from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, SCORES, Effort, Verdict, verdict_of
-from privbo.protocol.files import load_arrays, read_json
+from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, Verdict, verdict_of
 from privbo.protocol.messages import ClientHistory, FloatArray
+from privbo.runs.best import read_history
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.record import best_so_far_by_client
+from privbo.runs.record import best_so_far_by_client, mean_best_so_far
+from privbo.runs.spec import Control
 
 NOTE = (
     "Computed from clients' own scores. Publishing any of it breaks the guarantee above; it is here because this "
@@ -68,11 +70,13 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
         home: The run's directory.
         best_values: Best attainable score per client, ``(n_clients,)``, for regret; None leaves regret out.
     """
-    path = home.private / SCORES
-    kept = read_json(path) if path.exists() else {}
-    curves = kept.get("mean_best_so_far", {})
-    labelled, there = {LABELS.get(name, name): curve for name, curve in curves.items()}, home.evaluations_path
-    best = best_per_client(load_arrays(there)["values"].astype(np.float64)) if there.exists() else np.empty(0)
+    paths = {"private": home.evaluations_path, **{name: home.control_path(name, "npz") for name in get_args(Control)}}
+    arms = {name: read_history(path) for name, path in paths.items() if path.exists()}
+    curves = {LABELS[name]: mean_best_so_far(arm) for name, arm in arms.items()}
+    longest = max(map(len, curves.values()), default=0)
+    # Who shares nothing may need fewer rounds, and stays where it ended.
+    labelled = {name: np.pad(curve, (0, longest - len(curve)), "edge").tolist() for name, curve in curves.items()}
+    best = best_per_client(arms["private"]) if "private" in arms else np.empty(0)
     regret = None
     if best_values is not None and len(best):
         attainable = np.asarray(best_values() if callable(best_values) else best_values, dtype=np.float64)
@@ -82,38 +86,37 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
             simple_regret=float(np.nanmean(attainable - best)),
             cumulative_regret={name: float(np.sum(top - np.array(curve[1:]))) for name, curve in labelled.items()},
         )
-    verdicts = []
-    for key, measure in (("mean_per_client", OVER_ROUNDS), ("best_per_client", AT_THE_END)):
-        # Over the clients that have a score in all arms.
-        scores = {name: np.array(values, dtype=np.float64) for name, values in kept.get(key, {}).items()}
-        verdict = verdict_of(
-            scores.get("private", np.empty(0)),
-            scores.get("local"),
-            scores.get("zeroed"),
-            _spent(kept, measure),
-            over="clients of one run",
-            measure=measure,
-            names=(LABELS["private"], LABELS["local"], LABELS["zeroed"]),
-        )
-        verdicts.append(verdict)
     return Diagnostics(
         mean_best_score=labelled,
         best_score_per_client=tuple(enumerate(best.tolist())),
         regret=regret,
         first_errors=home.failures(),
-        verdicts=tuple(verdicts),
+        verdicts=(_verdict(arms, mean_per_client, OVER_ROUNDS), _verdict(arms, best_per_client, AT_THE_END)),
     )
 
 
-def _spent(kept: Mapping[str, Mapping[str, float | Sequence[float]]], measure: str) -> Effort:
-    """What the run and its clients alone spent; None of runs that older versions kept."""
-    keys = {"evaluations": "evaluations per client"} | ({} if measure == AT_THE_END else {"rounds": "rounds"})
+def _verdict(arms: Mapping[str, ClientHistory], score: Callable[[ClientHistory], FloatArray], measure: str) -> Verdict:
+    """Hold a run against its controls over the clients that have a score in all arms."""
+    scores, effort = {name: score(arm) for name, arm in arms.items()}, dict[str, tuple[FloatArray, FloatArray]]()
+    if {"private", "local"} <= arms.keys():
+        ours, theirs = arms["private"], arms["local"]
+        effort["evaluations per client"] = ours.evaluations.astype(np.float64), theirs.evaluations.astype(np.float64)
+        if measure == OVER_ROUNDS:
+            effort["rounds"] = _n_rounds(ours), _n_rounds(theirs)
+    return verdict_of(
+        scores.get("private", np.empty(0)),
+        scores.get("local"),
+        scores.get("zeroed"),
+        effort,
+        over="clients of one run",
+        measure=measure,
+        names=(LABELS["private"], LABELS["local"], LABELS["zeroed"]),
+    )
 
-    def of(key: str, arm: str) -> FloatArray | None:
-        found = kept.get(key, {}).get(arm)
-        return None if found is None else np.atleast_1d(np.asarray(found, dtype=np.float64))
 
-    return {name: (of(key, "private"), of(key, "local")) for key, name in keys.items()}
+def _n_rounds(history: ClientHistory) -> FloatArray:
+    """Number of rounds after initialisation, ``(1,)``."""
+    return np.array([len(np.unique(history.rounds)) - 1.0])
 
 
 def mean_per_client(history: ClientHistory) -> FloatArray:
@@ -125,7 +128,7 @@ def mean_per_client(history: ClientHistory) -> FloatArray:
     return np.where(seen.any(axis=1), totals / np.maximum(seen.sum(axis=1), 1), np.nan)
 
 
-def best_per_client(values: FloatArray) -> FloatArray:
+def best_per_client(history: ClientHistory) -> FloatArray:
     """PRIVATE: give every client's best finite value, NaN without one, ``(n_clients,)``."""
-    best = np.where(np.isfinite(values), values, -np.inf).max(axis=1, initial=-np.inf)
+    best = np.where(np.isfinite(history.values), history.values, -np.inf).max(axis=1, initial=-np.inf)
     return np.where(np.isfinite(best), best, np.nan)

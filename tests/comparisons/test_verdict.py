@@ -308,9 +308,10 @@ def test_a_run_says_whether_sharing_helped_where_it_is_asked_for(tmp_path: Path)
     assert asked.to_dict()["private_diagnostics"]["verdicts"][0]["answer"] == verdicts[0].answer
     assert diagnostics(RunDirectory(tmp_path / "asked")).verdicts == verdicts
     ours = pb.load(tmp_path / "asked").clients.values.max(axis=1)
-    kept = json.loads((tmp_path / "asked" / "private" / "diagnostics.json").read_text())
-    assert verdicts[1].gain == pytest.approx(float((ours - np.array(kept["best_per_client"]["local"])).mean()))
-    shared, alone = (np.array(kept["mean_best_so_far"][arm][1:]) for arm in ("private", "local"))
+    local = tmp_path / "asked" / "private" / "control-local.npz"
+    assert verdicts[1].gain == pytest.approx(float((ours - np.load(local)["values"].max(axis=1)).mean()))
+    curves = asked.diagnostics.mean_best_score
+    shared, alone = (np.array(curves[arm][1:]) for arm in ("this run", "local only, nothing shared"))
     assert verdicts[0].gain == pytest.approx(float((shared - alone).mean()))  # nobody failed
     side_by_side = compare([tmp_path / "asked"], data="simulated")
     assert [s.kind for s in side_by_side.settings] == ["private", "local", "zeroed"]
@@ -318,7 +319,8 @@ def test_a_run_says_whether_sharing_helped_where_it_is_asked_for(tmp_path: Path)
     assert recommend(side_by_side, 3.0).label == "local only"  # one seed says nothing about noise
     assert side_by_side.to_dict()["verdicts"][0]["because"].endswith("compare several seeds")
     assert compare([tmp_path / "asked"]).exportable().to_dict()["verdicts"] == []
-    (tmp_path / "asked" / "private" / "diagnostics.json").unlink()
+    for path in local.parent.glob("control-*.npz"):
+        path.unlink()
     (alone,) = compare([tmp_path / "asked"], data="simulated").verdicts()
     assert 'are missing; add controls = ["local", "zeroed"]' in alone.text
     assert (

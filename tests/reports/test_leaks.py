@@ -64,7 +64,7 @@ def problem() -> pb.Problem:
 
 @pytest.fixture(scope="module")
 def home(spy: Spy, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run whose ledger is its population's, with controls' curves beside it."""
+    """A finished run whose ledger is its population's, with its mean curve among what is private."""
     base = tmp_path_factory.mktemp("run")
     people = pb.SharedLedger(path=str(base / "people.sqlite"), population="ward", epsilon=60.0, delta=1e-5)
     result = pb.run(
@@ -72,7 +72,7 @@ def home(spy: Spy, tmp_path_factory: pytest.TempPathFactory) -> Path:
         privacy=pb.Privacy(noise_multiplier=3.0, sample_rate=0.5), name="small",
     )  # fmt: skip
     curve = {"mean_best_so_far": {"private": result.best_so_far().tolist()}}
-    (base / "run" / "private" / "diagnostics.json").write_text(json.dumps(curve))
+    (base / "run" / "private" / "curve.json").write_text(json.dumps(curve))
     return base / "run"
 
 

@@ -18,10 +18,10 @@ import pytest
 
 import privbo as pb
 from privbo.cli.run import carry_out
-from privbo.comparisons.verdict import SCORES
 from privbo.protocol.files import read_json
 from privbo.protocol.memory import Memory
 from privbo.protocol.processes import portable
+from privbo.reports.diagnostics import diagnostics
 from privbo.runs.in_process import groups_of, in_process
 from privbo.runs.loop import play as run_over
 from privbo.runs.loop import run_spec
@@ -213,10 +213,10 @@ def test_resuming_a_finished_run_with_its_controls_evaluates_nothing(tmp_path):
     calls = Noting(tmp_path / "calls")
     made = len(calls.lines())
     assert made == 3 * 7 * (4 + pb.SharedPrior().n_init)
-    scores = (tmp_path / "run" / "private" / SCORES).read_bytes()
+    scores = diagnostics(RunDirectory(tmp_path / "run")).mean_best_score
     carry_out(spec, tmp_path / "run", resume=True, progress=False)
     assert len(calls.lines()) == made
-    assert (tmp_path / "run" / "private" / SCORES).read_bytes() == scores
+    assert diagnostics(RunDirectory(tmp_path / "run")).mean_best_score == scores
 
 
 @pytest.mark.slow
