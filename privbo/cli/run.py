@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -74,7 +73,7 @@ class WrittenReport:
         if self.diagnostics is not None and self.milestones:
             found["private_diagnostics"] = {
                 "note": NOTE,
-                "milestones": self.milestones,
+                "milestones": plain(self.milestones),
                 "verdicts": [fields_of(v) | {"answer": v.answer} for v in self.diagnostics.verdicts],
             }
         elif self.diagnostics is not None:
@@ -265,7 +264,7 @@ def read_run(
         return spec, home
     # Processes of this machine, unless the configuration names others.
     kind = "processes" if spec.executor == "serial" and jobs > 1 else spec.executor
-    return dataclasses.replace(spec, executor=kind, jobs=jobs), home
+    return replace(spec, executor=kind, jobs=jobs), home
 
 
 def require_no_ledger(spec: Spec, file: Path) -> None:
@@ -371,7 +370,7 @@ def control_of(spec: Spec, control: Control, seed: int) -> Spec:
 
     Controls live in memory, release nothing and use simulated noise.
     """
-    return dataclasses.replace(
+    return replace(
         spec,
         name=f"control: {LABELS[control]}",
         algorithm=spec.algorithm.local() if control == "local" else spec.algorithm,

@@ -38,13 +38,12 @@ holds from the next question on.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -128,7 +127,7 @@ def read_settings_of(kind: type[P], path: Path) -> P:
         ConfigurationError: Naming the key, the value and what is allowed.
     """
     own = read_settings(kind, read_toml(path), str(path))
-    return dataclasses.replace(own, directory=str(path.parent.absolute() / own.directory))
+    return replace(own, directory=str(path.parent.absolute() / own.directory))
 
 
 def read_site(path: Path) -> SiteSettings:

@@ -17,11 +17,10 @@ length::
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import sys
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -167,7 +166,7 @@ class Federation:
         """The federation with a run's waiting times: on a grid a round's answers are there before it ends."""
         if spec.times is None:
             return self
-        return dataclasses.replace(self, round_timeout=min(self.round_timeout, spec.times.patience))
+        return replace(self, round_timeout=min(self.round_timeout, spec.times.patience))
 
 
 def read_federation(home: Path) -> Federation:
@@ -253,5 +252,5 @@ def spec_of(home: Path, content: bytes, problem: ProblemSource | None = None) ->
     table = parse_toml(content, RUN_FILE)
     spec = Spec.from_dict(table if problem is None else {**table, "problem": dump_settings(problem)}, trusted=True)
     if isinstance(spec.algorithm, ForeignAlgorithm):
-        return dataclasses.replace(spec, algorithm=spec.algorithm.load())
+        return replace(spec, algorithm=spec.algorithm.load())
     return spec

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import inspect
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -207,7 +206,7 @@ class Problem:
     def table(self) -> ProblemSource:
         """Give the public facts, with the source if there is one, as a configuration's ``[problem]`` table."""
         facts, space = {name: getattr(self, name) for name in FACTS}, self.search_space
-        return dataclasses.replace(
+        return replace(
             self.source or ProblemSource(),
             space=dict(space.parameters),
             constraints=tuple(space.constraints),

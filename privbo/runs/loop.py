@@ -9,14 +9,13 @@ charge (nothing of it had left), and clients that answered answer the same again
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import re
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -150,14 +149,12 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
             release, clipping = ticket.release, None
         server.tell(release)
         history.add(ask.broadcast.round, release, clipping if is_of_rounds(ask) else None, ended=ended)
-    return dataclasses.replace(
-        record, common=keep_common(announced, server, record.spec.problem.search_space, record.directory)
-    )
+    return replace(record, common=keep_common(announced, server, record.spec.problem.search_space, record.directory))
 
 
 def _standing(ask: Ask, plan: Reservation, sequence: int, head: str) -> Ask:
     """A question with the place of the ledger that stands behind it."""
-    return dataclasses.replace(ask, standing=Standing(plan=plan.digest, sequence=sequence, head=head))
+    return replace(ask, standing=Standing(plan=plan.digest, sequence=sequence, head=head))
 
 
 def plan(problem: Problem, algorithm: Algorithm | None = None, **settings: Unpack[RunSettings]) -> Plan:
@@ -250,7 +247,7 @@ def run(
     """
     spec = _asked(problem, algorithm, name, settings)
     if isinstance(executor, str):
-        spec = dataclasses.replace(spec, executor=executor)
+        spec = replace(spec, executor=executor)
     home = None if directory is None else Path(directory)
     if home is None and spec.privacy.noise_source not in {"none", "simulation"}:
         home = fresh_directory(_path_name(spec.name))
@@ -361,7 +358,7 @@ def run_spec(
             clients.end()
     if home is not None:
         _settle(record, home, history)
-    return dataclasses.replace(record, _clients=history, _failures=evaluate.errors)
+    return replace(record, _clients=history, _failures=evaluate.errors)
 
 
 def _settle(record: Record, home: RunDirectory, history: ClientHistory) -> None:

@@ -5,10 +5,9 @@ Everything here happens before a client is asked anything; it is the same for ev
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accountant.errors import BudgetExceeded
 from accountant.events import Event, Unit
@@ -199,7 +198,7 @@ def _resumed(home: RunDirectory | None, spec: Spec, plan: Plan) -> tuple[Manifes
     if stored.plan.to_dict() != plan.to_dict():
         raise RunError(f"{home.path}: the plan is {plan.to_dict()!r} now, not the one recorded; use the same privbo")
     # The settings are the stored ones; the objects that carry them out are this process's.
-    return dataclasses.replace(stored, spec=spec, plan=plan), home.seed
+    return replace(stored, spec=spec, plan=plan), home.seed
 
 
 def root_of(spec: Spec) -> int:
@@ -306,7 +305,7 @@ def require_policy(ledger: Ledger, policy: LedgerPolicy, shared: SharedLedger | 
         RunError: Naming both policies.
     """
     if shared is not None:
-        policy = dataclasses.replace(policy, budget=shared.kept(ledger.policy.budget, policy.budget))
+        policy = replace(policy, budget=shared.kept(ledger.policy.budget, policy.budget))
     if ledger.policy != policy:
         ledger.close()
         raise RunError(f"{ledger.path} is a ledger of {ledger.policy}, this run needs {policy}; name its own ledger")

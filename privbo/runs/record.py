@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import overload
 
@@ -269,7 +268,7 @@ def load(directory: str | Path, *, ledger: str | Path | None = None) -> Record:
         _clients=read_history(home.evaluations_path) if home.evaluations_path.exists() else None,
         _failures=home.failures(),
     )
-    return dataclasses.replace(record, common=_stored_common(record))
+    return replace(record, common=_stored_common(record))
 
 
 def _stored_common(record: Record) -> Common | None:
@@ -309,7 +308,7 @@ def replay(record: Record) -> Iterator[tuple[Ask, Release | None]]:
     Raises:
         RunError: If the algorithm is not loaded, or the releases do not belong to the configuration.
     """
-    spec = dataclasses.replace(record.spec, device="cpu")
+    spec = replace(record.spec, device="cpu")
     server = spec.played.server(spec.setting(record.manifest.public_seed))
     releases = {release.round: release for release in record.releases}
     while (ask := server.ask()) is not None:

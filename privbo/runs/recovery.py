@@ -9,9 +9,8 @@ often a ledger is restored may depend on what was seen.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from accountant.errors import LedgerError
@@ -88,7 +87,7 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | s
             opened, manifest.run_id, max([len(rounds), *Counter(t for t, *_ in witnessed).values()])
         )
         places = known | {(sequence, digest) for table, sequence, digest in witnessed if table == "charges"}
-        declared = dataclasses.replace(plan.declared, kind="recovery", events=events, lost=tuple(sorted(places)))
+        declared = replace(plan.declared, kind="recovery", events=events, lost=tuple(sorted(places)))
         what = f"{declared.releases} uncertain releases"
         agree(spending(opened, manifest.plan.safe_delta, what, declared=[declared]))
         found = opened.recover(declared)
@@ -108,7 +107,7 @@ def _bound(manifest: Manifest, ledger: Ledger) -> Reservation:
     if manifest.run_id not in ledger.book().plans:
         if isinstance(manifest.spec.algorithm, ForeignAlgorithm):
             raise RunError("the ledger lost the plan of an algorithm of your own; restore a copy that holds it")
-        again = dataclasses.replace(manifest, plan=plan_run(manifest.spec))
+        again = replace(manifest, plan=plan_run(manifest.spec))
         if again.plan.to_dict() != manifest.plan.to_dict():
             raise RunError("the plan can't be made again as it was recorded; use the privbo that made it")
         ledger.reserve(declaration(again))

@@ -6,13 +6,12 @@ charge and no message stands before it. By itself it stops a run only where no c
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import re
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -184,12 +183,12 @@ def rehearse(setup: WorkerSetup, evaluate: Evaluator, executor: object, backend:
         clients.end()
     values = dict(zip(rows["client"].tolist(), rows["value"].tolist(), strict=True))
     found = _found(evaluate, values, time.perf_counter() - started)
-    found = dataclasses.replace(found, made=rows, clipped=tuple(clipped))
+    found = replace(found, made=rows, clipped=tuple(clipped))
     if not found.n_clients:
         with printed_to(said):
             found = _in_the_middle(evaluate, np.arange(setup.setting.n_clients))
     found.require_value()
-    return dataclasses.replace(found, said="" if said is None else said.getvalue())
+    return replace(found, said="" if said is None else said.getvalue())
 
 
 def _in_the_middle(evaluate: Evaluator, clients: IntArray) -> Rehearsal:

@@ -18,13 +18,12 @@ that ``Spec.to_dict`` gives and ``Spec.from_dict`` reads::
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required, Self, TypeAlias, TypedDict, cast
 
@@ -240,7 +239,7 @@ class Spec:
 
         A setting that is added later does not change it, so it names what was charged.
         """
-        plain = {f.name: f.default for f in dataclasses.fields(self)}
+        plain = {f.name: f.default for f in fields(self)}
         kept = {key: value for key, value in self.to_dict().items() if value not in (plain[key], [])}
         kept["problem"] = dump_settings(self.problem.table(), defaults=False)
         kept["algorithm"] = algorithm_table(self.algorithm, defaults=False)
@@ -277,7 +276,7 @@ class Spec:
             algorithm = algorithm.load()
         if problem.source is not None:
             problem = load_problem(problem.source, self.name)
-        return dataclasses.replace(self, algorithm=algorithm, problem=problem)
+        return replace(self, algorithm=algorithm, problem=problem)
 
     def digest(self) -> str:
         """Give the SHA-256 of the settings, which identifies the run for ledger, receipts, sites and resuming.
@@ -306,7 +305,7 @@ class Spec:
         references = [name for name in names if name is not None and ":" in name]
         found = code_key(*references, fingerprint=self.problem.fingerprint or source.fingerprint)
         is_told = mine is not None or self.problem.is_asked
-        return found if is_told else dataclasses.replace(found, reason="the objective stands in no module")
+        return found if is_told else replace(found, reason="the objective stands in no module")
 
     def require_same(self, other: Spec) -> None:
         """Refuse to go on with a run of other settings.
