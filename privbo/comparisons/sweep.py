@@ -51,7 +51,7 @@ from privbo.runs.code import CodeKey, forget
 from privbo.runs.evidence import declared_by
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import considered_shared, judged, open_run, plan_run
+from privbo.runs.opening import considered_shared, decision_on, open_run, plan_run
 from privbo.runs.record import Record
 from privbo.runs.sources import load_function
 from privbo.runs.spec import Spec, with_overrides
@@ -190,8 +190,8 @@ def reserve(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> None:
         so_far = [*book.paid, *book.paid_again]
         for cell, _, spec in owed:
             event = plans[cell.label].event
-            if (decision := judged(spec, event, so_far)) is not None:
-                decision.require("this policy")
+            if spec.policy is not None:
+                decision_on(spec.policy, spec, event, so_far).require("this policy")
             so_far.append(event)
         what = f"{len(owed)} cell{'s' if len(owed) > 1 else ''} over private data"
         declared = [

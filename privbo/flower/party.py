@@ -68,8 +68,8 @@ from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import Sequence, read_settings, settings
 from privbo.runs.evidence import declared_by, plan_name
 from privbo.runs.manifest import derive_seed
-from privbo.runs.opening import plan_run
-from privbo.runs.sources import algorithm_table, require_same
+from privbo.runs.opening import decision_on, plan_run
+from privbo.runs.sources import require_same
 from privbo.runs.spec import Spec, read_bytes, read_toml
 
 POPULATION = "one client"
@@ -484,13 +484,8 @@ def admit(run: PartyRun, name: str, *, answered: bool) -> Decision:
 
 def _decision(run: PartyRun, ledger: Ledger | None, *, is_new: bool = True) -> Decision:
     book = None if ledger is None else ledger.book()
-    return required_policy(run.party).decide(
-        run.spec.privacy,
-        run.plan.event if is_new else None,
-        algorithm=str(algorithm_table(run.spec.algorithm)["type"]),
-        rounds=run.spec.rounds,
-        paid=() if book is None else (*book.paid, *book.paid_again),
-    )
+    paid = () if book is None else (*book.paid, *book.paid_again)
+    return decision_on(required_policy(run.party), run.spec, run.plan.event if is_new else None, paid)
 
 
 def _opened(party: Party, policy: Policy) -> Ledger:

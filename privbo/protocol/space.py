@@ -20,11 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.parameters import Categorical, Int, Parameter, Real, Value, canonical
+from privbo.protocol.parameters import Categorical, FloatArray, Int, Parameter, Real, Value, canonical
 
 __all__ = ["Categorical", "FloatArray", "Int", "Parameter", "Real", "Space", "Value"]
 
-FloatArray: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 # Values of many points by name, each ``(n,)``; categories as objects.
 Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]

@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import platform
 import secrets
 import shlex
 from collections.abc import Mapping
@@ -49,7 +48,7 @@ from privbo.protocol.files import (
     write_once,
 )
 from privbo.protocol.settings import JsonObject
-from privbo.runs.code import CODE, toolkit, version_of
+from privbo.runs.code import toolkit
 from privbo.runs.spec import Spec
 from privbo.runs.states import States
 
@@ -287,9 +286,7 @@ class Manifest:
 
 def versions() -> dict[str, str]:
     """Give the versions of what the numbers depend on."""
-    packages = ("privbo", "numpy", "scipy", "torch", "gpytorch", "numba")
-    found = {name: version for name in packages if (version := version_of(name)) is not None}
-    return {"python": platform.python_version(), **found, CODE: toolkit()[CODE]}
+    return {part.removeprefix("version "): version for part, version in toolkit().items()}
 
 
 def readable_ledger(home: RunDirectory, manifest: Manifest, named: Path | str | None = None) -> Place:

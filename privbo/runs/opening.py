@@ -18,7 +18,7 @@ from accountant.ledger.store import Place
 from privbo.door.adaptive import QuantileClipper
 from privbo.door.door import Door, Gather
 from privbo.plans.plan import Plan
-from privbo.plans.policy import Decision
+from privbo.plans.policy import Decision, Policy
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link, today
@@ -83,26 +83,27 @@ def decided(spec: Spec, plan: Plan, *, run: str | None = None) -> Decision | Non
     Raises:
         RunError: If the ledger is one of other people, or of other bounds.
     """
+    if spec.policy is None:
+        return None
     begun, paid = False, tuple[Event, ...]()
-    if spec.policy is not None and spec.ledger is not None:
+    if spec.ledger is not None:
         with considered_shared(spec.ledger, plan) as ledger:
             book = ledger.book()
         begun, paid = run is not None and run in book.plans, (*book.paid, *book.paid_again)
-    return judged(spec, None if begun else plan.event, paid)
+    return decision_on(spec.policy, spec, None if begun else plan.event, paid)
 
 
-def judged(spec: Spec, event: Event | None, paid: Iterable[Event]) -> Decision | None:
-    """Judge a run by its own policy on top of everything charged before; None without a policy.
+def decision_on(policy: Policy, spec: Spec, event: Event | None, paid: Iterable[Event]) -> Decision:
+    """Judge a run by a policy, on top of everything charged before.
 
     Args:
+        policy: The run's own, or a party's.
         spec: What to run.
         event: Everything that it will release; None where it stands in ``paid`` already.
         paid: Everything that was charged before, on the same people.
     """
-    if spec.policy is None:
-        return None
     name = str(algorithm_table(spec.algorithm)["type"])
-    return spec.policy.decide(spec.privacy, event, algorithm=name, rounds=spec.rounds, paid=paid)
+    return policy.decide(spec.privacy, event, algorithm=name, rounds=spec.rounds, paid=paid)
 
 
 def require_beginning(spec: Spec, plan: Plan, home: RunDirectory | None) -> None:
