@@ -9,7 +9,6 @@ DIR/sealing.key, DIR/signing.key    its private keys
 DIR/_policy/ledger.sqlite           its ledger of all runs, under its policy's bound
 DIR/RUN/ledger.sqlite               its ledger of the run, under the run's own bound
 DIR/RUN/rounds/                     what it has received and stated
-DIR/RUN/asked.npz                   what clients were shown in the latest round that came with shares
 DIR/refused.jsonl, DIR/errors.log   what it refused, and why
 """
 
@@ -66,8 +65,8 @@ from privbo.guardians.guardian import Guardian, StateStore
 from privbo.plans.policy import Policy
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
-from privbo.protocol.files import Arrays, load_arrays, save_arrays
-from privbo.protocol.messages import Broadcast, FloatArray
+from privbo.protocol.files import Arrays
+from privbo.protocol.messages import FloatArray
 from privbo.protocol.processes import Stopped, limited_loaded_threads, watched_interrupts
 from privbo.protocol.settings import read_settings
 from privbo.runs.clients import clients_of
@@ -78,7 +77,6 @@ from privbo.runs.opening import policy_of
 from privbo.runs.trials import PendingTrials
 
 _FOR_ITS_ANSWER = 30.0  # seconds
-_SHOWN = "said "  # before the names of a broadcast's arrays
 
 
 def client_app(home: Path) -> ClientApp:
@@ -256,29 +254,18 @@ def _reply(asked: GuardianQuestion, nonce: bytes, own: GuardianSettings, home: P
         return GuardianReply(statement=sign(keys.signing, MEETING, hello).to_dict())
     require_run_name(asked.run)
     required_policy(own)
-    run, shown = approved_run(home, own), Path(own.directory) / asked.run / "asked.npz"
-    broadcast, public_seed = asked.broadcast, asked.public_seed
-    if asked.kind == "answer":  # the same request again, from what was shown with the shares
-        kept = load_arrays(shown) if shown.exists() else None
-        if kept is None or int(kept["round"]) != asked.round:
-            raise RunError(f"guardian {own.name} has received nothing for round {asked.round}; nothing is summed")
-        public_seed = int(kept["public_seed"])
-        arrays = {name.removeprefix(_SHOWN): array for name, array in kept.items() if name.startswith(_SHOWN)}
-        broadcast = Broadcast(round=asked.round, arrays=arrays)
-    if broadcast is None:
-        raise RunError("the server sends shares without what clients were shown; use one version of privbo")
-    request = run.request(broadcast, public_seed=public_seed, released=True)
+    run = approved_run(home, own)
+    if asked.broadcast is None:
+        raise RunError("the server asks without what clients were shown; use one version of privbo")
+    request = run.request(asked.broadcast, public_seed=asked.public_seed, released=True)
     if request is None:
         raise RefusedError("released", expected=False, found=True)
-    call, guardian = run.call(asked.run, broadcast.round, request)[0], _guardian(run, own, keys, asked.run)
+    guardian = _guardian(run, own, keys, asked.run)
+    call, _ = run.call(asked.run, asked.broadcast.round, request)
     if asked.kind == "answer":
         found = guardian.answer(call, request, [*(asked.signed or ()), guardian.stated(call)])
         return GuardianReply(payload=found.payload, receipt=found.receipt)
-    statement = guardian.receive(call, request, asked.encrypted_shares or ())
-    arrays = {_SHOWN + name: np.asarray(array) for name, array in broadcast.arrays.items()}
-    numbers = {"round": np.array(asked.round), "public_seed": np.array(public_seed)}
-    save_arrays(shown, arrays | numbers)
-    return GuardianReply(statement=statement)
+    return GuardianReply(statement=guardian.receive(call, request, asked.encrypted_shares or ()))
 
 
 def _guardian_settings(context: Context) -> GuardianSettings:

@@ -72,9 +72,8 @@ class GuardianQuestion:
     Attributes:
         kind: Which of the three.
         run: Name of the run.
-        round: Index of the round; -1 in a meeting.
-        public_seed: Of the run; with the shares.
-        broadcast: What clients were shown; with the shares.
+        public_seed: Of the run; but in a meeting.
+        broadcast: What clients were shown; but in a meeting.
         encrypted_shares: Shares to receive.
         signed: The other guardians' statements to answer.
     """
@@ -82,7 +81,6 @@ class GuardianQuestion:
     record: ClassVar[str] = "guard"
     kind: Literal["meet", "receive", "answer"]
     run: str
-    round: int = -1
     public_seed: int = 0
     broadcast: InstanceOf[Broadcast] | None = None
     encrypted_shares: list[bytes] | None = None
@@ -146,7 +144,7 @@ def encode(message: Question | GuardianQuestion | Reply | GuardianReply, nonce: 
             case None:
                 continue
             case Broadcast():
-                fields.setdefault("round", value.round)
+                fields["round"] = value.round
                 records["broadcast"] = ArrayRecord({name: Array(np.asarray(a)) for name, a in value.arrays.items()})
             case str() | int() | bytes():
                 fields[name] = value

@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -357,25 +357,18 @@ class FlowerCommittee:
         run = manifest.run_id
         declared = declared_by(manifest.plan, run=run, settings=manifest.spec.digest())
         question = question_digest(mechanism, request)
+        asked = GuardianQuestion(kind="receive", run=run, public_seed=manifest.public_seed, broadcast=answers.broadcast)
         shown = {
-            name: GuardianQuestion(
-                kind="receive",
-                run=run,
-                round=round_,
-                public_seed=manifest.public_seed,
-                broadcast=answers.broadcast,
-                encrypted_shares=[one.share(place) for one in answers.ciphertexts],
-            )
+            name: replace(asked, encrypted_shares=[one.share(place) for one in answers.ciphertexts])
             for place, name in enumerate(cards)
         }
         stated = {name: reply.statement for name, reply in self._ask(shown, round_).items()}
-        asked = {}
-        for own in cards:  # each is shown the others' statements; its own it has
-            others = [statement for name, statement in stated.items() if name != own]
-            asked[own] = GuardianQuestion(kind="answer", run=run, round=round_, signed=others)
+        # Each is shown the others' statements; its own it has.
+        others = {own: [statement for name, statement in stated.items() if name != own] for own in cards}
+        agreed = {name: replace(asked, kind="answer", signed=signed) for name, signed in others.items()}
         answered = {
             name: Answer(payload=reply.payload, receipt=reply.receipt or {})
-            for name, reply in self._ask(asked, round_).items()
+            for name, reply in self._ask(agreed, round_).items()
         }
         call = Call(run=run, round=round_, plan=plan_name(declared), question=question)
         return joined_answers(answered, cards, call, request, self._keep)

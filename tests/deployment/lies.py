@@ -156,7 +156,7 @@ TO_SITES: dict[str, tuple[type, str]] = {
 }  # fmt: skip
 TO_GUARDIANS: dict[str, tuple[type, str]] = {
     f"{kind.__name__}.{name}": (kind, name)
-    for kind, but in ((GuardianQuestion, {"broadcast", "kind"}), (Broadcast, {"round"}))
+    for kind, but in ((GuardianQuestion, {"broadcast", "kind"}), (Broadcast, set()))
     for name in fields_of(kind, but)
 }
 

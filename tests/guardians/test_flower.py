@@ -247,11 +247,17 @@ def fewer_nodes(wanted):
     return {"broadcast": dataclasses.replace(wanted.broadcast, arrays=arrays)}
 
 
+def another_round(wanted):
+    return {"broadcast": dataclasses.replace(wanted.broadcast, round=wanted.broadcast.round + 1)}
+
+
 BENDS: dict[str, tuple[str, Callable]] = {
-    "another round": ("receive", lambda wanted: {"round": wanted.round + 1}),
+    "another round": ("receive", another_round),
     "another run": ("receive", lambda wanted: {"run": "another"}),
     "another seed": ("receive", lambda wanted: {"public_seed": wanted.public_seed + 1}),
     "fewer nodes": ("receive", fewer_nodes),
+    "another seed with the statements": ("answer", lambda wanted: {"public_seed": wanted.public_seed + 1}),
+    "fewer nodes with the statements": ("answer", fewer_nodes),
     "other statements": ("answer", lambda wanted: {"signed": [wanted.signed[0]] * 2}),
 }
 
