@@ -22,15 +22,11 @@ from privbo.comparisons.cells import Cell, CellResult, How, OnCell, OnReuse, Reu
 from privbo.comparisons.comparison import recommend, require_choice
 from privbo.comparisons.runs import compare
 from privbo.comparisons.sweep import SweepResult, run_sweep
-from privbo.comparisons.sweep_file import Sweep, read_sweep
+from privbo.comparisons.sweep_file import read_sweep
 from privbo.comparisons.verdict import Data
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import flat, private_folder, write_json
+from privbo.protocol.files import private_folder, write_json
 from privbo.reports.comparison import write_comparison
-
-_CODE = ("algorithm.type", "problem.factory", "problem.objective", "problem.earlier", "problem.enqueued", "judge")
-"""Keys of a run's configuration, and of a sweep's, that may name code."""
-UNTRUSTED = "--trust is for --finished: runs are compared without their code, and a sweep imports its own"
 
 
 def compare_sweep(
@@ -40,42 +36,21 @@ def compare_sweep(
     budget: float | None = None,
     private: bool = False,
     yes: bool = False,
-    trust: bool = False,
     **how: Unpack[How],
 ) -> Result:
     """Run a sweep's missing cells and write page, tables and summary; ``how`` is as of ``complete``.
 
     Raises:
-        ConfigurationError: If the sweep or the recommendation asks for what it may not, its cost was refused, or
-            finished cells are to be read that name code or a ledger, without ``trust``.
+        ConfigurationError: If the sweep or the recommendation asks for what it may not, or its cost was refused.
     """
     sweep = read_sweep(path)
     if budget is not None:
         require_choice(sweep.config.data)  # before its cells are paid for
-    if how.get("finished") and not trust:
-        _require_unfollowed(sweep)
     folder = out or Path("sweeps") / sweep.config.name
     with cell_progress() as (on_cell, on_reuse):
         how |= {"on_cell": on_cell, "on_reuse": on_reuse}
         found = run_sweep(sweep, folder, agree=partial(agree, yes=yes), **how)
     return _written(found, folder, private=private, budget=budget)
-
-
-def _require_unfollowed(sweep: Sweep) -> None:
-    """Refuse to read a sweep's cells where reading would import code or open a ledger that its file names.
-
-    Raises:
-        ConfigurationError: Naming the first of either.
-    """
-    for panel in sweep.panels:
-        for setting in panel.settings:
-            problem, algorithm = (setting.content.get(name) for name in ("problem", "algorithm"))
-            settings = flat({"problem": problem, "algorithm": algorithm, "judge": panel.judge})
-            for value in (settings.get(key) for key in _CODE):
-                if isinstance(value, str) and ":" in value:
-                    raise ConfigurationError(f"Not importing {value} without --trust.")
-    if sweep.config.ledger is not None:
-        raise ConfigurationError(f"Not opening {sweep.config.ledger.path} without --trust.")
 
 
 def compare_runs(

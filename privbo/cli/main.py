@@ -420,11 +420,13 @@ def compare(
     from privbo.comparisons.cells import How
 
     budget, is_sweep = comparing.budget_of(recommend), len(what) == 1 and what[0].suffix == ".toml"
+    if trust and not (is_sweep and finished):
+        raise ConfigurationError(
+            "--trust is for --finished: runs are compared without their code, and a sweep imports its own"
+        )
     if not is_sweep:
         if fresh or finished:
             raise ConfigurationError("--fresh and --finished are for a sweep's cells; runs are compared as they are")
-        if trust:
-            raise ConfigurationError(comparing.UNTRUSTED)
         return comparing.compare_runs(what, out=out, data=data, budget=budget, private=private, ledger=ledger)
     if data is not None:
         raise ConfigurationError("--data is for runs; a sweep's file has its own: data = ...")
@@ -432,11 +434,11 @@ def compare(
         raise ConfigurationError("--ledger is for runs; a sweep names its own: [ledger] in its file")
     if fresh and finished:
         raise ConfigurationError("--fresh runs every cell and --finished none; give one of them")
-    if trust and not finished:
-        raise ConfigurationError(comparing.UNTRUSTED)
+    if finished and not trust:
+        raise ConfigurationError(f"Not importing what {what[0]} names without --trust.")
     try:
         how: How = {"jobs": jobs, "scheduler": scheduler, "fresh": fresh, "finished": finished}
-        return comparing.compare_sweep(what[0], out=out, budget=budget, private=private, yes=yes, trust=trust, **how)
+        return comparing.compare_sweep(what[0], out=out, budget=budget, private=private, yes=yes, **how)
     except KeyboardInterrupt:
         say("privbo: interrupted; the same command goes on with what is left", err=True)
         raise typer.Exit(130) from None

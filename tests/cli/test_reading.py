@@ -357,7 +357,10 @@ def test_no_reading_command_leaves_a_strangers_directory(desk: Desk) -> None:
     shown = {command for name, command, line in asked if name == "own" and by_line[line].code == 0}
     assert shown == READING.keys() - {"run", "tell", "trials", "flower approve", "ledger recover"}
     swept = by_line[f"compare {desk.sent}/own/sweep.toml --finished --out {desk.here}/out/swept"]
-    assert (swept.code, swept.said) == (2, "privbo: Not importing theirs:Zoom without --trust.\n")
+    assert (swept.code, swept.said) == (
+        2,
+        f"privbo: Not importing what {desk.sent}/own/sweep.toml names without --trust.\n",
+    )
     approved = by_line[f"flower approve {desk.here}/home/site.toml {desk.sent}/own"]
     assert (approved.code, approved.said) == (1, "Serve this run as site site0? [y/N]: Aborted!\n")
     for name, command, line in asked:
