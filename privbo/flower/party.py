@@ -56,7 +56,7 @@ from accountant.events import Event, parts, to_dict
 from accountant.ledger import Ledger
 from accountant.ledger.book import Declaration
 from accountant.ledger.chain import RESERVATION, Row
-from privbo.door.mechanism import PrivateSum
+from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.flower.registry import FEDERATION_FILE, RUN_FILE, Federation, federation_of, require_guardians, spec_of
 from privbo.guardians.ciphertexts import Call, question_digest
 from privbo.plans.plan import Plan
@@ -223,13 +223,17 @@ class PartyRun:
         """Declare the plan as this party's own ledger is to bind it."""
         return declared_by(self.plan, run=run, settings=self._digest)
 
+    def mechanism(self, request: Request) -> Mechanism:
+        """Give the mechanism that answers a request under the plan."""
+        return self.plan.mechanism(request)
+
     def call(self, run: str, round_: int, request: Request) -> tuple[Call, PrivateSum]:
         """Name a round as clients and guardians must all mean it, and give the mechanism that answers it.
 
         Raises:
             RunError: If the run has no guardians.
         """
-        mechanism = self.plan.mechanism(request)
+        mechanism = self.mechanism(request)
         if not isinstance(mechanism, PrivateSum):
             raise RunError("a plain sum has no guardians")
         question = question_digest(mechanism, request)
