@@ -20,6 +20,7 @@ import json
 import math
 import struct
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TypeGuard
 
@@ -34,8 +35,8 @@ from privbo.protocol.messages import FloatArray, Release
 
 _RELEASE = b"privbo release 1\n"
 _ANSWER = b"privbo answer 1\n"
-_HEADER = struct.Struct("<QQ")
-_OVERHEAD = len(_ANSWER) + _HEADER.size
+_NUMBER = struct.Struct("<Q")
+_OVERHEAD = len(_ANSWER) + 2 * _NUMBER.size
 _ACCEPTED = (np.dtype(np.float64), np.dtype(np.float32))
 
 
@@ -150,10 +151,60 @@ def _is_native(value: object, shape: tuple[int, ...]) -> TypeGuard[FloatArray]:
 def encode_answer(round: int, vector: FloatArray) -> bytes:  # noqa: A002 (the protocol's word)
     """A client's message: magic, round, length, float64 values in little-endian order."""
     body = np.ascontiguousarray(vector, dtype="<f8")
-    return _ANSWER + _HEADER.pack(round, body.size) + body.tobytes()
+    return _ANSWER + _NUMBER.pack(round) + _NUMBER.pack(body.size) + body.tobytes()
 
 
-class Inbox:
+class Box:
+    """Collects a message of every client in a round; whatever else arrives is dropped silently.
+
+    Args:
+        n_clients: Registered clients; others are unknown.
+        head: How a message of this round begins, part by part, each with the reason for which another one is dropped.
+        size: Bytes of a message.
+    """
+
+    def __init__(self, *, n_clients: int, head: Mapping[str, bytes], size: int) -> None:
+        self._n_clients, self._head, self._size = n_clients, head, size
+        self._arrived: dict[int, bytes] = {}
+        self._closed = False
+        self._refused: Counter[str] = Counter()
+
+    def receive(self, client: int, message: bytes) -> None:
+        """Take a message, or drop it silently.
+
+        Args:
+            client: Number of the client as authenticated by the channel.
+            message: What it sent.
+        """
+        reason = self._refusal(client, message)
+        if reason is None:
+            self._arrived[client] = message
+        else:
+            self._refused[reason] += 1
+
+    def _refusal(self, client: int, message: bytes) -> str | None:
+        if self._closed:
+            return "late"
+        if type(client) is not int or not 0 <= client < self._n_clients:
+            return "unknown client"
+        if client in self._arrived:
+            return "duplicate"
+        if type(message) is not bytes or len(message) != self._size:
+            return "wrong size"
+        at = 0
+        for reason, part in self._head.items():
+            if message[at : at + len(part)] != part:
+                return reason
+            at += len(part)
+        return None
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """PRIVATE: how many messages were dropped, by reason; covered by no epsilon."""
+        return dict(self._refused)
+
+
+class Inbox(Box):
     """Collects the answers of one round.
 
     Args:
@@ -168,49 +219,15 @@ class Inbox:
     def __init__(self, *, round: int, n_clients: int, dim: int) -> None:  # noqa: A002 (the protocol's word)
         if min(round, n_clients, dim - 1) < 0:
             raise ConfigurationError(f"round={round!r}, n_clients={n_clients!r}, dim={dim!r} describe no round")
-        self._round = round
-        self._rows = np.full((n_clients, dim), np.nan)
-        self._answered: set[int] = set()
-        self._closed = False
-        self._refused: Counter[str] = Counter()
-
-    def receive(self, client: int, message: bytes) -> None:
-        """Take a message, or drop it silently.
-
-        Args:
-            client: Number of the client as authenticated by the channel.
-            message: What it sent.
-        """
-        reason = self._refusal(client, message)
-        if reason is not None:
-            self._refused[reason] += 1
-            return
-        self._answered.add(client)
-        with np.errstate(invalid="ignore"):
-            self._rows[client] = np.frombuffer(message, dtype="<f8", offset=_OVERHEAD)
-
-    def _refusal(self, client: int, message: bytes) -> str | None:  # noqa: PLR0911 (one line per reason)
-        if self._closed:
-            return "late"
-        if type(client) is not int or not 0 <= client < len(self._rows):
-            return "unknown client"
-        if client in self._answered:
-            return "duplicate"
-        if type(message) is not bytes or len(message) != _OVERHEAD + 8 * self._rows.shape[1]:
-            return "wrong size"
-        if not message.startswith(_ANSWER):
-            return "no answer"
-        sent_round, dim = _HEADER.unpack_from(message, len(_ANSWER))
-        if dim != self._rows.shape[1]:
-            return "wrong length"
-        return None if sent_round == self._round else "another round"
+        head = {"no answer": _ANSWER, "another round": _NUMBER.pack(round), "wrong length": _NUMBER.pack(dim)}
+        super().__init__(n_clients=n_clients, head=head, size=_OVERHEAD + 8 * dim)
+        self._dim = dim
 
     def close(self) -> FloatArray:
         """Every client's row, ``(n_clients, dim)``, NaN where none arrived; later messages are late."""
         self._closed = True
-        return self._rows.copy()
-
-    @property
-    def refused(self) -> dict[str, int]:
-        """PRIVATE: how many messages were dropped, by reason; covered by no epsilon."""
-        return dict(self._refused)
+        rows = np.full((self._n_clients, self._dim), np.nan)
+        with np.errstate(invalid="ignore"):
+            for client, message in self._arrived.items():
+                rows[client] = np.frombuffer(message, dtype="<f8", offset=_OVERHEAD)
+        return rows

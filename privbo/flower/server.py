@@ -38,7 +38,7 @@ from accountant.verify.text import shown
 from privbo.door.apart import joined_blocks
 from privbo.door.door import Gather, Ticket
 from privbo.door.mechanism import PrivateSum
-from privbo.door.payload import Inbox
+from privbo.door.payload import Box, Inbox
 from privbo.door.sums import Sealed
 from privbo.flower.messages import (
     ACTION,
@@ -206,7 +206,7 @@ class Flower:
         self._fill(inbox, ask, only=sites)
         return np.where(senders[:, None], inbox.close(), np.nan)
 
-    def _fill(self, inbox: Inbox | CiphertextBox, ask: Ask, only: Collection[str] | None = None) -> None:
+    def _fill(self, inbox: Box, ask: Ask, only: Collection[str] | None = None) -> None:
         """Play one round: push the question to every node, or some sites', and put what comes in time into the box."""
         there, standing, round_ = self.wait_for_sites(), ask.standing, ask.broadcast.round
         nodes = {node: site for node, site in there.items() if only is None or site in only}
@@ -277,9 +277,7 @@ class Flower:
         sites = {node: self.federation.site_with(key) for node, key in keys.items() if node not in apart}
         return {node: site for node, site in sites.items() if site is not None or not self.federation.has_keys}
 
-    def _take(
-        self, node: int, reply: Reply | str, named: str | None, inbox: Inbox | CiphertextBox, refused: Counter[str]
-    ) -> str | None:
+    def _take(self, node: int, reply: Reply | str, named: str | None, inbox: Box, refused: Counter[str]) -> str | None:
         """Put one node's answers into the inbox; returns its site, if it was an answer."""
         if isinstance(reply, str):
             refused[reply] += 1

@@ -10,9 +10,9 @@ part or not.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import struct
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from pydantic import Field
 from accountant.ledger.policy import canonical
 from accountant.ledger.signing import kept_secret, signing_key
 from privbo.door.mechanism import PrivateSum
+from privbo.door.payload import Box
 from privbo.door.shares import share_sizes, split
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import IntArray, Request
@@ -207,7 +208,7 @@ def stored(round_: int, ciphertexts: Sequence[Ciphertext]) -> dict[str, npt.NDAr
     return {"clients": np.array([each.client for each in ciphertexts], dtype=np.int64), "messages": np.array(messages)}
 
 
-class CiphertextBox:
+class CiphertextBox(Box):
     """Collects the ciphertexts of one round.
 
     Args:
@@ -218,40 +219,19 @@ class CiphertextBox:
     """
 
     def __init__(self, *, round_: int, n_clients: int, n_guardians: int, n_entries: int) -> None:
-        self._round = round_
-        self._n_clients = n_clients
-        self._sizes = [size + OVERHEAD for size in share_sizes(n_guardians, n_entries)]
-        self._arrived: dict[int, Ciphertext] = {}
-        self._refused: Counter[str] = Counter()
-
-    def receive(self, client: int, message: bytes) -> None:
-        """Take a message, or drop it silently."""
-        reason = self._refusal(client, message)
-        if reason is not None:
-            self._refused[reason] += 1
-            return
-        share_id, at, sealed = message[_START - SHARE_ID_BYTES : _START].hex(), _START, []
-        for size in self._sizes:
-            sealed.append(message[at : at + size])
-            at += size
-        self._arrived[client] = Ciphertext(client=client, share_id=share_id, sealed=tuple(sealed))
-
-    def _refusal(self, client: int, message: bytes) -> str | None:
-        if type(client) is not int or not 0 <= client < self._n_clients:
-            return "unknown client"
-        if client in self._arrived:
-            return "duplicate"
-        if type(message) is not bytes or len(message) != _START + sum(self._sizes):
-            return "wrong size"
-        if not message.startswith(_MAGIC):
-            return "no ciphertext"
-        return None if _ROUND.unpack_from(message, len(_MAGIC))[0] == self._round else "another round"
+        sizes = [size + OVERHEAD for size in share_sizes(n_guardians, n_entries)]
+        self._ends = list(itertools.accumulate(sizes, initial=_START))
+        head = {"no ciphertext": _MAGIC, "another round": _ROUND.pack(round_)}
+        super().__init__(n_clients=n_clients, head=head, size=self._ends[-1])
 
     def close(self) -> Sequence[Ciphertext]:
-        """Every ciphertext that arrived, by client."""
-        return [self._arrived[client] for client in sorted(self._arrived)]
-
-    @property
-    def refused(self) -> dict[str, int]:
-        """PRIVATE: how many messages were dropped, by reason."""
-        return dict(self._refused)
+        """Every ciphertext that arrived, by client; later messages are late."""
+        self._closed = True
+        return [
+            Ciphertext(
+                client=client,
+                share_id=message[_START - SHARE_ID_BYTES : _START].hex(),
+                sealed=tuple(message[begin:end] for begin, end in itertools.pairwise(self._ends)),
+            )
+            for client, message in sorted(self._arrived.items())
+        ]
