@@ -27,7 +27,6 @@ from privbo.runs.code import CODE
 from privbo.runs.manifest import versions
 from privbo.runs.opening import planned_requests
 from privbo.runs.record import Record
-from privbo.runs.sources import ForeignAlgorithm
 
 _MOST_MECHANISMS = 3
 
@@ -98,9 +97,7 @@ def audit_run(record: Record, *, trials: int, trust: bool = False) -> tuple[Empi
             f"the run was made by {name} {made_by[name]}, installed is {ours[name]}, which the attack would "
             "try out instead; audit it with that version, or audit its configuration file (TOML)"
         )
-    spec = record.spec
-    if trust and isinstance(spec.algorithm, ForeignAlgorithm):
-        spec = dataclasses.replace(spec, algorithm=spec.algorithm.load())
+    spec = record.spec.with_algorithm() if trust else record.spec
     return audit_plan(planned_requests(spec), record.plan.mechanism, delta=record.delta, trials=trials)
 
 

@@ -34,7 +34,6 @@ from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import Count, Positive, dump_settings, read_settings, settings
-from privbo.runs.sources import ForeignAlgorithm
 from privbo.runs.spec import Spec, parse_toml, read_bytes
 
 RUN_FILE = "run.toml"
@@ -250,7 +249,5 @@ def spec_of(home: Path, content: bytes, problem: ProblemSource | None = None) ->
     if here not in sys.path:
         sys.path.insert(0, here)
     table = parse_toml(content, RUN_FILE)
-    spec = Spec.from_dict(table if problem is None else {**table, "problem": dump_settings(problem)}, trusted=True)
-    if isinstance(spec.algorithm, ForeignAlgorithm):
-        return replace(spec, algorithm=spec.algorithm.load())
-    return spec
+    table = table if problem is None else {**table, "problem": dump_settings(problem)}
+    return Spec.from_dict(table, trusted=True).with_algorithm()

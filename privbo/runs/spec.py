@@ -271,12 +271,19 @@ class Spec:
         Raises:
             ConfigurationError: If there is no such module or function, or its problem is another one.
         """
-        algorithm, problem = self.algorithm, self.problem
-        if isinstance(algorithm, ForeignAlgorithm):
-            algorithm = algorithm.load()
-        if problem.source is not None:
-            problem = load_problem(problem.source, self.name)
-        return replace(self, algorithm=algorithm, problem=problem)
+        source = self.problem.source
+        problem = self.problem if source is None else load_problem(source, self.name)
+        return replace(self.with_algorithm(), problem=problem)
+
+    def with_algorithm(self) -> Spec:
+        """Give the run with the algorithm that its table names, importing its module.
+
+        Raises:
+            ConfigurationError: If there is no such class, or it can't be made with the table's settings.
+        """
+        if isinstance(self.algorithm, ForeignAlgorithm):
+            return replace(self, algorithm=self.algorithm.load())
+        return self
 
     def digest(self) -> str:
         """Give the SHA-256 of the settings, which identifies the run for ledger, receipts, sites and resuming.
