@@ -29,7 +29,7 @@ from privbo.reports.training import TrainingLedgers
 from privbo.runs.evidence import LedgerCheck
 from privbo.runs.recovery import Recovered
 
-Shown: TypeAlias = str | Text | Table | Drawn
+Shown: TypeAlias = str | Text | Table
 
 
 @dataclass(frozen=True, kw_only=True)

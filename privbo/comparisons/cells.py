@@ -15,7 +15,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -23,7 +22,7 @@ import numpy as np
 
 from privbo.comparisons.verdict import Kind, RunCost, Setting
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import read_json, write_json
+from privbo.protocol.files import read_json, today, write_json
 from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.processes import limited_threads, process_pool
 from privbo.protocol.settings import JsonObject, read_settings
@@ -309,8 +308,7 @@ def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCel
     with closing(_results(todo, jobs, scheduler)) as results:
         for index, result in results:
             cell = todo[index]
-            made = f"{datetime.now(UTC):%Y-%m-%d}"
-            content = {"format": _FORMAT, "made": made, "code": plain(cell.code), "result": plain(result)}
+            content = {"format": _FORMAT, "made": today(), "code": plain(cell.code), "result": plain(result)}
             write_json(cell.path, content)
             kept = read_kept(cell.path, cell.code)
             if kept is None:

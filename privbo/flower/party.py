@@ -44,7 +44,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias, TypeVar
@@ -62,7 +61,7 @@ from privbo.guardians.ciphertexts import Call, question_digest
 from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision, Policy
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
-from privbo.protocol.files import alone, append_line
+from privbo.protocol.files import alone, append_line, now
 from privbo.protocol.messages import Broadcast, IntArray, Request, Server, request_of
 from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import Sequence, read_settings, settings
@@ -401,7 +400,7 @@ def _require_approved(party: Party, files: AppFiles) -> None:
 
 def keep_refusal(party: Party, run: str, error: BaseException) -> None:
     """Write down a refusal at the party that refused, for its own people."""
-    row = {"time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "run": run[:_SHOWN], "error": type(error).__name__}
+    row = {"time": now(), "run": run[:_SHOWN], "error": type(error).__name__}
     if isinstance(error, RefusedError):
         row |= {"field": error.field, "expected": repr(error.expected)[:_SHOWN], "found": repr(error.found)[:_SHOWN]}
     folder = Path(party.directory)

@@ -33,7 +33,6 @@ class Proposing(Protocol):
 
     def propose(self, count: int) -> FloatArray:
         """Give 1 to ``count`` different canonical points, ``(k, n_dims)``, by releases and public points only."""
-        ...
 
 
 @runtime_checkable
@@ -46,7 +45,6 @@ class Judging(Protocol):
         NaN where a client knows nothing. ``broadcast`` is the last one of the run's rounds. Judged again, points are
         judged alike, and nothing is evaluated.
         """
-        ...
 
 
 def is_of_rounds(ask: Ask) -> bool:

@@ -391,6 +391,11 @@ def today() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
+def now() -> str:
+    """Give the time to the second (UTC), for private files."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 def fresh_directory(name: str) -> Path:
     """Give ``runs/NAME-DATE-TOKEN``; a time of day in place of the token would tell when an earlier run ended."""
     return Path("runs") / f"{name}-{today().replace('-', '')}-{secrets.token_hex(3)}"

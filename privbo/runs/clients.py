@@ -43,11 +43,9 @@ class Waiting(Protocol):
 
     def evaluates(self, client: int) -> Evaluate:
         """Give what a client's cohort evaluates with."""
-        ...
 
     def answer(self, each: Each, broadcast: Broadcast, dim: int) -> FloatArray:
         """Answers to a broadcast, ``(n, dim)``; a row that is not finite is an absence."""
-        ...
 
 
 @dataclass(kw_only=True)

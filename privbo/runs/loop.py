@@ -89,7 +89,6 @@ class Transport(Protocol):
     @property
     def hides_senders(self) -> bool:
         """Whether the channel hides who sends, so that only a release's secret sample need send."""
-        ...
 
     def collect(self, ask: Ask, ticket: Ticket | None = None) -> FloatArray | Partial | Sealed:
         """Collect what clients send in a round.
@@ -102,7 +101,6 @@ class Transport(Protocol):
             Answers ``(n_clients, dim)``, rows that are not finite being absences; or the sums of groups, of clients
             who are in groups; or ciphertexts, where guardians sum.
         """
-        ...
 
 
 def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, clock: Clock | None = None) -> Record:

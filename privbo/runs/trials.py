@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -27,7 +26,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import extend_lines, load_arrays, save_arrays
+from privbo.protocol.files import extend_lines, load_arrays, now, save_arrays
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, takes_points
 from privbo.protocol.problem import LARGEST_VALUE, NOT_ALLOWED, Evaluator
 from privbo.protocol.processes import limited_loaded_threads, named
@@ -159,7 +158,7 @@ class Journal:
                 if number is None:
                     number = len(self.trials) + len(made) + 1
                     row = {"asked": number, "client": client, "round": round_, "place": place + index}
-                    made.append(row | {"unit": unit.tolist(), "at": _time()})
+                    made.append(row | {"unit": unit.tolist(), "at": now()})
                 elif np.abs(np.array(self.trials[number].unit) - unit).max() > _SAME:
                     raise RunError(
                         f"{self.path}: trial {number} was asked at {self.trials[number].unit}, now the same client "
@@ -227,9 +226,7 @@ class Journal:
                     return []
                 said = f"value={trial.value!r}" if trial.state == "told" else f"failure={trial.failure!r}"
                 raise RunError(f"trial {number} was told {said}, which stands: its client may have acted on it")
-            return [
-                {"told": number} | ({"value": value} if failure is None else {"failure": failure}) | {"at": _time()}
-            ]
+            return [{"told": number} | ({"value": value} if failure is None else {"failure": failure}) | {"at": now()}]
 
         self._append(rows)
         return self.trials[number]
@@ -320,10 +317,6 @@ class Pauses:
         """Wait a little, longer every time that nothing had happened."""
         self.seconds = _SHORTEST if moved else min(_LONGEST, max(_SHORTEST, 1.1 * self.seconds))
         time.sleep(self.seconds)
-
-
-def _time() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 _PATIENCE = 0.05  # seconds until a waiting client looks whether it is still waited for
