@@ -27,7 +27,7 @@ from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.processes import limited_threads
 from privbo.protocol.settings import JsonObject
 from privbo.protocol.table import Table
-from privbo.reports.bundle import known_public_key, public_key
+from privbo.reports.bundle import public_key
 from privbo.reports.diagnostics import LABELS, Diagnostics, diagnostics
 from privbo.reports.report import Report, price_table, report
 from privbo.reports.report_page import Told, document
@@ -138,7 +138,7 @@ def report_run(
     if not write:
         return WrittenReport(report=found, diagnostics=shown)
     target = out or (home.report_path if shown is None else home.private / "report.html")
-    key = known_public_key(home) if statement is None else public_key(home)
+    key = public_key(home, make=statement is not None)
     page = document(found, shown, key=key).write(target)
     if statement is None:
         return WrittenReport(report=found, diagnostics=shown, page=page)
@@ -315,7 +315,7 @@ def carry_out(
                 journal.unlink(missing_ok=True)
         with record.ledger:
             found = report(record)
-        page = document(found, key=known_public_key(record.home)).write(record.home.report_path)
+        page = document(found, key=public_key(record.home)).write(record.home.report_path)
         record.home.settle(record.manifest.created)
         shown = diagnostics(record.home) if show_private else None
         return WrittenReport(report=found, directory=home, page=page, diagnostics=shown)

@@ -54,14 +54,11 @@ def operator_key(home: RunDirectory) -> Ed25519PrivateKey:
     return signing_key(private_folder(home.path) / _KEY)
 
 
-def public_key(home: RunDirectory) -> str:
-    """Give its public half, 64 hexadecimal digits; makes a key where there is none."""
-    return operator_key(home).public_key().public_bytes_raw().hex()
-
-
-def known_public_key(home: RunDirectory) -> str | None:
-    """Give the public half of a key that is there; None without one."""
-    return public_key(home) if (home.private / _KEY).exists() else None
+def public_key(home: RunDirectory, *, make: bool = False) -> str | None:
+    """Give its public half, 64 hexadecimal digits; None where there is none, unless it is to be made."""
+    if make or (home.private / _KEY).exists():
+        return operator_key(home).public_key().public_bytes_raw().hex()
+    return None
 
 
 def write_receipt(directory: Path, out: Path | None = None, *, ledger: str | None = None) -> Written:

@@ -11,7 +11,7 @@ from pathlib import Path
 from accountant.wording import interval_text, upper_text
 from privbo.plans.cost import finite, worst_guess
 from privbo.protocol.files import flat
-from privbo.reports.bundle import known_public_key
+from privbo.reports.bundle import public_key
 from privbo.reports.diagnostics import Diagnostics
 from privbo.reports.document import Document
 from privbo.reports.figure import ROUNDS, Axis, Figure, Series
@@ -42,7 +42,7 @@ def write_report(record: Record, path: str | Path | None = None) -> Path:
         >>> write_report(record, "report.html").name
         'report.html'
     """
-    key = None if record.directory is None else known_public_key(record.home)
+    key = None if record.directory is None else public_key(record.home)
     return document(report(record), key=key).write(record.home.report_path if path is None else Path(path))
 
 
