@@ -23,7 +23,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required, Self, TypeAlias, TypedDict, cast
 
@@ -358,7 +358,7 @@ class Spec:
         whole = _Whole(algorithm=algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
         if found is None:
             return _effect(whole)[0] if is_optional(algorithm) else whole.price()
-        return dataclasses.replace(whole.price(), largest_over_noise=found.largest_over_noise)
+        return replace(whole.price(), largest_over_noise=found.largest_over_noise)
 
     @property
     def _share(self) -> float | None:
@@ -397,15 +397,15 @@ class Spec:
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Whole:
     """A run with everything that its algorithm can release, by public numbers; equal where those are."""
 
     algorithm: Algorithm
-    setting: Setting = dataclasses.field(compare=False)
+    setting: Setting = field(compare=False)
     privacy: Privacy | NoPrivacy
     share: float | None
-    told: str = dataclasses.field(init=False)
+    told: str = field(init=False)
 
     def __post_init__(self) -> None:
         where, space = self.setting, self.setting.space
