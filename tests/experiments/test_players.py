@@ -10,7 +10,7 @@ import pytest
 import privbo as pb
 from experiments.cells import Context, algorithm_of
 from experiments.outcome import Outcome, Task
-from experiments.plays import elimination, f_lcb
+from experiments.plays import elimination, f_lcb, returned
 from experiments.plays.parallel import parallel
 from experiments.problems.clients import Clients
 from experiments.run import Options, run
@@ -68,6 +68,18 @@ def test_the_parallel_experiment_reports_its_bound() -> None:
     assert found.figures["above"] == 0
     assert found.figures["pulls"] <= 1600
     assert found.curves["loss"][-1] == found.figures["loss"] >= 0
+
+
+def test_what_is_returned_is_judged_on_the_average_and_by_every_client() -> None:
+    """Alike clients without noise return one point: own losses are the common one's."""
+    alike = SMALL | {"shift": 0.0, "noise": "none", "horizon": 2000}
+    figures = returned.returned(task(FED, problem=alike)).figures
+    assert figures["own"] == pytest.approx(figures["worst"]) == pytest.approx(figures["own, own loss"])
+    assert figures["common"] == pytest.approx(figures["common, own loss"])
+    assert 0 < figures["common"] < 0.2
+    unlike = returned.returned(task(FED, problem=SMALL | {"shift": 0.1, "horizon": 2000})).figures
+    assert unlike["own, own loss"] < unlike["common, own loss"]
+    assert unlike["worst"] > unlike["own"] == pytest.approx(unlike["common"] + unlike["own more"])
 
 
 def test_numbers_told_are_those_of_the_broadcasts() -> None:
