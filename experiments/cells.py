@@ -139,8 +139,8 @@ def algorithm_of(table: JsonObject) -> Algorithm:
         plain = merged(algorithm_table(start), plain)
     found = read_algorithm(plain)
     found = found.load() if isinstance(found, ForeignAlgorithm) else found
-    # Studies show what an algorithm does, also where it would leave a release out.
-    found = found if "release_when" in table else always(found)
+    # Studies show what an algorithm does, also where it would leave a release out; these two always did so.
+    found = found if "release_when" in table or table["type"] in ("shared-prior", "multi-task") else always(found)
     return found.local() if table.get("local", False) else found
 
 

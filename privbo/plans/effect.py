@@ -11,6 +11,7 @@ The noise drawn here hides nothing: it is seeded, and meets no client's data.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -76,9 +77,9 @@ def acts(algorithm: Algorithm, setting: Setting, plan: Plan) -> bool:
     """
     if plan.largest_over_noise is None:
         return True
-    least: float | None = getattr(algorithm, "least_signal_to_noise", None)
+    least: Callable[[Setting], float] | None = getattr(algorithm, "least_signal_to_noise", None)
     if least is not None:
-        return plan.largest_over_noise >= least
+        return plan.largest_over_noise >= least(setting)
     lead = 0  # of surfaces on which runs differ over those on which they don't
     for surface in range(_SURFACES):
         lead += 1 if _differs(algorithm, setting, plan, surface) else -1

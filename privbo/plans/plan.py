@@ -11,10 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from accountant.calibrate import noise_multiplier as calibrate_noise
 from accountant.errors import BudgetExceeded
@@ -24,7 +21,7 @@ from accountant.tight.numerical import epsilon_table
 from accountant.wording import multipliers_text, upper_text
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.plans.cost import Exposure, exposures
-from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, paper_delta, safe_delta
+from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, safe_delta
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.plain import in_two_lines
@@ -330,7 +327,6 @@ def price_plan(
     *,
     n_clients: int,
     n_records: int | None = None,
-    foregone: Iterable[Request] = (),
     final: Request | None = None,
 ) -> Plan:
     """Price a plan: calibrate the noise to the target, or take the multiplier as given.
@@ -340,7 +336,6 @@ def price_plan(
         requests: Every request of the run but the vote; weights are reduced to their geometry one by one.
         n_clients: N.
         n_records: Records of all sites together, where one record is the unit.
-        foregone: Requests that were given up because noise would have drowned them.
         final: The vote at the end.
 
     Raises:
@@ -362,11 +357,9 @@ def price_plan(
     for mechanism, candidates in vote:
         made = _at(mechanism, z)
         chosen = FinalVote(event=made.event(), candidates=candidates, noise_stddev=n_clients * made.noise_stddev())
-    heard = asked or _asked(privacy, foregone)
-    loudest = _multiplier(privacy, heard, delta) if z is None else z
     square = 0.0  # of the largest norms over the noise's expected norms: releases of one vector could be averaged
-    for (mechanism, numbers), count in heard.items():
-        made = _at(mechanism, loudest)
+    for (mechanism, numbers), count in asked.items():
+        made = _at(mechanism, z)
         if isinstance(made, PrivateSum):
             square += count * (made.largest_norm() / made.noise_stddev()) ** 2 / numbers
     mechanisms: Counter[Mechanism] = Counter()
@@ -399,35 +392,6 @@ def _budget(privacy: Privacy | NoPrivacy, delta: float) -> Budget | None:
     """The bound of the run's own ledger: a target is its own budget."""
     bound = privacy.budget if privacy.epsilon is None else privacy.epsilon
     return None if bound is None else Budget(epsilon=bound, delta=delta)
-
-
-@lru_cache(maxsize=64)
-def single_release_noise(
-    privacy: Privacy | NoPrivacy, n_clients: int, n_records: int | None = None, *, training: Event | None = None
-) -> float:
-    """Give the noise of a sum over all clients of vectors of norm at most 1, if it were a run's only release.
-
-    It says what a budget is worth before a plan is made: ``n_clients`` equal vectors stand n_clients over it, and so do
-    ``n_records`` of one site where one record is the unit. ``training`` is as in ``Request``.
-
-    Raises:
-        CalibrationError: If no noise meets the target.
-    """
-    if isinstance(privacy, NoPrivacy):
-        return 0.0
-    request = Request(dim=1, clipping_norm=1.0, weights=np.ones((1, n_clients)))
-    alone = dataclasses.replace(privacy, trust="server" if privacy.trust == "sites" else privacy.trust)
-    if n_records is not None:
-        request = dataclasses.replace(request, unit="record", unit_bound=1.0, training=training)
-    elif privacy.unit != "client":
-        alone = dataclasses.replace(alone, unit="client")
-    if privacy.sampling == "random-allocation":  # a single release of it is everybody's
-        alone = dataclasses.replace(alone, sampling="poisson", participations=None)
-    mechanism = alone.mechanism(request, 1.0)
-    n_units = n_clients if n_records is None else n_records
-    delta = paper_delta(n_units) if privacy.delta == "paper" else privacy.resolved_delta(n_units)
-    z = _multiplier(privacy, Counter({(mechanism, 1): 1}), delta)
-    return _at(mechanism, z).noise_stddev()
 
 
 def _multiplier(privacy: Privacy | NoPrivacy, releases: _Releases, delta: float) -> float | None:

@@ -208,15 +208,6 @@ def same_request(first: Request, second: Request) -> bool:
 
 
 @runtime_checkable
-class Foregoing(Protocol):
-    """A server that gives releases up before the run where public numbers say that noise would drown them."""
-
-    def foregone(self) -> Iterator[Request]:
-        """Requests that are not made for that reason; nothing is charged for them."""
-        ...
-
-
-@runtime_checkable
 class Cohort(Protocol):
     """The private side of an algorithm: one or many clients."""
 
@@ -395,9 +386,7 @@ class Setting:
         unit: The unit of privacy. An algorithm that can state how far one reward, or one record, moves a
             release does so in its requests when this is ``"reward"``, or ``"record"``.
         records: What is known of the sites' records; None where the problem does not say.
-        single_release_noise: Standard deviation of the noise in a sum over all clients of vectors of
-            norm at most 1, if that were the run's only release; 0 without privacy. A function because it takes
-            an accountant, of ``training`` as in ``Request``; None where it is not stated.
+        is_exact: Whether releases are exact sums: without privacy nothing is clipped and nothing added.
     """
 
     space: Space
@@ -407,12 +396,7 @@ class Setting:
     device: str = "cpu"
     unit: UnitName = "client"
     records: Records | None = None
-    single_release_noise: Callable[..., float] | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether releases are known to be exact sums: without privacy nothing is clipped and nothing added."""
-        return self.single_release_noise is not None and self.single_release_noise() == 0.0
+    is_exact: bool = False
 
     def at_most(self, rounds: int) -> Setting:
         """Give the facts of a run of at most so many rounds."""

@@ -43,7 +43,6 @@ from privbo.protocol.messages import (
     Cohort,
     Evaluate,
     FloatArray,
-    Foregoing,
     IntArray,
     Release,
     Request,
@@ -262,10 +261,6 @@ class CommonServer:
         """Every request of the run, the vote last."""
         yield from self.server.plan()
         yield self.vote
-
-    def foregone(self) -> Iterator[Request]:
-        """Requests that the algorithm gave up."""
-        return self.server.foregone() if isinstance(self.server, Foregoing) else iter(())
 
     def ask(self) -> Ask | None:
         """The algorithm's rounds, then the vote, then what was chosen."""

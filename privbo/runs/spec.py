@@ -32,13 +32,13 @@ from pydantic import Field, GetCoreSchemaHandler, SkipValidation, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
 from privbo.plans.effect import acts, is_optional
-from privbo.plans.plan import Plan, price_plan, single_release_noise
+from privbo.plans.plan import Plan, price_plan
 from privbo.plans.policy import Policy
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.common import Final
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.messages import Algorithm, Foregoing, Records, Setting
+from privbo.protocol.messages import Algorithm, Records, Setting
 from privbo.protocol.problem import FACTS, Problem, ProblemSource
 from privbo.protocol.settings import (
     NAME,
@@ -391,9 +391,7 @@ class Spec:
             device=self.device,
             unit=self.privacy.unit,
             records=records,
-            single_release_noise=functools.partial(
-                single_release_noise, self.privacy, problem.n_clients, self.n_records
-            ),
+            is_exact=isinstance(self.privacy, NoPrivacy),
         )
 
 
@@ -422,7 +420,6 @@ class _Whole:
             (server.server if isinstance(server, CommonServer) else server).plan(),
             n_clients=setting.n_clients,
             n_records=sum(setting.records.counts) if counted and setting.records is not None else None,
-            foregone=server.foregone() if isinstance(server, Foregoing) else (),
             final=server.vote if isinstance(server, CommonServer) else None,
         )
 

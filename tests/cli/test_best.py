@@ -37,7 +37,7 @@ def mixed_run(home: Path, algorithm: Algorithm) -> pb.Record:
 
 
 ALGORITHMS = {
-    "shared prior": pb.SharedPrior(n_features=8, least_signal=0.0),
+    "shared prior": pb.SharedPrior(n_features=8, release_when="always"),
     "elimination": pb.PFPNE(horizon=40, c=0.02),
     "own algorithm": Zoom(n_candidates=4),
 }
@@ -80,11 +80,11 @@ def test_what_cannot_be_answered_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_after_a_federation_each_site_reads_its_own_and_the_server_none(tmp_path: Path) -> None:
-    federation = make(tmp_path, {"type": "shared-prior", "n_features": 8, "least_signal": 0.0})
+    federation = make(tmp_path, {"type": "shared-prior", "n_features": 8, "release_when": "always"})
     federation.play()
     alike = pb.run(
         problem(),
-        pb.SharedPrior(n_features=8, least_signal=0.0),
+        pb.SharedPrior(n_features=8, release_when="always"),
         privacy=pb.Privacy(noise_multiplier=1.0, noise="simulation"),
         rounds=4,
         seed=3,

@@ -58,10 +58,10 @@ CASES = [
             weighting=pb.Weighting(form="square", sharpness=40.0, schedule="synthetic"),
         ),
     ),
-    # Seven clients are few: what they share would drown in most of the tests' noises, so it is released regardless.
-    Case("shared-prior", pb.SharedPrior(n_features=12, least_signal=0.0)),
+    Case("shared-prior", pb.SharedPrior(n_features=12)),
     Case(
-        "shared-prior, Thompson draws, always", pb.SharedPrior(n_features=12, acquisition="thompson", least_signal=0.0)
+        "shared-prior, Thompson draws",
+        pb.SharedPrior(n_features=12, acquisition="thompson"),
     ),
     Case("fed-pne", pb.FedPNE(horizon=400, c=0.02)),
     Case("fed-pne heuristic", pb.FedPNE.heuristic(horizon=400, c=0.02)),
@@ -81,8 +81,8 @@ CASES = [
 ]
 # Of problems that hold records.
 RECORDS = [
-    Case("multi-task", pb.MultiTask(largest_noise=1e3), unit="record"),
-    Case("multi-task, common", pb.MultiTask(largest_noise=1e3, goal="common"), unit="record"),
+    Case("multi-task", pb.MultiTask(), unit="record"),
+    Case("multi-task, common", pb.MultiTask(goal="common"), unit="record"),
     Case("fed-pne, one record", pb.FedPNE(horizon=400, c=0.02), unit="record"),
     Case("pf-pne, one record", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client"), unit="record"),
     Case("parallel, one record", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), unit="record"),
@@ -105,7 +105,7 @@ VARIANTS = [
 ]
 # Runs that end with a common setting.
 VOTES = [
-    Case("shared-prior, vote", pb.SharedPrior(n_features=12, least_signal=0.0), final="common"),
+    Case("shared-prior, vote", pb.SharedPrior(n_features=12), final="common"),
     Case("dp-fts-de, vote", pb.DPFTSDE(n_features=12), final="common"),
     Case("fed-pne, vote", pb.FedPNE(horizon=400, c=0.02), final="common"),
     Case("pf-pne, vote", pb.PFPNE(horizon=60, c=0.02, stage2="printed"), final="common"),

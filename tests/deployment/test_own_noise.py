@@ -56,7 +56,7 @@ def federation_of(root: Path, **changes: Any) -> Federation:
         "policy": POLICY,
         "factory": FACTORY,
     } | changes
-    algorithm = {"type": "multi-task", "largest_noise": 1e3}
+    algorithm = {"type": "multi-task", "release_when": "always"}
     made = make(root, algorithm, sites=SITES, n_clients=3, **settings)
     path = made.home / "run.toml"
     table = tomllib.loads(path.read_text())

@@ -38,7 +38,7 @@ from tests.deployment.test_own_noise import (
 PROBLEM = {"n_clients": 3, "n_records": list(COUNTS), "space": SPACE, "name": "hospitals"}
 LIES: dict[str, Any] = {f"privacy.{name}": value for name, value in lies.PRIVACY.items()} | lies.RUN
 LIES |= {"privacy.protects": "validation records"}
-LIES |= {"algorithm.front": 64, "algorithm.largest_noise": 1e6, "algorithm.is_shared": False}
+LIES |= {"algorithm.front": 64, "algorithm.release_when": "useful", "algorithm.is_shared": False}
 LIES |= {"algorithm.type": "parallel"}
 LIES |= {
     "problem": PROBLEM | {"score_range": [0.0, 1e-6]},

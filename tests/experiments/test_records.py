@@ -77,7 +77,7 @@ def test_a_run_through_the_door_is_what_the_study_plays():
         n_records=[200] * 5,
     )
     privacy = pb.Privacy(epsilon=2.0, delta=1e-6, unit="record", protects="records", noise="simulation")
-    run = pb.run(problem, pb.MultiTask(front=4, largest_noise=1.0), privacy=privacy, rounds=5, seed=3)
+    run = pb.run(problem, pb.MultiTask(front=4, release_when="always"), privacy=privacy, rounds=5, seed=3)
     means, noise = 0.5 + run.releases[0].values / 200, run.releases[0].noise_stddev / 200
     assert noise == pytest.approx(noise_stddev(4, 200, 2.0), rel=1e-3)
     start = run.clients.units[:, :4]

@@ -36,7 +36,7 @@ COUNTS = (60, 500, 40, 900, 70, 80, 90, 100)
 SPACE = {"dose": pb.Real(0.0, 1.0), "drug": pb.Categorical(("a", "b"))}
 RECORD: dict[str, Any] = {"unit": "record", "protects": "records"}
 QUIET = pb.Privacy(noise_multiplier=5.0, noise="simulation", delta=1e-6, **RECORD)
-HEARD = pb.MultiTask(largest_noise=1e3)
+HEARD = pb.MultiTask(release_when="always")
 
 
 class Hospitals:
@@ -283,7 +283,7 @@ def table_of(asked: Spec) -> dict[str, Any]:
     return {name: found[name] for name in ("n_clients", "n_records", "score_range", "space")}
 
 
-@pytest.mark.parametrize("algorithm", [pb.DPFTSDE(), pb.SharedPrior(least_signal=0.0)])
+@pytest.mark.parametrize("algorithm", [pb.DPFTSDE(), pb.SharedPrior(release_when="always")])
 def test_algorithms_that_can_not_bound_one_record_are_refused_with_the_way_out(algorithm: Any) -> None:
     with pytest.raises(pb.ConfigurationError, match=r"no bound is proven on how far one record .* use MultiTask"):
         pb.plan(problem(), algorithm, privacy=QUIET, rounds=4)

@@ -103,7 +103,11 @@ def test_what_a_model_tells_of_a_record_is_charged() -> None:
         )
 
     asked = Spec(
-        name="one", problem=world(0.0), algorithm=pb.MultiTask(front=1, largest_noise=1e3), privacy=privacy, rounds=1
+        name="one",
+        problem=world(0.0),
+        algorithm=pb.MultiTask(front=1, release_when="always"),
+        privacy=privacy,
+        rounds=1,
     )
     (request,) = planned_requests(asked)
     made = privacy.mechanism(request, 5.0)

@@ -53,7 +53,8 @@ def test_below_its_noise_it_says_so_and_what_to_do():
 
 
 def test_what_was_given_up_is_named_and_costs_nothing():
-    plan = price_plan(pb.Privacy(epsilon=0.1), [], n_clients=40, foregone=[mean(40)])
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.0, n_clients=40)
+    plan = pb.plan(problem, privacy=pb.Privacy(epsilon=0.1), rounds=9)
     assert (plan.releases, plan.epsilon()["tight"], plan.noise_multiplier) == (0, 0.0, None)
     assert plan.largest_over_noise < 1
     assert plan.outlook.startswith("nothing is released or charged: even if all 40 clients answered alike")

@@ -91,7 +91,7 @@ def score(client: int, params: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize(
     "algorithm",
-    [pb.SharedPrior(n_features=12, least_signal=0.0), pb.DPFTSDE(n_regions=1, n_features=12, n_init=2),
+    [pb.SharedPrior(n_features=12, release_when="always"), pb.DPFTSDE(n_regions=1, n_features=12, n_init=2),
      pb.FedPNE(horizon=60, c=0.02)],
     ids=["shared-prior", "dp-fts-de", "fed-pne"],
 )  # fmt: skip

@@ -69,7 +69,7 @@ def score(client: int, params: dict[str, Any]) -> float:
 @pytest.mark.parametrize("final", [None, "common"])
 @pytest.mark.parametrize(
     "algorithm",
-    [pb.SharedPrior(n_features=12, least_signal=0.0), pb.SharedPrior(n_features=12),
+    [pb.SharedPrior(n_features=12, release_when="always"), pb.SharedPrior(n_features=12),
      pb.SharedPrior(n_features=12, acquisition="thompson"), pb.DPFTSDE(n_regions=1, n_features=12, n_init=2)],
     ids=["shared-prior", "shares nothing", "thompson", "dp-fts-de"],
 )  # fmt: skip

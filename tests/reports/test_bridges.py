@@ -136,7 +136,7 @@ def optuna():
 
 
 SETTINGS: dict = {"privacy": pb.Privacy(noise_multiplier=1.0, noise="simulation"), "rounds": 4, "seed": 5}
-ALGORITHM = pb.SharedPrior(n_features=12, least_signal=0.0)
+ALGORITHM = pb.SharedPrior(n_features=12, release_when="always")
 
 
 def problem(objective: object) -> pb.Problem:

@@ -31,8 +31,8 @@ from tests.deployment.federations import make
 ROOT = Path(__file__).parents[2]
 QUIET = pb.Privacy(noise_multiplier=0.05, noise="simulation")
 ALGORITHMS: dict[str, Algorithm] = {
-    "shared prior": pb.SharedPrior(n_features=12, least_signal=0.0),
-    "shared prior, nothing shared": pb.SharedPrior(n_features=12, least_signal=1e9),
+    "shared prior": pb.SharedPrior(n_features=12, release_when="always"),
+    "shared prior, nothing shared": pb.SharedPrior(n_features=12, schedule=()),
     "dp-fts-de": pb.DPFTSDE(n_features=12, n_regions=2),
     "fed-pne": pb.FedPNE(horizon=400, c=0.02),
     "pf-pne": pb.PFPNE(horizon=60, c=0.02, stage2="printed"),
@@ -70,7 +70,7 @@ def test_the_vote_gets_its_share_of_the_squared_budget_and_the_whole_keeps_the_t
     }
     assert plan.final is not None
     assert squares[plan.final.event] / sum(squares.values()) == pytest.approx(share, rel=1e-9)  # type: ignore[index]  # a Gaussian, as all of them
-    alone = plan_run(spec(ALGORITHMS["shared prior, nothing shared"], privacy=privacy))
+    alone = plan_run(spec(pb.SharedPrior(), privacy=privacy))  # of seven clients
     assert alone.releases == 1
     assert min(alone.epsilon().values()) == pytest.approx(2.0, abs=2e-3)
     assert alone.outlook is not None
@@ -157,7 +157,7 @@ n_clients = 6
 space = { x = { type = "real", low = 0.0, high = 1.0 } }
 [algorithm]
 type = "shared-prior"
-least_signal = 0.0
+release_when = "always"
 n_features = 8
 [privacy]
 epsilon = 4.0
@@ -237,7 +237,7 @@ def test_a_clients_paper_has_no_common_point_and_a_vote_hides_the_algorithms_own
 
 
 def test_every_site_of_a_federation_and_its_server_get_the_same_common_setting(tmp_path: Path) -> None:
-    federation = make(tmp_path, {"type": "shared-prior", "n_features": 8, "least_signal": 0.0})
+    federation = make(tmp_path, {"type": "shared-prior", "n_features": 8, "release_when": "always"})
     run = federation.home / "run.toml"
     run.write_text('final = "common"\n' + run.read_text())
     federation.play()
@@ -305,7 +305,9 @@ main()
 @pytest.mark.slow
 def test_a_run_killed_around_its_vote_pays_once_and_has_one_result(tmp_path: Path) -> None:
     config, whole, home = tmp_path / "run.toml", tmp_path / "whole", tmp_path / "killed"
-    text = CONFIG.replace('"shared-prior"\nleast_signal = 0.0\nn_features = 8', '"fed-pne"\nhorizon = 400\nc = 0.02')
+    text = CONFIG.replace(
+        '"shared-prior"\nrelease_when = "always"\nn_features = 8', '"fed-pne"\nhorizon = 400\nc = 0.02'
+    )
     config.write_text(text)
     assert privbo("run", str(config), "--out", str(whole)).returncode == 0
     made = pb.load(whole)

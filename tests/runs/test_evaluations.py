@@ -105,7 +105,7 @@ def test_what_a_round_takes() -> None:
 
     assert releases(pb.DPFTSDE(evaluations=22, n_init=2)) == 20
     assert releases(pb.DPFTSDE(evaluations=22, n_init=5)) == 17
-    four = pb.SharedPrior(schedule=(0, 1, 3, 6), shares=(1.0, 1.0, 1.0, 1.0), least_signal=0.0)
+    four = pb.SharedPrior(schedule=(0, 1, 3, 6), shares=(1.0, 1.0, 1.0, 1.0), release_when="always")
     assert releases(dataclasses.replace(four, evaluations=22)) == 4
     assert releases(dataclasses.replace(four, evaluations=5)) == 2
     assert releases(pb.FederatedFLCB(evaluations=22)) == 4

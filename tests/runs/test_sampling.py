@@ -252,7 +252,7 @@ def test_a_vote_at_the_end_is_sampled_as_the_rounds_or_refused() -> None:
 
 
 def test_releases_of_unequal_noise_are_refused_with_the_remedy() -> None:
-    prior = pb.SharedPrior(n_features=8, least_signal=0.0)
+    prior = pb.SharedPrior(n_features=8, release_when="always")
     with pytest.raises(
         pb.ConfigurationError, match=r"all releases have one noise multiplier; this plan's differ .*poisson"
     ):

@@ -17,7 +17,7 @@ from privbo.testing.subject import noise_release
 from tests.builders import StoppedError, same_releases, stopping
 
 CLIENTS, ROUNDS = 5, 4
-ALGORITHMS = [pb.SharedPrior(n_features=12, least_signal=0.0), pb.DPFTSDE(n_features=12, n_init=2)]
+ALGORITHMS = [pb.SharedPrior(n_features=12, release_when="always"), pb.DPFTSDE(n_features=12, n_init=2)]
 KNOWN = [({"x": 0.31, "n": 3}, 0.99), ({"x": 0.9, "n": 7}, 0.1), ({"x": 0.05, "n": 1}, 0.3)]
 
 

@@ -20,7 +20,7 @@ from tests.thompson.conftest import FINITE, MIXED, PLANE, by_torch, setting
 def decoder(where, algorithm=None, noise=None):
     """Of a run whose only release would have this noise multiplier; None for one without privacy."""
     algorithm = SharedPrior() if algorithm is None else algorithm
-    where = where if noise is None else dataclasses.replace(where, single_release_noise=lambda: noise)
+    where = where if noise is None else dataclasses.replace(where, is_exact=noise == 0.0)
     return Decoder(algorithm, where, algorithm.draw_features(where))
 
 

@@ -51,22 +51,28 @@ def test_what_would_drown_in_its_noise_is_not_released_and_costs_nothing():
     alone = pb.run(few, SMALL.local(), privacy=pb.NoPrivacy(), rounds=5, seed=1)
     np.testing.assert_array_equal(record.clients.values, alone.clients.values)
     assert "nothing is released or charged: even if all 12 clients answered alike" in record.plan.outlook
-    always = dataclasses.replace(SMALL, least_signal=0.0)
+    always = dataclasses.replace(SMALL, release_when="always")
     assert pb.plan(few, always, privacy=privacy, rounds=20).releases == 3
 
 
 def test_the_signal_is_the_clients_number_over_the_noise():
-    once = dataclasses.replace(SMALL, schedule=(0,), least_signal=0.0)
+    once = dataclasses.replace(SMALL, schedule=(0,), release_when="always")
     half = pb.Privacy(epsilon=1.0, sample_rate=0.5)
     for privacy in (pb.Privacy(epsilon=1.0), pb.Privacy(noise_multiplier=3.0), half):
-        spec = pb.Spec(name="s", problem=problem(), algorithm=SMALL, privacy=privacy, rounds=9)
         z = pb.plan(problem(), once, privacy=privacy, rounds=9).noise_multiplier / privacy.sample_rate
-        assert SMALL.signal(spec.setting(0)) == pytest.approx((40 / z) ** 2 / 12, rel=1e-3)
         planned = pb.plan(problem(), SMALL, privacy=privacy, rounds=9).largest_over_noise
         # Shares of a budget are worth as much as the budget; a secret sample's price is not so simple.
-        assert planned == pytest.approx(SMALL.signal(spec.setting(0)) ** 0.5, rel=1e-3 if z == 1 else 0.2)
-    free = pb.Spec(name="s", problem=problem(), algorithm=SMALL, privacy=pb.NoPrivacy(), rounds=9)
-    assert SMALL.signal(free.setting(0)) == math.inf
+        assert planned == pytest.approx((40 / z) / 12**0.5, rel=1e-3 if privacy is not half else 0.2)
+    assert pb.plan(problem(), SMALL, privacy=pb.NoPrivacy(), rounds=9).largest_over_noise is None
+
+
+def test_the_fewest_clients_are_those_whose_equal_answers_are_as_long_as_their_noise():
+    """With one noise multiplier z for the whole budget, N / z passes the root of M: of 12 numbers at z = 8, 27.7."""
+    planned = [
+        pb.plan(problem(n_clients=n), SMALL, privacy=pb.Privacy(noise_multiplier=8.0), rounds=9).releases
+        for n in (27, 28)
+    ]
+    assert planned == [0, 3]
 
 
 def test_the_pool_is_the_mean_of_the_releases_weighted_by_budget_and_evidence():

@@ -32,7 +32,7 @@ def configuration() -> dict[str, Any]:
             "n_records": [N_RECORDS] * N_CLIENTS,
             "space": SPACE,
         },
-        "algorithm": {"type": "multi-task", "largest_noise": 1e3},
+        "algorithm": {"type": "multi-task", "release_when": "always"},
         "privacy": {"noise_multiplier": 1.0, "unit": "record", "protects": "records"},
     }
 

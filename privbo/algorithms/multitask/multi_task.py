@@ -12,7 +12,6 @@ chooses after it stays with the site.
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import field
@@ -21,12 +20,13 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from privbo.protocol.common import CHOSEN
+from privbo.protocol.common import CHOSEN, ReleaseWhen
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Ask, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Request, Setting
-from privbo.protocol.settings import Positive, settings
+from privbo.protocol.settings import settings
 
 _MOST = 64  # points of a front
+_LARGEST_NOISE = 0.04  # in a site's mean, of the range
 _FEW = 8  # sites of which each has a front of three points, so that noise is less; more have four
 
 
@@ -55,8 +55,8 @@ class MultiTask:
         goal: ``"own"``: a setting of its own for every site; ``"common"``: one for all, by as many evaluations.
         front: Points that every site evaluates first and releases; None is four, and three for fewer than eight sites;
             with ``goal="common"`` it is all evaluations but one, and 64 at most.
-        largest_noise: Nothing is released, and nothing charged, where the noise in the mean of a site of median size
-            has a larger standard deviation than this share of ``score_range``.
+        release_when: ``"useful"`` makes no release, and charges nothing, where the noise in the mean of a site of
+            median size would have a standard deviation above .04 of ``score_range``; ``"always"`` makes it.
         is_shared: Whether anything is released.
 
     Raises:
@@ -83,12 +83,20 @@ class MultiTask:
     type: Literal["multi-task"] = field(default="multi-task", repr=False)
     goal: Literal["own", "common"] = "own"
     front: Annotated[int, Field(ge=1, le=_MOST)] | None = None
-    largest_noise: Positive = 0.04
+    release_when: ReleaseWhen = "useful"
     is_shared: bool = True
 
     def local(self) -> MultiTask:
         """Give the same sites with the same first points and nothing shared."""
         return dataclasses.replace(self, is_shared=False, goal="own")
+
+    def least_signal_to_noise(self, setting: Setting) -> float:
+        """Give the ratio at which noise in the mean of a site of median size is .04 of the range.
+
+        Settings often differ by a tenth of it. The largest sums are those of the largest site, half the range a record.
+        """
+        counts = (1,) if setting.records is None else setting.records.counts
+        return 0.5 / _LARGEST_NOISE * max(counts) / statistics.median(counts)
 
     def n_front(self, setting: Setting) -> int:
         """Give the number of points of every site's front, by public numbers."""
@@ -115,15 +123,6 @@ class MultiTask:
             )
         return setting.records.request(self.n_front(setting))
 
-    def is_heard(self, setting: Setting) -> bool:
-        """Whether the release stands above its noise, by public numbers."""
-        if setting.records is None or setting.single_release_noise is None:
-            return True
-        request = setting.records.request(self.n_front(setting))
-        alone = setting.single_release_noise(training=request.training)
-        moved = setting.records.per_person * math.sqrt(request.dim) * alone
-        return moved / statistics.median(setting.records.counts) <= self.largest_noise
-
     def server(self, setting: Setting) -> MultiTaskServer:
         """Make the public side."""
         return MultiTaskServer(self, setting)
@@ -139,7 +138,7 @@ class MultiTask:
         """Make the private side for ``clients``, which draws nothing."""
         from privbo.algorithms.multitask.clients import Sites
 
-        shared = self.request(setting) is not None and self.is_heard(setting)
+        shared = self.request(setting) is not None
         played = self if shared else self.local()
         return Sites(
             played.within(setting),
@@ -155,8 +154,7 @@ class MultiTaskServer:
     """The front in round 0, and its release as every site's noisy means in all rounds after it."""
 
     def __init__(self, algorithm: MultiTask, setting: Setting) -> None:
-        self._round, self._asked = 0, algorithm.request(setting)
-        self._request = self._asked if algorithm.is_heard(setting) else None
+        self._round, self._request = 0, algorithm.request(setting)
         played = algorithm if self._request is not None else algorithm.local()
         self._setting, self._n_front = played.within(setting), played.n_front(setting)
         self._released: Release | None = None
@@ -164,10 +162,6 @@ class MultiTaskServer:
     def plan(self) -> Iterator[Request]:
         """The one request of the run, if there is one."""
         return iter(() if self._request is None else (self._request,))
-
-    def foregone(self) -> Iterator[Request]:
-        """The request that is not made because noise would drown what it asks for."""
-        return iter(() if self._asked is None or self._request is not None else (self._asked,))
 
     def ask(self) -> Ask | None:
         """The current round; None after the last."""

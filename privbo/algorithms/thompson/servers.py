@@ -126,11 +126,6 @@ class SharedPriorServer(PoolingServer):
         self._algorithm = algorithm
         self._releases = algorithm.releases(setting)
 
-    def foregone(self) -> Iterator[Request]:
-        """Requests that are not made because noise would drown even equal answers of all clients."""
-        given_up = {} if self._releases else self._algorithm.usable(self._setting)
-        return (self._algorithm.request(share, self._setting.n_clients) for share in given_up.values())
-
     def _weight_of(self, round_: int) -> float:
         return self._algorithm.pool_weight(round_, self._releases[round_])
 

@@ -14,7 +14,7 @@ from privbo.algorithms.thompson.exploration import Cut, Exploration, Regions, We
 from privbo.algorithms.thompson.features import Form, FourierFeatures, InducingFeatures, Kernel, draw_frequencies
 from privbo.algorithms.thompson.own_model import OwnModel, Prior, regularisation
 from privbo.algorithms.thompson.streams import Stream, public_stream
-from privbo.protocol.common import spread
+from privbo.protocol.common import ReleaseWhen, spread
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, FloatArray, Request, Setting
 from privbo.protocol.settings import Count, Positive, Sequence, settings
@@ -37,6 +37,10 @@ class ModellingSettings:
     is_certified: ClassVar[bool] = False  # no statement about the optimum rests on the clipping norm
     n_init: int
     evaluations: int | None
+
+    def least_signal_to_noise(self, setting: Setting) -> float:  # noqa: ARG002  # the same for every run
+        """Give the signal-to-noise ratio of what is shared below which a model of it would be one of noise."""
+        return 1.0
 
     def within(self, setting: Setting) -> Setting:
         """Give a run's facts with as many rounds as ``evaluations`` hold after the initial points, one point a round.
@@ -159,7 +163,7 @@ class SharedPriorSettings(ModellingSettings):
     type: Literal["shared-prior"] = field(default="shared-prior", repr=False)
     schedule: Sequence[Whole] = (0, 2, 5)
     shares: Sequence[Positive] = (5.0, 2.0, 1.0)
-    least_signal: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    release_when: ReleaseWhen = "useful"
     n_init: Count = 2
     explore: Whole | None = None
     n_features: Count = 64
@@ -183,28 +187,13 @@ class SharedPriorSettings(ModellingSettings):
         if self.own.draw != "paths":
             raise ConfigurationError(f"own.draw={self.own.draw!r} belongs to DPFTSDE; use 'paths' here")
 
-    def signal(self, setting: Setting) -> float:
-        """Give q = (largest norm of a mean of the clients' vectors / expected norm of one release's noise)^2.
-
-        The release is a run's only one, so this is the most that sharing can stand above its noise. Infinite
-        without noise, and where the noise is not stated.
-        """
-        if setting.single_release_noise is None:
-            return math.inf
-        noise = setting.single_release_noise()
-        return math.inf if noise == 0.0 else (setting.n_clients / noise) ** 2 / self.n_features
-
     def releases(self, setting: Setting) -> dict[int, float]:
-        """The releases of a run: those that a later round uses, and none where they would drown in their noise.
+        """The releases of a run: those that a later round uses.
 
         Returns:
             By the round that ends with a release, its share of the run's squared budget (Gaussian differential privacy
             adds in squares), in (0, 1].
         """
-        return {} if self.signal(setting) < self.least_signal else self.usable(setting)
-
-    def usable(self, setting: Setting) -> dict[int, float]:
-        """The releases that a later round uses, whatever their noise."""
         used = [round_ for round_ in self.schedule if round_ < setting.rounds]
         shares = self.shares[: len(used)]
         return {round_: share / sum(shares) for round_, share in zip(used, shares, strict=True)}

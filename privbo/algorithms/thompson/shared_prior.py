@@ -38,9 +38,9 @@ class SharedPrior(SharedPriorSettings):
         schedule: Rounds that end with a release, as far as a later round uses them; round 0 is the first points.
         shares: Shares of the run's squared budget, one per release: a release of share s has 1 / sqrt(s / sum)
             times the noise multiplier that the run's only release would have.
-        least_signal: Nothing is released, and nothing charged, where even equal answers of all clients stand
-            less than this above the noise: where (N / z)^2 / M is smaller, z the noise multiplier of
-            a run's only release. 0 always releases.
+        release_when: ``"useful"`` makes no release, and charges nothing, where even equal answers of all clients
+            would be shorter than their noise: where (N / z)^2 / M < 1, z the noise multiplier of a run's only release.
+            ``"always"`` makes all.
         n_init: Points that clients evaluate before the first release.
         explore: Rounds in which clients go on with their exploring start, unless by then the pool says that their
             surfaces are common for the larger part; None is two, or a quarter of the rounds where that is less.
