@@ -92,12 +92,12 @@ def epsilon_interval(
 ) -> Interval:
     """Certified bounds of an event's epsilon at ``delta``: ``accountant.numerical.epsilon_interval``.
 
-    .. versionchanged:: 0.3.0
-        It takes dp-accounting's events.
-
     Raises:
         AccountingError: ``delta`` is not in (0, 1).
         EventError: ``event`` or ``adjacency`` is unknown.
+
+    .. versionchanged:: 0.3.0
+        It takes dp-accounting's events.
     """
     kind = Adjacency(adjacency)
     return numerical.epsilon_interval(_known(event, kind), delta, adjacency=kind)
@@ -108,12 +108,12 @@ def epsilon_table(
 ) -> dict[str, float]:
     """Epsilon of an event at ``delta`` under every accountant valid for it: ``accountant.numerical.epsilon_table``.
 
-    .. versionchanged:: 0.3.0
-        It takes dp-accounting's events.
-
     Raises:
         AccountingError: ``delta`` is not in (0, 1).
         EventError: ``event`` or ``adjacency`` is unknown.
+
+    .. versionchanged:: 0.3.0
+        It takes dp-accounting's events.
     """
     kind = Adjacency(adjacency)
     return numerical.epsilon_table(_known(event, kind), delta, adjacency=kind)
