@@ -26,6 +26,7 @@ from tests.deployment.processes import ROOT
 
 EVALUATED: list[int] = []
 FACTORY = "tests.deployment.test_party_policy:counting_problem"
+ALWAYS = pb.FedPNE(horizon=400, c=0.02, release_when="always")  # what ``make`` plays
 BOUND = {"epsilon": 4.0, "delta": 1e-6}
 HONEST = {"epsilon": 2.0, "delta": 1e-6}
 SITE = "south"
@@ -149,9 +150,8 @@ def test_a_site_without_a_policy_refuses_every_question_before_it_loads_its_data
 
 def test_the_run_that_passes_the_bound_over_all_runs_leaves_nothing(tmp_path: Path) -> None:
     federation = federation_of(tmp_path, privacy={"epsilon": 1.0, "delta": 1e-6})
-    each = pb.plan(
-        counting_problem(), pb.FedPNE(horizon=400, c=0.02), privacy=pb.Privacy(epsilon=1.0, delta=1e-6), rounds=2
-    ).event
+    privacy = pb.Privacy(epsilon=1.0, delta=1e-6)
+    each = pb.plan(counting_problem(), ALWAYS, privacy=privacy, rounds=2).event
     costs = [numerical.epsilon(repeat(each, n), 1e-6, adjacency=Adjacency.ZERO_OUT) for n in range(1, 20)]
     allowed = sum(cost <= 4.0 for cost in costs)
     for _ in range(allowed):
@@ -181,8 +181,7 @@ def test_a_hospital_joins_and_the_same_ledger_goes_on(tmp_path: Path) -> None:
             own["directory"] = str(tmp_path / "disks" / name)
             federation.site_file(name).write_text(tomli_w.dumps(own))
         assert any("vectors" in reply for reply in played(federation))
-    privacy, algorithm = pb.Privacy(epsilon=2.0, delta=1e-6), pb.FedPNE(horizon=400, c=0.02)
-    first = pb.plan(counting_problem(12), algorithm, privacy=privacy, rounds=2).event
+    first = pb.plan(counting_problem(12), ALWAYS, privacy=pb.Privacy(epsilon=2.0, delta=1e-6), rounds=2).event
     alone = numerical.epsilon(repeat(first, 1), 1e-6, adjacency=Adjacency.ZERO_OUT)
     with ledger_of(thirteen) as old, ledger_of(thirteen, "east") as new:
         assert [r.run for r in old.book().reservations] != [r.run for r in new.book().reservations]

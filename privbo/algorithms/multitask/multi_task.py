@@ -87,7 +87,7 @@ class MultiTask:
     is_shared: bool = True
 
     def local(self) -> MultiTask:
-        """Give the same sites with the same first points and nothing shared."""
+        """Give the same sites with as many evaluations and nothing shared; their front is that of ``goal="own"``."""
         return dataclasses.replace(self, is_shared=False, goal="own")
 
     def least_signal_to_noise(self, setting: Setting) -> float:
