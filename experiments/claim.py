@@ -21,6 +21,7 @@ class Claim:
         exists: Whether the sentence says that one such arm exists, and not that all of them lose less.
         chosen: Values of the setting that the paper does not name, which are ours; empty where all are the paper's.
         ours: Whether it is our control and not the paper's sentence.
+        stands: Whether it is judged where its panel is withdrawn: the reason does not concern its arms.
     """
 
     says: str
@@ -31,6 +32,7 @@ class Claim:
     exists: bool = False
     chosen: str = ""
     ours: bool = False
+    stands: bool = False
 
     def of(self, labels: Iterable[str]) -> list[str]:
         """Give the labels that are held against the other.

@@ -141,7 +141,7 @@ def judge(panel: Panel, rows: Rows, name: str) -> Iterator[Judged]:
             seeds=min(
                 len(rows[label].minus[claim.than][measure].by_seed) or len(rows[label].seeds) for label in labels
             ),
-            withdrawn=panel.withdrawn,
+            withdrawn="" if claim.stands else panel.withdrawn,
         )
 
 

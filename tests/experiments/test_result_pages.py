@@ -108,9 +108,16 @@ def test_a_table_that_was_not_run_is_named_and_the_page_stays(tmp_path, block):
     assert page.read_text() == f"<!-- table {block} -->\n<!-- end -->\n"
 
 
-def judged(claim: Claim, differences: list[tuple[float, float]], *, controls: Sequence[str] = (), seeds: int = 12):
+def judged(
+    claim: Claim,
+    differences: list[tuple[float, float]],
+    *,
+    controls: Sequence[str] = (),
+    seeds: int = 12,
+    withdrawn: str = "",
+):
     arms = {"b": row([2.0] * seeds)} | {f"a{i}": row([1.0] * seeds) for i in range(len(differences))}
-    panel = Panel(title="p", arms=[], seeds=seeds, columns={}, claims=[claim], controls=controls)
+    panel = Panel(title="p", arms=[], seeds=seeds, columns={}, claims=[claim], controls=controls, withdrawn=withdrawn)
     rows = rows_of(panel, arms)
     for i, kept in enumerate(differences):
         rows[f"a{i}"].minus["b"] = {"cumulative": Measure((), kept), "last": Measure((), kept)}
@@ -151,6 +158,12 @@ def test_that_one_exists_is_found_in_the_best_of_those_tried_and_contradicted_by
         ([(0.5, 0.1), (0.6, 0.1)], "open"),
     ):
         assert judged(one, differences)[0].verdict == verdict, differences
+
+
+def test_a_claim_stands_where_what_withdraws_its_panel_does_not_concern_it():
+    for stands, verdict in ((False, "withdrawn"), (True, "found")):
+        claim = Claim(says="s", less="a*", than="b", stands=stands)
+        assert judged(claim, [(-0.5, 0.2)], withdrawn="half is clipped")[0].verdict == verdict
 
 
 def test_a_verdict_that_changed_is_listed_with_its_reason():
