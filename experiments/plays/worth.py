@@ -73,11 +73,11 @@ def tree_parzen(task: Task) -> Outcome:
 
 
 def seen(losses: FloatArray, history: ClientHistory) -> FloatArray:
-    """Loss of the point with the largest observed value so far, ``(n, n_evaluations)``."""
+    """Loss of the point with the largest observed value so far, ``(n, n_evaluations)``; 1 while every trial failed."""
     observed = np.where(np.isfinite(history.values), history.values, -np.inf)
     best = np.maximum.accumulate(observed, axis=1)
     at = np.where(observed >= best, np.arange(observed.shape[1]), 0)
-    return np.take_along_axis(losses, np.maximum.accumulate(at, axis=1), axis=1)
+    return np.where(best > -np.inf, np.take_along_axis(losses, np.maximum.accumulate(at, axis=1), axis=1), 1.0)
 
 
 def judged(losses: FloatArray, correlation: float, plan: Paid | None) -> Outcome:

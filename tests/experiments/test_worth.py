@@ -13,12 +13,12 @@ from experiments import peers_page
 from experiments.outcome import Outcome, Task
 from experiments.played import played, read
 from experiments.plays import peers
-from experiments.plays.worth import FIRST, FLOOR, judged, share
+from experiments.plays.worth import FIRST, FLOOR, judged, seen, share
 from experiments.run import Options, write
 from experiments.study import Arm, Panel, Study
 from experiments.worth import Family, Ratio
 from experiments.worth_page import again, overall
-from privbo.protocol.messages import Algorithm
+from privbo.protocol.messages import Algorithm, ClientHistory
 
 PROCESS = {
     "type": "experiments.problems.drawn_surfaces:gaussian_process",
@@ -27,6 +27,15 @@ PROCESS = {
     "correlation": 0.9,
 }
 QUICK = pb.DPFTSDE(own=pb.OwnModel(fit_steps=2, n_candidates=64, n_features=16), n_features=8)
+
+
+def test_a_client_whose_trials_all_failed_has_lost_its_whole_range() -> None:
+    """Until one succeeds; later failures change nothing."""
+    values = np.array([[np.nan, np.nan, 0.5, np.nan], [np.nan] * 4])
+    losses = np.array([[np.nan, np.nan, 0.2, np.nan], [np.nan] * 4])
+    where = np.zeros((2, 4, 1))
+    history = ClientHistory(units=where, values=values, rounds=np.arange(4), recommended=where[:, 0])
+    np.testing.assert_array_equal(seen(losses, history), [[1.0, 1.0, 0.2, 0.2], [1.0] * 4])
 
 
 def task(algorithm: Algorithm | None, **options: object) -> Task:
