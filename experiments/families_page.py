@@ -76,8 +76,8 @@ def again(summary: JsonObject) -> Seen:
 
 def _clients(every: Sequence[Played]) -> str:
     lines = [
-        f"**Clients** (regret over evaluations beside the same client alone; aims: at most {100 * WORSE:.0f} % worse,",
-        f"the worst decile at most {DECILE:g})",
+        "**Clients** (regret over evaluations compared with the same client alone; aims: at most",
+        f"{100 * WORSE:.0f} % worse, the worst decile at most {DECILE:g})",
         "",
         "| arm | clients worse | largest share | worst decile | largest |",
         "|---|---|---|---|---|",
