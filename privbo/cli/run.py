@@ -282,7 +282,7 @@ def require_no_ledger(spec: Spec, file: Path) -> None:
 
 def price_run(spec: Spec) -> PricedPlan:
     """Price a run without touching any data."""
-    plan = plan_run(spec)
+    plan = replace(plan_run(spec), remedy=spec.remedy)
     rows = price(plan.event, delta=plan.delta, n_clients=plan.n_units, adjacency=plan.adjacency)
     made = ((plan.mechanism(request), request) for request in planned_requests(spec)) if plan.releases else ()
     return PricedPlan(

@@ -142,6 +142,7 @@ class Plan:
             without noise.
         final: The vote at the end, which is one of the releases; None where the run ends without one.
         mechanisms: The different mechanisms of the plan with their counts; empty for a plan read from disk.
+        remedy: What would give a plan of nothing a release, in words; None where it was not looked for.
         training: The part of the event of models trained on records, at one site; None without any.
 
     Example:
@@ -164,6 +165,7 @@ class Plan:
     mechanisms: Mapping[Mechanism, int] = field(default_factory=dict, repr=False, compare=False)
     n_records: int | None = None
     training: Event | None = None
+    remedy: str | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         delta = self.safe_delta
@@ -264,6 +266,7 @@ class Plan:
             return (
                 f"{before}nothing is released or charged: even if all {self.n_clients} clients answered alike, what "
                 f"they share, {found}, would change no point more often than not"
+                + (f"; {self.remedy}" if self.remedy else "")
             )
         if self.largest_over_noise < 1.0:
             return (

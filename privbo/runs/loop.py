@@ -168,7 +168,8 @@ def plan(problem: Problem, algorithm: Algorithm | None = None, **settings: Unpac
         >>> pb.plan(problem, pb.DPFTSDE(), privacy=pb.Privacy(epsilon=2.0), rounds=20).releases
         20
     """
-    return plan_run(_asked(problem, algorithm, None, settings))
+    spec = _asked(problem, algorithm, None, settings)
+    return replace(plan_run(spec), remedy=spec.remedy)
 
 
 def run(

@@ -21,8 +21,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required, Self, TypeAlias, TypedDict, cast
@@ -31,6 +32,7 @@ import pydantic
 from pydantic import Field, GetCoreSchemaHandler, SkipValidation, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
+from accountant.wording import upper_text
 from privbo.plans.effect import acts, is_optional
 from privbo.plans.plan import Plan, price_plan
 from privbo.plans.policy import Policy
@@ -73,6 +75,9 @@ _PUBLIC = (*FACTS, "space", "constraints", "arguments", "training")
 
 MARGIN = 0.05  # share of a round that may pass before it begins, and again between its last answer and its end
 Control: TypeAlias = Literal["local", "zeroed"]
+
+
+_FACTORS = tuple(2.0 ** (half / 2) for half in range(1, 14))  # of what is asked, up to about a hundred times
 
 
 @settings(table="times")
@@ -361,6 +366,18 @@ class Spec:
         return replace(whole.price(), largest_over_noise=found.largest_over_noise)
 
     @property
+    def remedy(self) -> str | None:
+        """Say which epsilon, number of clients or horizon would give the run a release; None if it has one.
+
+        It is found by bisection over multiples of what is asked, by public numbers alone.
+        """
+        if self.given_up is None or not isinstance(self.privacy, Privacy):
+            return None
+        whole = _Whole(algorithm=self.algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
+        found = [words.format(least) for words, make in whole.louder() if (least := _least(make)) is not None]
+        return f"{' or '.join(found) or 'nothing within a hundred times what is asked'} would change that"
+
+    @property
     def _share(self) -> float | None:
         return None if self.final is None else self.final_share
 
@@ -410,6 +427,34 @@ class _Whole:
         facts = where.n_clients, where.rounds, where.unit, where.records, dict(space.parameters), space.constraints
         object.__setattr__(self, "told", repr(facts))
 
+    def louder(self) -> Iterator[tuple[str, Callable[[float], tuple[float, _Whole]]]]:
+        """Words for what may be asked more of, and the run that asks for a multiple of it, with how much that is."""
+        privacy, setting, algorithm = self.privacy, self.setting, cast("Any", self.algorithm)
+        if isinstance(privacy, Privacy) and (epsilon := privacy.epsilon) is not None:
+
+            def dearer(factor: float) -> tuple[float, _Whole]:
+                asked = float(upper_text(factor * epsilon, 2))
+                return asked, replace(self, privacy=replace(privacy, epsilon=asked))
+
+            yield "epsilon {:g}", dearer
+
+        def larger(factor: float) -> tuple[float, _Whole]:
+            n_clients, records = round(factor * setting.n_clients), setting.records
+            if records is not None:
+                counts = (records.counts * math.ceil(factor))[:n_clients]
+                records = replace(records, counts=counts)
+            more = replace(setting, n_clients=n_clients, records=records)
+            return n_clients, replace(self, setting=more)
+
+        yield "{:g} clients", larger
+        if (horizon := getattr(algorithm, "horizon", None)) is not None:
+
+            def longer(factor: float) -> tuple[float, _Whole]:
+                asked = round(factor * horizon)
+                return asked, replace(self, algorithm=replace(algorithm, horizon=asked))
+
+            yield "a horizon of {:g}", longer
+
     def price(self) -> Plan:
         """Price it."""
         setting = self.setting
@@ -422,6 +467,17 @@ class _Whole:
             n_records=sum(setting.records.counts) if counted and setting.records is not None else None,
             final=server.vote if isinstance(server, CommonServer) else None,
         )
+
+
+def _least(make: Callable[[float], tuple[float, _Whole]]) -> float | None:
+    """The least of what is asked for at which something is released; None if there is none on the grid."""
+    low, high = 0, len(_FACTORS) - 1
+    if not _effect(make(_FACTORS[high])[1])[1]:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _effect(make(_FACTORS[middle])[1])[1] else (middle + 1, high)
+    return make(_FACTORS[high])[0]
 
 
 @functools.lru_cache(maxsize=256)

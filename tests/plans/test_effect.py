@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,24 @@ def test_the_answer_depends_on_public_numbers_alone_and_not_on_the_seed() -> Non
         for objective in (bumps, unseen)
     ]
     assert told == [0] * 4
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n_clients"), [(pb.PFPNE(horizon=22), 12), (pb.SharedPrior(), 5)], ids=["pf-pne", "shared prior"]
+)
+def test_a_plan_of_nothing_says_what_would_change_that_and_it_does(algorithm: Any, n_clients: int) -> None:
+    plan = pb.plan(alike(n_clients), algorithm, privacy=TWO, rounds=20)
+    found = re.match(r"epsilon ([0-9.]+) or ([0-9]+) clients", plan.remedy or "")
+    assert found is not None
+    dear = dataclasses.replace(TWO, epsilon=float(found.group(1)))
+    for people, privacy in ((n_clients, dear), (int(found.group(2)), TWO)):
+        more = pb.plan(alike(people), algorithm, privacy=privacy, rounds=20)
+        assert more.releases > 0
+        assert more.remedy is None
+    almost = dataclasses.replace(TWO, epsilon=dear.epsilon / 2)
+    assert pb.plan(alike(n_clients), algorithm, privacy=almost, rounds=20).releases == 0
+    assert plan.outlook is not None
+    assert plan.outlook.endswith(f"; {plan.remedy}")
 
 
 def test_without_noise_every_release_acts() -> None:

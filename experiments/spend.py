@@ -1,0 +1,97 @@
+"""What every algorithm plans and charges by clients and evaluations, and whether its runs are those of their noise.
+
+``python -m experiments.spend`` prints the table. Clients are all alike, the most that sharing can have. A
+run is compared with the same run whose sums are zeroed, under the same noise: points that clients evaluate or would
+use, and what is announced. Where nothing is planned, the two are runs in which every release is made all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+import privbo as pb
+from privbo.plans.effect import always
+from privbo.protocol.messages import Algorithm, FloatArray
+from privbo.testing import bumps
+
+CLIENTS, EVALUATIONS, EPSILON = (12, 40, 200), (22, 500, 5_000), 2.0
+SEEDS = 8
+_RECORDS = 900
+_QUICK = ("fed-pne", "pf-pne", "parallel")  # a run of these takes a fraction of a second
+ALGORITHMS: Mapping[str, Callable[[int], Algorithm]] = {
+    "shared-prior": lambda t: pb.SharedPrior(evaluations=t),
+    "dp-fts-de": lambda t: pb.DPFTSDE(evaluations=t),
+    "multi-task": lambda _: pb.MultiTask(),
+    "fed-pne": lambda t: pb.FedPNE(horizon=t),
+    "pf-pne": lambda t: pb.PFPNE(horizon=t),
+    "parallel": lambda t: pb.ParallelXArmed(horizon=t),
+    "f-lcb": lambda t: pb.FederatedFLCB(evaluations=t),
+}
+
+
+def problem(name: str, n_clients: int) -> pb.Problem:
+    """Give alike clients with one bump; of records where one record is hidden."""
+    space = {"x": pb.Real(0, 1), "y": pb.Real(0, 1)}
+
+    def score(clients: object, units: FloatArray) -> FloatArray:  # noqa: ARG001 (all alike)
+        return bumps(np.zeros(len(units), dtype=np.int64), units)
+
+    if name != "multi-task":
+        return pb.Problem(space=space, batch_objective=score, n_clients=n_clients)
+
+    def scores(client: int, params: Mapping[str, Any]) -> FloatArray:
+        return np.full(_RECORDS, score(client, np.array([[params["x"], params["y"]]], dtype=float))[0])
+
+    return pb.Problem(space=space, objective=scores, n_clients=n_clients, n_records=(_RECORDS,) * n_clients)
+
+
+def privacy(name: str) -> pb.Privacy:
+    """Give epsilon 2 for one client, or for one record, with seeded noise."""
+    if name == "multi-task":
+        return pb.Privacy(epsilon=EPSILON, delta=1e-6, noise="simulation", unit="record", protects="records")
+    return pb.Privacy(epsilon=EPSILON, delta=1e-5, noise="simulation")
+
+
+def differing(name: str, n_clients: int, evaluations: int, seeds: int) -> int:
+    """Count the seeds at which a run with all releases is another one than with its sums zeroed."""
+
+    def done(seed: int, control: Literal["zeroed"] | None) -> list[object]:
+        record = pb.run(
+            problem(name, n_clients), always(ALGORITHMS[name](evaluations)), privacy=privacy(name), rounds=evaluations,
+            seed=seed, control=control,
+        )  # fmt: skip
+        common = None if record.common is None else record.common.params
+        return [record.clients.units.tolist(), record.clients.recommended.tolist(), common]
+
+    return sum(done(seed, None) != done(seed, "zeroed") for seed in range(seeds))
+
+
+def rows() -> Iterator[list[object]]:
+    """Give a row per algorithm, clients and evaluations."""
+    for name, make in ALGORITHMS.items():
+        for n_clients in CLIENTS:
+            for evaluations in EVALUATIONS:
+                plan, most = (
+                    pb.plan(problem(name, n_clients), algorithm, privacy=privacy(name), rounds=evaluations)
+                    for algorithm in (make(evaluations), always(make(evaluations)))
+                )
+                seeds = SEEDS if name in _QUICK else 1
+                cheap = evaluations == EVALUATIONS[0] or (name in _QUICK and evaluations == EVALUATIONS[1])
+                found = f"{differing(name, n_clients, evaluations, seeds)} of {seeds}" if cheap else ""
+                epsilon = min(plan.epsilon().values())
+                yield [name, n_clients, evaluations, f"{plan.releases} of {most.releases}", f"{epsilon:.2f}", found]
+
+
+def main() -> None:
+    """Print the table, row by row as it is made."""
+    print("| algorithm | clients | evaluations | releases | epsilon | seeds at which it differs |")
+    print("|---|---|---|---|---|---|")
+    for row in rows():
+        print("| " + " | ".join(map(str, row)) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
