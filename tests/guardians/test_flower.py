@@ -58,7 +58,9 @@ def test_the_grid_gives_the_releases_of_guardians_in_one_process(algorithm: str,
     federation = guarded(tmp_path, algorithm, privacy=SEEDED, rounds=ROUNDS)
     federation.play()
     made = releases(federation)
-    kind = {"dp-fts-de": pb.DPFTSDE(n_features=12), "fed-pne": pb.FedPNE(horizon=400, c=0.02)}[algorithm]
+    kind = {"dp-fts-de": pb.DPFTSDE(n_features=12), "fed-pne": pb.FedPNE(horizon=400, c=0.02, release_when="always")}[
+        algorithm
+    ]
     whole = pb.run(problem(), kind, privacy=pb.Privacy(**SEEDED), rounds=ROUNDS, seed=3)
     assert len(made) == len(whole.releases) > 0
     for ours, theirs in zip(made, whole.releases, strict=True):
