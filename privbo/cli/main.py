@@ -151,10 +151,18 @@ def scout(
     overrides: Overrides = None,
     directory: OutDir = None,
     yes: Yes = False,
+    dry_run: DryRun = False,
+    trust: Trust = False,
 ) -> object:
-    """Estimate how alike clients' surfaces are, by one small release, and what sharing may then bring."""
+    """Estimate how alike clients' surfaces are, by one small release, and what sharing may then bring.
+
+    The standard error to expect is printed before anything is charged.
+    """
+    from privbo.cli.scout import forecast
     from privbo.cli.scout import scout as find
 
+    if dry_run:
+        return forecast(config, overrides or [], epsilon=epsilon, n_points=points, trust=trust)
     return find(config, overrides or [], epsilon=epsilon, n_points=points, directory=directory, yes=yes)
 
 

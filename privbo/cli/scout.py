@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from accountant.ledger.pricing import Total
 from accountant.wording import upper_text
-from privbo.algorithms.thompson.scout import Scout, likeness
-from privbo.cli.options import agree
-from privbo.cli.run import carry_out
-from privbo.cli.terminal import Result
+from privbo.algorithms.thompson.scout import Scout, standard_error
+from privbo.cli.options import agree, say
+from privbo.cli.run import carry_out, price_run, require_no_ledger
+from privbo.cli.terminal import Result, render
 from privbo.plans.cost import Spending, spending
 from privbo.plans.gains import Gain, gains_near
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import Privacy
-from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import fresh_directory
 from privbo.protocol.table import Table
 from privbo.reports.report import total_text
 from privbo.runs.evidence import declared_by
-from privbo.runs.opening import considered_shared, plan_run
-from privbo.runs.record import load
+from privbo.runs.opening import considered_shared, plan_run, planned_requests
 from privbo.runs.spec import Spec, read_spec
 
 
@@ -45,27 +45,28 @@ def scout(
     """
     spec = scouting(read_spec(config, overrides), epsilon=epsilon, n_points=n_points)
     plan = plan_run(spec)
+    expected = _expected(spec, plan, n_points)
+    say(f"privbo: {expected.words}", err=True)
     agree(_price(spec, plan, n_points), yes=yes)
     home = directory or fresh_directory(spec.name)
-    done = carry_out(spec, home, resume=False, progress=False)
-    record = load(home)
-    with record.ledger:
-        (release,) = record.releases
-    found, price = likeness(release, n_clients=plan.n_clients), done.report
+    price = carry_out(spec, home, resume=False, progress=False).report
+    found = price.likeness
+    if found is None:
+        raise RunError(f"{home}: nothing was released, so nothing was estimated; privbo report says what is there")
     gains = gains_near(found.correlation)
     content = {
         "directory": home,
         "correlation": found.correlation,
         "standard_error": found.standard_error,
+        "expected_error": vars(expected),
         "n_points": n_points,
         "gains": gains,
         "epsilon": price.epsilon,
         "delta": price.delta,
         "total": price.total,
     }
-    size = f"{found.correlation:.2f} +- {found.standard_error:.2f} (standard error of the noise)"
     parts = (
-        f"correlation between two clients' surfaces: {size}, over {n_points} public points",
+        f"correlation between two clients' surfaces: {found.text}, over {n_points} public points",
         f"charged: epsilon {upper_text(price.smallest_epsilon)} at delta {upper_text(price.delta)}",
         total_text(price.total),
         _gains_table(gains),
@@ -73,6 +74,58 @@ def scout(
         f"run: {home}",
     )
     return Result(content=content, parts=parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedError:
+    """Standard error that the noise will give the estimate, known before the release; public.
+
+    Attributes:
+        unlike: Where clients' surfaces have correlation 0.
+        alike: Where it is 1.
+    """
+
+    unlike: float
+    alike: float
+
+    @property
+    def words(self) -> str:
+        """Both in a line."""
+        ends = f"{self.unlike:.2f} if surfaces are unlike (correlation 0), {self.alike:.2f} if alike (1)"
+        return f"expected standard error of the correlation: {ends}"
+
+
+def forecast(config: Path, overrides: Sequence[str], *, epsilon: float, n_points: int, trust: bool) -> Result:
+    """Give a scout's price and the error to expect; touches no data.
+
+    Args:
+        config: As of ``scout``.
+        overrides: As of ``scout``.
+        epsilon: As of ``scout``.
+        n_points: As of ``scout``.
+        trust: Import the code that the file names, and open the ledger on top of which its policy judges.
+
+    Raises:
+        ConfigurationError: If a setting is impossible, or a policy judges on top of a ledger.
+    """
+    asked = read_spec(config, overrides, load=trust)
+    if not trust:
+        require_no_ledger(asked, config)
+    spec = scouting(asked, epsilon=epsilon, n_points=n_points)
+    priced = price_run(spec)
+    expected = _expected(spec, priced.plan, n_points)
+    content = priced.to_dict() | {"expected_error": vars(expected), "n_points": n_points}
+    return Result(content=content, parts=(*render(priced), expected.words))
+
+
+def _expected(spec: Spec, plan: Plan, n_points: int) -> ExpectedError:
+    """The error that the plan's one release will have."""
+    (request,) = planned_requests(spec)
+    noise = plan.mechanism(request).noise_stddev()
+    unlike, alike = (
+        standard_error(r, n_clients=plan.n_clients, n_points=n_points, noise_stddev=noise) for r in (0.0, 1.0)
+    )
+    return ExpectedError(unlike=unlike, alike=alike)
 
 
 def _gains_table(gains: Sequence[Gain]) -> Table:

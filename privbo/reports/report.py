@@ -22,6 +22,7 @@ from accountant.ledger import Budget
 from accountant.ledger.pricing import Total, total
 from accountant.tight import numerical
 from accountant.wording import accountant_text, counted, event_text, multipliers_text, upper_text
+from privbo.algorithms.thompson.scout import Likeness, Scout, likeness
 from privbo.plans import cost
 from privbo.plans.cost import Exposure, exposures, trust_text
 from privbo.protocol.errors import ConfigurationError
@@ -217,6 +218,8 @@ class Report(LedgerView):
         outlook: The most that sharing could bring, from public numbers; None without noise or sharing.
         vote: The vote at the end and its price, in words; None where the plan has none.
         common: The common setting that it chose; None before it was made.
+        likeness: The correlation of two clients' surfaces that a scout estimated; None for other algorithms, before its
+            release, and where not all clients took part.
         population: Name of the people.
         budget: Bound that the ledger refuses to pass, or None.
         utility: What was broadcast.
@@ -249,6 +252,7 @@ class Report(LedgerView):
     outlook: str | None
     vote: str | None
     common: Common | None
+    likeness: Likeness | None
     population: str
     budget: Budget | None
     utility: Utility
@@ -311,6 +315,8 @@ class Report(LedgerView):
             "ledger": f"{self.ledger.text}, head {self.ledger.head}",
             "evidence files not found": ", ".join(self.ledger.absent) or "none",
         }
+        if self.likeness is not None:
+            facts["correlation between two clients' surfaces"] = self.likeness.text
         return facts if self.caveat is None else facts | {"caveat": self.caveat}
 
     def to_dict(self) -> JsonObject:
@@ -388,6 +394,7 @@ def report(record: Record) -> Report:
         outlook=plan.outlook,
         vote=plan.vote_text(delta),
         common=record.common,
+        likeness=_likeness(record),
         population=policy.population,
         budget=policy.budget,
         utility=Utility(
@@ -407,6 +414,13 @@ def report(record: Record) -> Report:
         trust=_trust(record),
         unit_text=record.plan.unit_text,
     )
+
+
+def _likeness(record: Record) -> Likeness | None:
+    plan = record.plan
+    if not isinstance(record.spec.algorithm, Scout) or not record.releases or plan.n_clients < 2:
+        return None
+    return likeness(record.releases[0], n_clients=plan.n_clients) if plan.sending_share == 1.0 else None
 
 
 def _trust(record: Record) -> str:

@@ -11,10 +11,29 @@ import pytest
 import privbo as pb
 from experiments.played import Played, read
 from experiments.worth import MEASURES
+from privbo.algorithms.thompson.scout import Scout, standard_error
 from privbo.plans.gains import GAINS, Gain
+from privbo.protocol.files import load_arrays
 from tests.cli.test_cli import CONFIG, privbo
 
 STORED = Path(__file__).parents[2] / "docs/results/worth/worth.json"
+PAGE = Path(__file__).parents[2] / "docs/how-to/scout.md"
+UNREAD = """
+name = "tiny"
+rounds = 3
+[problem]
+objective = "no_such_module:score"
+n_clients = 40
+[problem.space.x]
+type = "real"
+low = 0.0
+high = 1.0
+[algorithm]
+type = "dp-fts-de"
+[privacy]
+epsilon = 2.0
+delta = 1e-5
+"""
 
 
 @pytest.fixture
@@ -69,6 +88,65 @@ def test_a_scout_in_the_terminal(config: Path, tmp_path: Path) -> None:
     assert "correlation between two clients' surfaces: " in done.stdout
     assert 1.99 < float(re.search(r"charged: epsilon ([0-9.]+) at delta 1e-05", done.stdout)[1]) <= 2.0
     assert all(gain.family in done.stdout for gain in GAINS)
+
+
+def test_the_error_to_expect_is_told_before_the_charge_and_met(config: Path, tmp_path: Path) -> None:
+    home = tmp_path / "scout"
+    asked = ("scout", str(config), "--epsilon", "0.5", "--points", "6")
+    unasked = privbo(*asked, "--out", str(home))
+    assert not home.exists()
+    unlike, alike = map(
+        float, re.search(r"error of the correlation: ([0-9.]+) if .*, ([0-9.]+) if", unasked.stderr).groups()
+    )
+    assert unasked.stderr.index("expected standard error") < unasked.stderr.index("charges epsilon")
+    done = json.loads(privbo(*asked, "--out", str(home), "--yes", "--json").stdout)
+    assert (unlike, alike) == pytest.approx(
+        (done["expected_error"]["unlike"], done["expected_error"]["alike"]), abs=6e-3
+    )
+    # The error that came out follows from the release's own noise, by the same formula.
+    (noise,) = (release.noise_stddev for release in pb.load(home).releases)
+    where = {"n_clients": 6, "n_points": 6, "noise_stddev": noise}
+    assert done["expected_error"]["alike"] == pytest.approx(standard_error(1.0, **where), rel=1e-12)
+    assert done["standard_error"] == pytest.approx(standard_error(done["correlation"], **where), rel=1e-12)
+
+
+def test_a_dry_run_of_a_scout_prints_price_and_error_and_touches_nothing(tmp_path: Path) -> None:
+    config, shared = tmp_path / "tiny.toml", f'[ledger]\npath = "{tmp_path}/people.sqlite"\npopulation = "ward"\n'
+    config.write_text(UNREAD + shared)
+    asked = ("scout", str(config), "--epsilon", "1", "--dry-run")
+    found = json.loads(privbo(*asked, "--json").stdout)
+    assert 0.999 < min(found["epsilon"].values()) <= 1.0
+    assert found["plan"]["releases"] == 1
+    # 40 clients, 16 points, delta 1e-5, epsilon 1: at correlation .8 the page has .18.
+    assert found["expected_error"]["unlike"] < 0.18 < found["expected_error"]["alike"] < 0.20
+    shown = privbo(*asked)
+    assert "alike (1)" in shown.stdout
+    assert "no data was touched" in shown.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.toml"]
+
+
+def test_the_table_of_errors_is_what_scouts_expect() -> None:
+    rows = re.findall(r"^\| (\d+) \| ([.\d]+) \| ([.\d]+) \| ([.\d]+) \|$", PAGE.read_text(), re.MULTILINE)
+    assert len(rows) == 5
+    for n_clients, *errors in rows:
+        for epsilon, error in zip((0.5, 1.0, 2.0), errors, strict=True):
+            problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: 0.0, n_clients=int(n_clients))
+            plan = pb.plan(problem, Scout(), privacy=pb.Privacy(epsilon=epsilon, delta=1e-5), rounds=1)
+            (mechanism,) = plan.mechanisms
+            found = standard_error(0.8, n_clients=plan.n_clients, n_points=16, noise_stddev=mechanism.noise_stddev())
+            assert found == pytest.approx(float(error), abs=0.0051 if float(error) >= 0.01 else 0.00051)
+
+
+def test_a_scout_stands_in_its_report(config: Path, tmp_path: Path) -> None:
+    home = tmp_path / "scout"
+    done = json.loads(privbo("scout", str(config), "--epsilon", "0.5", "--out", str(home), "--yes", "--json").stdout)
+    words = f"{done['correlation']:.2f} +- {done['standard_error']:.2f}"
+    told = json.loads(privbo("report", str(home), "--json").stdout)["likeness"]
+    assert told == {"correlation": done["correlation"], "standard_error": done["standard_error"]}
+    assert words in privbo("report", str(home)).stdout
+    assert words in (home / "report.html").read_text()
+    rounds = load_arrays(home / "private" / "evaluations.npz")["rounds"]
+    assert rounds.tolist() == [0] * 16
 
 
 def test_what_cannot_be_scouted_is_refused(config: Path) -> None:

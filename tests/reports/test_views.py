@@ -41,7 +41,7 @@ REPORT_KEYS = {
     "because", "as_if_non_adaptive", "attacker", "planned_event", "dp_event", "releases",
     "planned_releases", "rounds", "n_clients", "unit", "unit_text", "adjacency", "trust", "exposures", "samplers",
     "noise_multiplier", "sample_rate", "noise_source", "noise_source_text", "guarantee", "control", "caveat", "outlook",
-    "population", "budget", "total", "vote", "common", "ledger", "entries", "cumulative_epsilon", "utility",
+    "population", "budget", "total", "vote", "common", "ledger", "likeness", "entries", "cumulative_epsilon", "utility",
     "problem", "algorithm", "privacy", "seed", "public_seed", "device", "source", "versions",
 }  # fmt: skip
 

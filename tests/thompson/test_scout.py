@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.algorithms.thompson.scout import Likeness, Scout, likeness
+from privbo.algorithms.thompson.scout import Likeness, Scout, likeness, standard_error
 from privbo.protocol.messages import FloatArray, IntArray, Release
 
 N, SEEDS = 60, 40
@@ -55,6 +55,38 @@ def test_an_estimate_that_forgot_something_is_betrayed() -> None:
     assert not holds(misses(0.9, spoil=1.3))
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_the_error_to_expect_is_the_spread_of_estimates_over_drawn_noise(share: float) -> None:
+    # 4000 estimates: their standard deviation has a relative error of 1 / sqrt(8000) = .011 where they are normal, and
+    # below .02 with the tails of a sum of squares. Beyond 12 % false alarms stay below 1e-6.
+    generator, noise = np.random.default_rng(5), 0.2
+    common, own = generator.normal(size=16), generator.normal(size=(N, 16))
+    vectors = np.sqrt(share) * common + np.sqrt(1 - share) * own
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    truth = float(((vectors @ vectors.T).sum() - N) / (N * (N - 1)))
+    means = vectors.mean(axis=0) + noise * generator.normal(size=(4000, 1, 16))
+    found = [
+        likeness(Release(round=0, values=mean, noise_stddev=noise, sequence=1, head=""), n_clients=N).correlation
+        for mean in means
+    ]
+    expected = standard_error(truth, n_clients=N, n_points=16, noise_stddev=noise)
+    assert np.std(found) == pytest.approx(expected, rel=0.12)
+    spoilt = standard_error(truth, n_clients=N, n_points=16, noise_stddev=1.2 * noise)
+    assert np.std(found) != pytest.approx(spoilt, rel=0.12)
+
+
+def test_the_report_has_the_estimate_of_a_scout_and_of_nothing_else() -> None:
+    problem, _ = mixed(0.6, 3)
+    privacy = pb.Privacy(epsilon=1.0, noise="simulation")
+    record = pb.run(problem, Scout(), privacy=privacy, rounds=1, seed=3)
+    assert pb.report(record).likeness == likeness(record.releases[0], n_clients=N)
+    other = pb.run(problem, pb.DPFTSDE(n_features=8), privacy=privacy, rounds=1, seed=3)
+    alone = pb.run(problem, Scout().local(), privacy=privacy, rounds=1, seed=3)
+    drawn = pb.Privacy(epsilon=1.0, noise="simulation", sample_rate=0.5, channel="anonymous")
+    some = pb.run(problem, Scout(), privacy=drawn, rounds=1, seed=3)
+    assert [pb.report(one).likeness for one in (other, alone, some)] == [None, None, None]
+
+
 def test_the_estimate_is_the_correlation_where_there_is_no_noise() -> None:
     problem, _ = mixed(0.6, 3)
     record = pb.run(problem, Scout(evaluations=32), privacy=pb.NoPrivacy(), rounds=1, seed=3)
@@ -80,6 +112,7 @@ def test_everybody_evaluates_the_same_public_points_once() -> None:
     assert record.clients.units.shape == (N, 5, 1)
     assert (record.clients.units == record.clients.units[:1]).all()
     assert len(np.unique(record.clients.units[0], axis=0)) == 5
+    assert record.clients.rounds.tolist() == [0] * 5  # the round of the release; -1 is for what precedes one
 
 
 def test_likeness_is_between_clients() -> None:

@@ -358,7 +358,7 @@ class ScoutClients(Clients):
             raise ConfigurationError(f"points of shape {points.shape} must lie in the unit cube of {n_dims} dimensions")
         if not len(self.seen.rounds):
             for point in points:
-                self.seen.query(np.tile(point, (len(self.clients), 1)), INITIAL_ROUND, fixed=True)
+                self.seen.query(np.tile(point, (len(self.clients), 1)), broadcast.round, fixed=True)
         values, _ = standardise(self.seen.values, np.isfinite(self.seen.values))
         norms = np.linalg.norm(values, axis=1, keepdims=True)
         return np.asarray(np.where(norms > 0.0, values / np.where(norms > 0.0, norms, 1.0), np.nan))

@@ -35,6 +35,11 @@ class Likeness:
     correlation: float
     standard_error: float
 
+    @property
+    def text(self) -> str:
+        """Both numbers in words."""
+        return f"{self.correlation:.2f} +- {self.standard_error:.2f} (standard error of the noise)"
+
 
 @settings(table="algorithm")
 class Scout:
@@ -130,8 +135,8 @@ def likeness(release: Release, *, n_clients: int) -> Likeness:
 
     The sum s of N vectors of norm 1 and of noise of standard deviation sigma in M coordinates has
     E |s|^2 = N + N (N - 1) r + M sigma^2, where r is the mean inner product of two of them; its variance is
-    4 sigma^2 (|s|^2 - M sigma^2) + 2 M sigma^4, with |s|^2 for its expectation. All clients take part, so noise alone
-    is random.
+    4 sigma^2 (|s|^2 - M sigma^2) + 2 M sigma^4, with |s|^2 for its expectation, as ``standard_error`` has it.
+    All clients take part, so noise alone is random.
 
     Raises:
         ConfigurationError: If there are fewer than two clients.
@@ -139,7 +144,27 @@ def likeness(release: Release, *, n_clients: int) -> Likeness:
     if n_clients < 2:
         raise ConfigurationError(f"n_clients={n_clients}: likeness is between clients; there must be at least 2")
     pairs, total = n_clients * (n_clients - 1), n_clients * np.asarray(release.values, dtype=np.float64)[0]
-    variance = (n_clients * release.noise_stddev) ** 2
-    squares = float(total @ total) - len(total) * variance
-    spread = 4.0 * variance * max(squares, float(n_clients)) + 2.0 * len(total) * variance**2
-    return Likeness(correlation=(squares - n_clients) / pairs, standard_error=math.sqrt(spread) / pairs)
+    squares = float(total @ total) - len(total) * (n_clients * release.noise_stddev) ** 2
+    correlation = (squares - n_clients) / pairs
+    error = standard_error(correlation, n_clients=n_clients, n_points=len(total), noise_stddev=release.noise_stddev)
+    return Likeness(correlation=correlation, standard_error=error)
+
+
+def standard_error(correlation: float, *, n_clients: int, n_points: int, noise_stddev: float) -> float:
+    """Standard error of an estimated likeness, of the noise alone, from public numbers; known before the release.
+
+    .. versionadded:: 0.3.0
+
+    Args:
+        correlation: Mean correlation of two clients' surfaces; one below 0 counts as 0.
+        n_clients: N, at least 2.
+        n_points: Evaluations of every client, M.
+        noise_stddev: Of the noise in every entry of the released mean.
+
+    Example:
+        >>> [round(standard_error(r, n_clients=40, n_points=16, noise_stddev=0.1), 3) for r in (0.0, 1.0)]
+        [0.067, 0.219]
+    """
+    pairs, variance = n_clients * (n_clients - 1), (n_clients * noise_stddev) ** 2
+    squares = n_clients + pairs * max(correlation, 0.0)
+    return math.sqrt(4.0 * variance * squares + 2.0 * n_points * variance**2) / pairs
