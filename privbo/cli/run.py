@@ -160,6 +160,7 @@ class PricedPlan:
         epsilon_at: Its price at every delta of interest, the headline's first.
         signal_to_noise: The most that its releases can say, by kind.
         decision: What the run's own policy says; None without one.
+        control_calls: Most calls of the objective by the run's controls, all clients together; None where unknown.
     """
 
     name: str
@@ -168,6 +169,7 @@ class PricedPlan:
     epsilon_at: tuple[PriceColumn, ...]
     signal_to_noise: tuple[SignalToNoise, ...] = ()
     decision: Decision | None = None
+    control_calls: int | None = None
 
     def to_dict(self) -> JsonObject:
         """Give plan and price as JSON-able data."""
@@ -177,6 +179,8 @@ class PricedPlan:
             | found
             | {
                 "n_clients": self.plan.n_clients,
+                "calls_per_client": self.plan.calls_per_client,
+                "calls": self.plan.calls,
                 "plan": self.plan.to_dict(),
                 "epsilon": plain(self.epsilon_at[0].epsilon),
                 "trust": trust_text(self.plan.privacy),
@@ -196,6 +200,8 @@ def _plan(found: PricedPlan) -> Iterator[Shown]:
         f"noise multiplier {multipliers_text(plan.event)}, {plan.adjacency.value} adjacency, "
         f"noise {plan.noise_source}; no data was touched"
     )
+    if (calls := plan.calls_text) is not None:
+        yield f"{calls}{f'; {found.control_calls:,} more by controls' if found.control_calls else ''}"
     if plan.unit != "client":
         yield f"hidden: {plan.unit_text}"
     if (drawn := plan.event.sampler) and not drawn.startswith("none"):
@@ -282,7 +288,7 @@ def require_no_ledger(spec: Spec, file: Path) -> None:
 
 def price_run(spec: Spec) -> PricedPlan:
     """Price a run without touching any data."""
-    plan = replace(plan_run(spec), remedy=spec.remedy)
+    plan = replace(plan_run(spec), remedy=spec.remedy, calls_per_client=spec.calls_per_client)
     rows = price(plan.event, delta=plan.delta, n_clients=plan.n_units, adjacency=plan.adjacency)
     made = ((plan.mechanism(request), request) for request in planned_requests(spec)) if plan.releases else ()
     return PricedPlan(
@@ -292,7 +298,20 @@ def price_run(spec: Spec) -> PricedPlan:
         epsilon_at=rows,
         signal_to_noise=signal_to_noise(made),
         decision=decided(spec, plan),
+        control_calls=_control_calls(spec, plan),
     )
+
+
+def _control_calls(spec: Spec, plan: Plan) -> int | None:
+    """Calls of the objective by all controls together, at most; None where an algorithm does not say."""
+    if plan.calls_per_client is None:
+        return None
+    # The noise-only control acts as the run does.
+    each = [
+        plan.calls_per_client if control == "zeroed" else control_of(spec, control, 0).calls_per_client
+        for control in spec.controls
+    ]
+    return None if None in each else plan.n_clients * sum(filter(None, each))
 
 
 def carry_out(

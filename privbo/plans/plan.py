@@ -143,6 +143,8 @@ class Plan:
         final: The vote at the end, which is one of the releases; None where the run ends without one.
         mechanisms: The different mechanisms of the plan with their counts; empty for a plan read from disk.
         remedy: What would give a plan of nothing a release, in words; None where it was not looked for.
+        calls_per_client: Most calls of the objective by one client; None where the algorithm does not say, and for a
+            plan read from disk.
         training: The part of the event of models trained on records, at one site; None without any.
 
     Example:
@@ -166,6 +168,7 @@ class Plan:
     n_records: int | None = None
     training: Event | None = None
     remedy: str | None = field(default=None, repr=False, compare=False)
+    calls_per_client: int | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         delta = self.safe_delta
@@ -173,7 +176,8 @@ class Plan:
         return in_two_lines(
             "Plan",
             "",
-            f"{self.releases} releases of {self.n_clients} clients, noise multiplier {multipliers_text(self.event)}",
+            f"{self.releases} releases of {self.n_clients} clients, noise multiplier {multipliers_text(self.event)}"
+            + (f", {self.calls_text}" if self.calls_text else ""),
             f"epsilon {epsilon} at delta {upper_text(delta)} (noise: {self.noise_source})"
             + f" for {self.unit_text}" * (self.unit == "record"),
         )
@@ -187,6 +191,7 @@ class Plan:
             "releases": f"{self.releases}, of {self.n_clients} clients",
             "noise": f"multiplier {multipliers_text(self.event)}, {self.noise_source}",
         }
+        facts |= {} if self.calls_text is None else {"calls of the objective": self.calls_text}
         return Table.of("Plan", facts | ({} if self.outlook is None else {"sharing": self.outlook})).html()
 
     @property
@@ -274,6 +279,18 @@ class Plan:
                 f"has {found}; take more clients, fewer releases or a larger epsilon"
             )
         return f"at best, with all clients answering alike, what they share has {found}"
+
+    @property
+    def calls(self) -> int | None:
+        """Most calls of the objective by all clients together; None where the algorithm does not say."""
+        return None if self.calls_per_client is None else self.n_clients * self.calls_per_client
+
+    @property
+    def calls_text(self) -> str | None:
+        """Say how often the objective is called at most; None where the algorithm does not say."""
+        if self.calls is None:
+            return None
+        return f"at most {self.calls_per_client:,} calls of the objective per client, {self.calls:,} in all"
 
     def vote_text(self, delta: float) -> str | None:
         """Say what the vote at the end is and costs; None where the run ends without one."""

@@ -411,6 +411,9 @@ class Algorithm(Protocol):
     - ``answers_together``: no client's data can make the cohort raise, so one cohort may answer for all clients.
       It speaks of the ``cohort`` of the class that has it: a subclass with a cohort of its own says it anew.
     - ``takes_points``: clients learn from points that they bring along, and evaluate those that are enqueued.
+
+    A method ``calls_per_client(setting)``, where there is one, gives the most calls of the objective by one client,
+    from public numbers; plans print it.
     """
 
     @property

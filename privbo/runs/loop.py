@@ -169,7 +169,7 @@ def plan(problem: Problem, algorithm: Algorithm | None = None, **settings: Unpac
         20
     """
     spec = _asked(problem, algorithm, None, settings)
-    return replace(plan_run(spec), remedy=spec.remedy)
+    return replace(plan_run(spec), remedy=spec.remedy, calls_per_client=spec.calls_per_client)
 
 
 def run(

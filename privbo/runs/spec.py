@@ -366,6 +366,13 @@ class Spec:
         return replace(whole.price(), largest_over_noise=found.largest_over_noise)
 
     @property
+    def calls_per_client(self) -> int | None:
+        """Most calls of the objective by one client, from public numbers; None where the algorithm does not say."""
+        played = self.algorithm if self.given_up is None else self.algorithm.local()
+        count: Callable[[Setting], int] | None = getattr(played, "calls_per_client", None)
+        return None if count is None else count(self.setting(0))
+
+    @property
     def remedy(self) -> str | None:
         """Say which epsilon, number of clients or horizon would give the run a release; None if it has one.
 

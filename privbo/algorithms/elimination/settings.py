@@ -203,6 +203,10 @@ class TreeSettings:
         """Most pulls of one client over the whole run: the horizon, or ``evaluations`` where that is less."""
         return self.horizon if self.evaluations is None else min(self.horizon, self.evaluations)
 
+    def calls_per_client(self, setting: Setting) -> int:  # noqa: ARG002  # the same for every run
+        """Give the most calls of the objective by one client: its pulls."""
+        return self.budget
+
     def confidence(self, n_clients: int) -> Confidence:
         """Thresholds and radii of M clients; those of rewards in [0, 1] (Hoeffding) where no ``c`` is set."""
         return Confidence(horizon=self.budget, n_clients=n_clients, nu1=self.nu1, rho=self.rho, c=HOEFFDING, c1=1.0)

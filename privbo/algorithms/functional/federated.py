@@ -188,6 +188,15 @@ class FederatedFLCB:
         moved = min(math.hypot(math.sqrt(n_free) * slope, self.loss_scale * value), 2 * self.clipping_norm)
         return records.per_person * (moved + 8 * (n_free + 8) * _UNIT_ROUNDOFF * self.clipping_norm)
 
+    def calls_per_client(self, setting: Setting) -> int:
+        """Give the most calls of the objective by one client: those of every round, and of what is announced."""
+        each, last = self._calls(setting)
+        return each * self.within(setting).rounds + last
+
+    def _calls(self, setting: Setting) -> tuple[int, int]:
+        """Calls by one client in a round, and in the end."""
+        return 2 * len(self.arms(setting.space).free) + 1, int(self.share == "gradients")
+
     def within(self, setting: Setting) -> Setting:
         """Give the run's facts with as many rounds as ``evaluations`` hold.
 
@@ -199,7 +208,7 @@ class FederatedFLCB:
         """
         if self.evaluations is None:
             return setting
-        each, last = 2 * len(self.arms(setting.space).free) + 1, int(self.share == "gradients")
+        each, last = self._calls(setting)
         if self.evaluations < each + last:
             raise ConfigurationError(
                 f"evaluations={self.evaluations} do not hold one round; give at least {each + last}"

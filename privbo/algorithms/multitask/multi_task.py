@@ -103,6 +103,10 @@ class MultiTask:
         alone = 3 if setting.n_clients < _FEW else 4
         return self.front or (alone if self.goal == "own" else min(alone + setting.rounds - 1, _MOST))
 
+    def calls_per_client(self, setting: Setting) -> int:
+        """Give the calls of the objective by one site: its front, and one a round."""
+        return self.n_front(setting) + self.within(setting).rounds
+
     def within(self, setting: Setting) -> Setting:
         """Give the run's facts, with one round after the front where one common setting is asked for."""
         return setting if self.goal == "own" else setting.at_most(1)

@@ -42,6 +42,10 @@ class ModellingSettings:
         """Give the signal-to-noise ratio of what is shared below which a model of it would be one of noise."""
         return 1.0
 
+    def calls_per_client(self, setting: Setting) -> int:
+        """Give the most calls of the objective by one client: the initial points, and one a round."""
+        return self.n_init + self.within(setting).rounds
+
     def within(self, setting: Setting) -> Setting:
         """Give a run's facts with as many rounds as ``evaluations`` hold after the initial points, one point a round.
 
