@@ -7,7 +7,7 @@ use, and what is announced. Where nothing is planned, the two are runs in which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -69,28 +69,28 @@ def differing(name: str, n_clients: int, evaluations: int, seeds: int) -> int:
     return sum(done(seed, None) != done(seed, "zeroed") for seed in range(seeds))
 
 
-def rows() -> Iterator[list[object]]:
-    """Give a row per algorithm, clients and evaluations."""
-    for name, make in ALGORITHMS.items():
-        for n_clients in CLIENTS:
-            for evaluations in EVALUATIONS:
-                plan, most = (
-                    pb.plan(problem(name, n_clients), algorithm, privacy=privacy(name), rounds=evaluations)
-                    for algorithm in (make(evaluations), always(make(evaluations)))
-                )
-                seeds = SEEDS if name in _QUICK else 1
-                cheap = evaluations == EVALUATIONS[0] or (name in _QUICK and evaluations == EVALUATIONS[1])
-                found = f"{differing(name, n_clients, evaluations, seeds)} of {seeds}" if cheap else ""
-                epsilon = min(plan.epsilon().values())
-                yield [name, n_clients, evaluations, f"{plan.releases} of {most.releases}", f"{epsilon:.2f}", found]
+def cell(name: str, n_clients: int, evaluations: int) -> str:
+    """Give releases planned of all, their epsilon, and at how many seeds the run differs from its noise-only self."""
+    make = ALGORITHMS[name]
+    plan, most = (
+        pb.plan(problem(name, n_clients), algorithm, privacy=privacy(name), rounds=evaluations)
+        for algorithm in (make(evaluations), always(make(evaluations)))
+    )
+    found = f"{plan.releases} of {most.releases}, epsilon {min(plan.epsilon().values()):.3g}"
+    if evaluations > EVALUATIONS[0] and (name not in _QUICK or evaluations > EVALUATIONS[1]):
+        return found
+    seeds = SEEDS if name in _QUICK else 1
+    return f"{found}; {differing(name, n_clients, evaluations, seeds)} of {seeds}"
 
 
 def main() -> None:
     """Print the table, row by row as it is made."""
-    print("| algorithm | clients | evaluations | releases | epsilon | seeds at which it differs |")
-    print("|---|---|---|---|---|---|")
-    for row in rows():
-        print("| " + " | ".join(map(str, row)) + " |", flush=True)
+    print(f"| algorithm | clients | {' | '.join(f'{evaluations:,} evaluations' for evaluations in EVALUATIONS)} |")
+    print("|---" * (2 + len(EVALUATIONS)) + "|")
+    for name in ALGORITHMS:
+        for n_clients in CLIENTS:
+            cells = (cell(name, n_clients, evaluations) for evaluations in EVALUATIONS)
+            print(f"| {name} | {n_clients} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
