@@ -44,7 +44,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> pb.Record:
-    return small_run(tmp_path_factory.mktemp("run") / "run", pb.FedPNE(horizon=400, c=0.02), rounds=8)
+    return small_run(
+        tmp_path_factory.mktemp("run") / "run", pb.FedPNE(horizon=400, c=0.02, release_when="always"), rounds=8
+    )
 
 
 def check(browser: Browser, page: Path, figures: tuple[str, ...], **look) -> None:

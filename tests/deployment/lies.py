@@ -94,6 +94,7 @@ ALGORITHM: dict[str, Any] = {
     "expand": "tau",
     "tail": "stop",
     "releases": 1,
+    "release_when": "useful",
 }
 # Settings that are of this machine alone: they do not enter a run's identity.
 OWN = {"directory", "device", "threads", "executor", "jobs", "policy", "controls"}

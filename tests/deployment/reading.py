@@ -11,7 +11,7 @@ from privbo.protocol.messages import FloatArray, Release
 from tests.conformance.small import ROUNDS, problem
 from tests.deployment.federations import SITES, Federation
 
-KINDS = {"dp-fts-de": pb.DPFTSDE(n_features=12), "fed-pne": pb.FedPNE(horizon=400, c=0.02)}
+KINDS = {"dp-fts-de": pb.DPFTSDE(n_features=12), "fed-pne": pb.FedPNE(horizon=400, c=0.02, release_when="always")}
 
 
 def releases(federation: Federation) -> list[Release]:

@@ -28,7 +28,7 @@ def hostile_federation(root: Path, **changes) -> Federation:
         sites=SITES,
         n_clients=BATCH + 3 + ODD,
         factory="tests.deployment.test_hostile_nodes:problem",
-        algorithm={"type": "fed-pne", "horizon": 6000, "c": 0.02},
+        algorithm={"type": "fed-pne", "horizon": 6000, "c": 0.02, "release_when": "always"},
         rounds=5,
         **changes,
     )

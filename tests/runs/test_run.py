@@ -65,7 +65,7 @@ def test_no_clients_failure_changes_the_public_course_and_its_first_error_is_sto
         return -1.7e308 if client == 5 else params["x"]
 
     shaky = pb.Problem(space=problem().space, objective=objective, n_clients=7, name="shaky")
-    for algorithm in (ALGORITHM, pb.FedPNE(horizon=200, c=0.02), pb.FederatedFLCB()):
+    for algorithm in (ALGORITHM, pb.FedPNE(horizon=200, c=0.02, release_when="always"), pb.FederatedFLCB()):
         home = tmp_path / type(algorithm).__name__
         made = pb.run(shaky, algorithm, privacy=SIMULATED, rounds=2, seed=1, directory=home)
         assert len(made.releases) == made.plan.releases

@@ -83,7 +83,7 @@ def test_a_resumption_that_does_not_look_is_betrayed(tmp_path: Path) -> None:
 
 # Four rounds are planned, three fit the horizon: the run ends early, and the plan is paid for whole.
 EARLY = {
-    "algorithm": {"type": "fed-pne", "horizon": 60, "c": 0.02},
+    "algorithm": {"type": "fed-pne", "horizon": 60, "c": 0.02, "release_when": "always"},
     "ledger": {"path": "people.sqlite", "population": "ward"},
 }
 TWICE: tuple[Step, ...] = (
