@@ -167,7 +167,7 @@ def standard_error(correlation: float, *, n_clients: int, n_points: int, noise_s
 
     Example:
         >>> [round(standard_error(r, n_clients=40, n_points=16, noise_stddev=0.1), 3) for r in (0.0, 1.0)]
-        [0.067, 0.219]
+        [0.066, 0.213]
     """
     pairs, variance = n_clients * (n_clients - 1), (n_clients * noise_stddev) ** 2
     squares = n_clients + pairs * max(correlation, 0.0)
