@@ -245,10 +245,11 @@ def digest(judged: Sequence[Judged]) -> str:
         if not one.claim.ours:
             said = one.figure if one.withdrawn else f"{one.claim.says} ({one.figure})"
             found.setdefault(one.verdict, []).append(said)
-    lines = [
-        f"| **{said}** | {'all of ' + ', '.join(dict.fromkeys(listed)) if said == 'withdrawn' else '; '.join(listed)} |"
-        for said, listed in found.items()
-    ]
+    withdrawn = found.get("withdrawn", [])
+    cells = {said: "; ".join(at) for said, at in found.items()}
+    if withdrawn:
+        cells["withdrawn"] = f"the other claims of {', '.join(dict.fromkeys(withdrawn))}"
+    lines = [f"| **{said}** | {cell} |" for said, cell in cells.items()]
     return "\n".join(["| verdict | the paper's claims (figure) |", "|---|---|", *lines])
 
 

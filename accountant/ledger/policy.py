@@ -35,8 +35,9 @@ class Budget:
         epsilon: Positive and finite.
         delta: In (0, 1).
         rule: What makes the bound hold. ``"planned"``: everything charged belongs to one
-            run whose schedule was fixed beforehand; priced tightly, but for more than 32 different events that are
-            charged outside of a reserved plan, which cost a sum of Rényi curves. The others hold whatever
+            run whose schedule was fixed beforehand; priced tightly. Where more than 32 different
+            events stand together and some were charged outside of a reserved plan, the price is a
+            sum of Rényi curves. The others hold whatever
             is chosen after looking at outputs, also by several runs: ``"gaussian"`` is exact where
             all clients take part in every release, charges a sampled one as if all did, and
             admits nothing else; ``"envelope"`` is tight where all of its ``slots`` are used, and

@@ -59,7 +59,7 @@ class Account:
     """Everything charged so far, under one rule; never changed. ``opened`` makes the first of a ledger.
 
     Attributes:
-        state: What the rule keeps of it: a number, a composition, or free slots.
+        state: What the rule keeps of it: a number, a composition, a Rényi curve, or free slots.
         add: The state with one event more.
         price: Epsilon of a state at the budget's delta; infinite where the rule admits no such event.
         free: Slots of a state that are still free; None under a rule without slots.
@@ -119,7 +119,7 @@ def opened(policy: LedgerPolicy, budget: Budget) -> Account:
         return guard.epsilon_of(guard.cost(paid)) if paid.parts else 0.0
 
     def joined(paid: Composed | FloatArray, event: Event) -> Composed | FloatArray:
-        """A plan is priced tightly, whole; many different charges one by one by a sum of curves, rounded up."""
+        """A plan alone is priced tightly; with charges outside of it, many different ones by a sum of curves."""
         if not isinstance(paid, Composed):
             return np.nextafter(paid + renyi.curve(event, ORDERS, adjacency=policy.adjacency), math.inf)
         whole = compose((paid, event))
@@ -197,7 +197,7 @@ ODOMETER = "plans or charges were added after releases: an odometer, which holds
 NOTHING = "nothing was charged yet"
 
 MANY = 32
-"""Different events that are charged outside of a plan and still priced tightly together."""
+"""Different events, a plan's own included, that are priced tightly together where some are charged outside of it."""
 
 _ODOMETER = ORDERS[(ORDERS >= 1.5) & (ORDERS <= 260.0)][::2]
 

@@ -210,8 +210,8 @@ class ClippingAudit:
         advice: Another S, or none, from what the algorithm does with the sums.
         warnings: Patterns that matter, in words.
         note: What all of this is.
-        score_shares: Of a run that hides records: by site, the share of its scores that were clipped to
-            ``score_range``, over all of its evaluations.
+        score_shares: Of a run in one process that hides records: by site, the share of its scores that were
+            clipped to ``score_range``, over all of its evaluations. Over Flower sites keep theirs.
     """
 
     name: str

@@ -72,8 +72,8 @@ class GuardianQuestion:
     Attributes:
         kind: Which of the three.
         run: Name of the run.
-        public_seed: Of the run; but in a meeting.
-        broadcast: What clients were shown; but in a meeting.
+        public_seed: Of the run, except in a meeting.
+        broadcast: What clients were shown, except in a meeting.
         encrypted_shares: Shares to receive.
         signed: The other guardians' statements to answer.
     """

@@ -31,7 +31,9 @@ def load_problem(source: ProblemSource, default_name: str) -> Problem:
             raise ConfigurationError(
                 f"problem.factory={source.factory!r} returned {type(problem).__name__}, not a Problem"
             )
-        of_records = () if source.n_records is None else ("n_records", "score_range", "training")
+        of_records = [] if source.n_records is None else ["n_records", "score_range"]
+        if source.n_records is not None or source.training is not None:
+            of_records.append("training")
         given = [name for name in ("n_clients", "space", "constraints") if getattr(source, name)]
         require_same(f"problem.factory={source.factory!r}", problem, source, (*given, *of_records))
         problem = dataclasses.replace(problem, source=source, fingerprint=source.fingerprint or problem.fingerprint)

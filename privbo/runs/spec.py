@@ -21,7 +21,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -32,6 +31,7 @@ import pydantic
 from pydantic import Field, GetCoreSchemaHandler, SkipValidation, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
+from accountant.errors import PrivacyError
 from accountant.wording import upper_text
 from privbo.plans.effect import acts, is_optional
 from privbo.plans.plan import Plan, price_plan
@@ -40,7 +40,7 @@ from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.common import Final
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.messages import Algorithm, Records, Setting
+from privbo.protocol.messages import Algorithm, Records, Request, Setting
 from privbo.protocol.problem import FACTS, Problem, ProblemSource
 from privbo.protocol.settings import (
     NAME,
@@ -346,7 +346,9 @@ class Spec:
         """The plan of what the run leaves out because it could change nothing; None where it leaves out nothing."""
         if not is_optional(self.algorithm) or isinstance(self.privacy, NoPrivacy):
             return None
-        whole = _Whole(algorithm=self.algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
+        # What a run may cost is asked of what it does make.
+        privacy = replace(self.privacy, budget=None)
+        whole = _Whole(algorithm=self.algorithm, setting=self.setting(0), privacy=privacy, share=self._share)
         plan, found = _effect(whole)
         return None if found else plan
 
@@ -361,9 +363,8 @@ class Spec:
         found = self.given_up
         algorithm = self.algorithm if found is None else self.algorithm.local()
         whole = _Whole(algorithm=algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
-        if found is None:
-            return _effect(whole)[0] if is_optional(algorithm) else whole.price()
-        return replace(whole.price(), largest_over_noise=found.largest_over_noise)
+        priced = whole.price()
+        return priced if found is None else replace(priced, largest_over_noise=found.largest_over_noise)
 
     @property
     def calls_per_client(self) -> int | None:
@@ -431,7 +432,8 @@ class _Whole:
 
     def __post_init__(self) -> None:
         where, space = self.setting, self.setting.space
-        facts = where.n_clients, where.rounds, where.unit, where.records, dict(space.parameters), space.constraints
+        parameters = {name: dump_settings(parameter) for name, parameter in space.parameters.items()}
+        facts = where.n_clients, where.rounds, where.unit, where.records, parameters, space.constraints
         object.__setattr__(self, "told", repr(facts))
 
     def louder(self) -> Iterator[tuple[str, Callable[[float], tuple[float, _Whole]]]]:
@@ -446,14 +448,11 @@ class _Whole:
             yield "epsilon {:g}", dearer
 
         def larger(factor: float) -> tuple[float, _Whole]:
-            n_clients, records = round(factor * setting.n_clients), setting.records
-            if records is not None:
-                counts = (records.counts * math.ceil(factor))[:n_clients]
-                records = replace(records, counts=counts)
-            more = replace(setting, n_clients=n_clients, records=records)
-            return n_clients, replace(self, setting=more)
+            n_clients = round(factor * setting.n_clients)
+            return n_clients, replace(self, setting=replace(setting, n_clients=n_clients, records=None))
 
-        yield "{:g} clients", larger
+        if setting.unit != "record":  # more sites do not make one of them louder
+            yield "{:g} clients", larger
         if (horizon := getattr(algorithm, "horizon", None)) is not None:
 
             def longer(factor: float) -> tuple[float, _Whole]:
@@ -466,32 +465,61 @@ class _Whole:
         """Price it."""
         setting = self.setting
         server = _voted(self.algorithm, self.share).server(setting)
+        requests = (server.server if isinstance(server, CommonServer) else server).plan()
+        if setting.records is not None and setting.records.training is not None:
+            requests = self._with_training(requests)
         counted = setting.unit == "record" and setting.records is not None
         return price_plan(
             self.privacy,
-            (server.server if isinstance(server, CommonServer) else server).plan(),
+            requests,
             n_clients=setting.n_clients,
             n_records=sum(setting.records.counts) if counted and setting.records is not None else None,
             final=server.vote if isinstance(server, CommonServer) else None,
         )
 
+    def _with_training(self, requests: Iterable[Request]) -> Iterator[Request]:
+        for request in requests:
+            if request.training is None:
+                raise ConfigurationError(
+                    f"{type(self.algorithm).__name__} asks for scores and leaves out what training their models costs; "
+                    "give its requests training=setting.records.trained(n_evaluations)"
+                )
+            yield request
+
 
 def _least(make: Callable[[float], tuple[float, _Whole]]) -> float | None:
     """The least of what is asked for at which something is released; None if there is none on the grid."""
     low, high = 0, len(_FACTORS) - 1
-    if not _effect(make(_FACTORS[high])[1])[1]:
+    if not _releases(make(_FACTORS[high])[1]):
         return None
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if _effect(make(_FACTORS[middle])[1])[1] else (middle + 1, high)
+        low, high = (low, middle) if _releases(make(_FACTORS[middle])[1]) else (middle + 1, high)
     return make(_FACTORS[high])[0]
 
 
-@functools.lru_cache(maxsize=256)
+def _releases(whole: _Whole) -> bool:
+    try:
+        return _effect(whole)[1]
+    except PrivacyError:  # what cannot be planned releases nothing
+        return False
+
+
 def _effect(whole: _Whole) -> tuple[Plan, bool]:
     """The plan of everything that can be released, and whether it can change anything; the same in every process."""
+    try:
+        hash(whole)
+    except TypeError:  # an algorithm of the user's that cannot be a key
+        return _found(whole)
+    return _kept(whole)
+
+
+def _found(whole: _Whole) -> tuple[Plan, bool]:
     plan = whole.price()
     return plan, acts(whole.algorithm, whole.setting, plan)
+
+
+_kept = functools.lru_cache(maxsize=256)(_found)
 
 
 def _voted(algorithm: Algorithm, share: float | None) -> Algorithm:

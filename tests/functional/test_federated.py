@@ -286,6 +286,21 @@ def test_one_record_moves_slopes_and_loss_by_its_share(start: float) -> None:
     np.testing.assert_array_equal(wild, ups)  # clipped one by one
 
 
+def test_a_server_that_asks_outside_of_the_cube_moves_no_record_further() -> None:
+    """The ends of a difference would lie 1e-7 apart, and one record move a slope by a million of its shares."""
+    algorithm = pb.FederatedFLCB(difference=0.05)
+    asked = Spec(name="hospitals", problem=hospitals(None), algorithm=algorithm, privacy=RECORDS, rounds=2)
+    setting, sent_by = asked.setting(3), []
+    bound = algorithm.request(setting).unit_bound
+    for high in (0.0, 1.0):
+        problem = hospitals(lambda params, high=high: high if params["x"] >= 1.0 else 0.5)
+        evaluate = dataclasses.replace(asked, problem=problem).problem.evaluator()
+        query = np.full((1, setting.space.n_dims), 1.05 - 1e-7)
+        vectors, _ = answers(algorithm, algorithm.arms(setting.space), evaluate, np.arange(1), query, query, 0.0)
+        sent_by.append(vectors[0])
+    assert 0.1 * bound < np.linalg.norm(sent_by[1] - sent_by[0]) <= bound
+
+
 def test_a_run_that_hides_records_costs_all_of_its_rounds() -> None:
     algorithm = pb.FederatedFLCB(difference=0.1)
     record = pb.run(hospitals(), algorithm, privacy=RECORDS, rounds=4, seed=1)

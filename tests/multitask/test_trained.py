@@ -13,13 +13,17 @@ import pytest
 import privbo as pb
 from accountant import Adjacency, Gaussian, PoissonSampledGaussian, compose, repeat
 from accountant.errors import CalibrationError, EventError
+from accountant.events import to_dict
 from accountant.tight import numerical
 from accountant.verify.auditor import verify_bundle
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sums import noisy_sums
+from privbo.protocol.messages import Request, Setting
+from privbo.protocol.problem import ProblemSource
 from privbo.reports.bundle import write_bundle
 from privbo.runs.opening import planned_requests
+from privbo.runs.sources import load_problem
 from privbo.runs.spec import Spec
 from privbo.training.plan import RecordPrivacy, priced
 
@@ -188,3 +192,26 @@ def test_a_private_training_is_priced_for_a_record_that_is_replaced() -> None:
         problem(training=plan.event), privacy=dataclasses.replace(PRIVACY, epsilon=60.0, delta=1e-5), rounds=5
     )
     assert declared.training == repeat(plan.event, 4)
+
+
+class Forgetful(pb.MultiTask):
+    """An algorithm of a user's that knows nothing of trainings."""
+
+    def request(self, setting: Setting) -> Request | None:
+        found = super().request(setting)
+        return None if found is None else dataclasses.replace(found, training=None)
+
+
+def test_requests_without_the_trainings_behind_their_scores_are_refused_before_data() -> None:
+    with pytest.raises(pb.ConfigurationError, match="Forgetful asks for scores and leaves out what training"):
+        pb.plan(problem(), Forgetful(release_when="always"), privacy=PRIVACY, rounds=5)
+    assert pb.plan(problem(None, None), Forgetful(release_when="always"), privacy=PRIVACY, rounds=5).releases == 1
+
+
+def test_a_factory_that_declares_another_training_than_its_table_is_refused() -> None:
+    where = "tests.multitask.test_trained:problem"
+    stated = ProblemSource(factory=where, arguments={"training": None}, training=to_dict(TRAINING))
+    with pytest.raises(pb.ConfigurationError, match="training"):
+        load_problem(stated, "hospitals")
+    same = dataclasses.replace(stated, arguments={})
+    assert load_problem(same, "hospitals").training == TRAINING

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from accountant.errors import BudgetExceeded
 from privbo.plans.effect import acts, always, is_optional, useful
 from privbo.runs.opening import plan_run
 from privbo.runs.spec import Spec
@@ -149,3 +150,43 @@ def test_sums_that_no_one_could_tell_from_noise_are_told_as_such() -> None:
         for privacy in (pb.Privacy(noise_multiplier=z) for z in (0.1, 1e3))
     ]
     assert found == [True, False]
+
+
+def test_what_was_planned_before_in_a_process_changes_no_plan() -> None:
+    """Two spaces that differ in a condition alone have plans of their own, in either order."""
+    free = {"k": pb.Categorical(("a", "b")), **SPACE}
+    bound = {"k": free["k"], "x": pb.Real(0, 1, when={"k": "a"}), "y": pb.Real(0, 1, when={"k": "b"})}
+    privacy = dataclasses.replace(TWO, epsilon=3.0)
+
+    def releases(space: Any) -> int:
+        problem = pb.Problem(space=space, objective=lambda client, params: 0.0, n_clients=20)
+        return pb.plan(problem, pb.FedPNE(horizon=60), privacy=privacy, rounds=20).releases
+
+    found = [releases(space) for space in (free, bound, free, bound)]
+    assert found[:2] == found[2:]
+    assert found[0] != found[1]
+
+
+def test_a_budget_is_asked_of_what_a_run_makes_and_a_remedy_beyond_it_is_none() -> None:
+    for budget in (1.2, 1.0):
+        privacy = pb.Privacy(noise_multiplier=8.0, budget=budget, noise="simulation")
+        plan = pb.plan(alike(12), pb.PFPNE(horizon=22), privacy=privacy, rounds=20)
+        assert plan.releases == 0
+    with pytest.raises(BudgetExceeded, match="over the budget"):
+        pb.plan(alike(2000), pb.PFPNE(horizon=22), privacy=privacy, rounds=20)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(pb.PFPNE):
+    """A user's own algorithm, whose list makes it no key of a cache."""
+
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+
+def test_an_algorithm_that_cannot_be_a_key_is_planned_like_one_that_can() -> None:
+    plans = [
+        pb.plan(alike(n_clients), kind(horizon=22), privacy=TWO, rounds=20).releases
+        for n_clients in (12, 200)
+        for kind in (pb.PFPNE, Mine)
+    ]
+    assert plans == [0, 0, 7, 7]

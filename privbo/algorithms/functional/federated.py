@@ -80,7 +80,7 @@ class Arms:
 
 @settings(table="algorithm")
 class FederatedFLCB:
-    """F-LCB over the values of one parameter, private for every client.
+    """F-LCB over the values of one parameter, private for every client or for every record.
 
     Attributes:
         arm: Name of the categorical parameter that names the function; None: one function.
@@ -397,6 +397,7 @@ def answers(
         evaluation failed; objectives at the points, ``(n,)``.
     """
     gradients = np.empty((len(clients), len(arms.free)))
+    queries = np.clip(queries, 0.0, 1.0)  # outside, ends of a difference would lie closer together
     for column, axis in enumerate(arms.free):
         ends = []
         for sign in (1.0, -1.0):

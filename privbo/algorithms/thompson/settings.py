@@ -38,10 +38,6 @@ class ModellingSettings:
     n_init: int
     evaluations: int | None
 
-    def least_signal_to_noise(self, setting: Setting) -> float:  # noqa: ARG002  # the same for every run
-        """Give the signal-to-noise ratio of what is shared below which a model of it would be one of noise."""
-        return 1.0
-
     def calls_per_client(self, setting: Setting) -> int:
         """Give the most calls of the objective by one client: the initial points, and one a round."""
         return self.n_init + self.within(setting).rounds
@@ -180,6 +176,10 @@ class SharedPriorSettings(ModellingSettings):
     repeats: Literal["avoid", "query"] = "avoid"
     failures: Literal["ignored", "worst"] = "worst"
     evaluations: Count | None = None
+
+    def least_signal_to_noise(self, setting: Setting) -> float:  # noqa: ARG002  # the same for every run
+        """Give the signal-to-noise ratio of what is shared below which a model of it would be one of noise."""
+        return 1.0
 
     def __post_init__(self) -> None:
         if any(b <= a for a, b in zip(self.schedule, self.schedule[1:], strict=False)):
