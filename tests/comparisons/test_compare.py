@@ -32,6 +32,7 @@ from privbo.comparisons.sweep_file import read_sweep
 from privbo.comparisons.verdict import Setting, difference
 from privbo.plans.cost import Spending
 from privbo.reports.comparison import figures, markdown, numbers, table
+from privbo.runs.spec import Spec, read_spec
 from tests.reports.runs import small_run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -405,3 +406,11 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert "does not answer" in done.stderr
+
+
+def test_the_repositorys_own_configurations_are_read() -> None:
+    folder = Path(__file__).parents[2] / "experiments"
+    (sweep,) = (path for path in folder.glob("*.toml") if "[grid]" in path.read_text())
+    read = [Spec.from_dict(one.content, trusted=True) for one in read_sweep(sweep).panels[0].settings]
+    assert len(read) > 5  # one that names a setting which is gone is refused before
+    assert {spec.rounds for spec in read} == {read_spec(folder / "quickstart.toml").rounds}
