@@ -96,8 +96,7 @@ def epsilon_interval(
         AccountingError: ``delta`` is not in (0, 1).
         EventError: ``event`` or ``adjacency`` is unknown.
 
-    .. versionchanged:: 0.3.0
-        It takes dp-accounting's events.
+    .. versionchanged:: 0.3.0 It takes dp-accounting's events.
     """
     kind = Adjacency(adjacency)
     return numerical.epsilon_interval(_known(event, kind), delta, adjacency=kind)
@@ -112,8 +111,7 @@ def epsilon_table(
         AccountingError: ``delta`` is not in (0, 1).
         EventError: ``event`` or ``adjacency`` is unknown.
 
-    .. versionchanged:: 0.3.0
-        It takes dp-accounting's events.
+    .. versionchanged:: 0.3.0 It takes dp-accounting's events.
     """
     kind = Adjacency(adjacency)
     return numerical.epsilon_table(_known(event, kind), delta, adjacency=kind)
