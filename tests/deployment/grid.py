@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,8 @@ Handler = Callable[[Message, Context], Message | None]
 # once, and np.load parses its header with ast, which is not safe in threads: CPython before 3.11.8 now
 # and then raises "AST constructor recursion depth mismatch" (gh-106905), and the site looks absent.
 _ONE_APP_AT_A_TIME = threading.Lock()
+AT: ContextVar[int] = ContextVar("AT", default=0)
+"""The node whose app is running, which elsewhere has a process of its own; 0 for the server."""
 
 
 def through_bytes(message: Message) -> Message:
@@ -64,7 +67,11 @@ class Node:
         self.asked.append(message)
         try:
             with _ONE_APP_AT_A_TIME:
-                reply = self.app(message, context)
+                before = AT.set(self.node_id)
+                try:
+                    reply = self.app(message, context)
+                finally:
+                    AT.reset(before)
         except Exception as error:  # what Flower itself does with an app that raises
             reply = Message(Error(code=2, reason=str(error)), reply_to=message)
         return None if reply is None else self.tamper(reply, int(message.metadata.group_id))

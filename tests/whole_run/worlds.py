@@ -30,6 +30,7 @@ from accountant.ledger import Ledger
 from privbo.door import noise
 from privbo.door.payload import decode_release
 from tests.cli.test_cli import privbo
+from tests.deployment.grid import AT
 from tests.whole_run import clinic
 
 HOME = "out"
@@ -143,14 +144,18 @@ def guardian_of(ledger: Ledger) -> str:
 
 @contextlib.contextmanager
 def same_secrets() -> Iterator[None]:
-    """Random names of runs and ledgers, sites' own seeds, and secure noise are the same in every world."""
-    drawn: Counter[int] = Counter()
+    """Random names of runs and ledgers, sites' own seeds, and secure noise are the same in every world.
+
+    A site that is away draws none; those of the server and of the other sites stay, as each has a process of its own.
+    """
+    drawn: Counter[tuple[int, int]] = Counter()
     keys = itertools.count()
     expand = noise.keystream
 
     def name(n_bytes: int) -> str:
-        drawn[n_bytes] += 1
-        return hashlib.sha512(repr((n_bytes, drawn[n_bytes])).encode()).hexdigest()[: 2 * n_bytes]
+        key = (AT.get(), n_bytes)
+        drawn[key] += 1
+        return hashlib.sha512(repr((*key, drawn[key])).encode()).hexdigest()[: 2 * n_bytes]
 
     def stream(_: bytes, n_bytes: int) -> bytes:
         return expand(next(keys).to_bytes(32, "big"), n_bytes)
