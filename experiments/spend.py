@@ -1,7 +1,7 @@
 """What every algorithm plans and charges by clients and evaluations, and whether its runs are those of their noise.
 
 ``python -m experiments.spend`` prints the table. Clients are all alike, the most that sharing can have. A
-run is compared with the same run whose sums are zeroed, under the same noise: points that clients evaluate or would
+run is compared with its noise-only control, under the same noise: points that clients evaluate or would
 use, and what is announced. Where nothing is planned, the two are runs in which every release is made all the same.
 """
 
@@ -56,7 +56,7 @@ def privacy(name: str) -> pb.Privacy:
 
 
 def differing(name: str, n_clients: int, evaluations: int, seeds: int) -> int:
-    """Count the seeds at which a run with all releases is another one than with its sums zeroed."""
+    """Count the seeds at which a run with all releases is another one than its noise-only control."""
 
     def done(seed: int, control: Literal["zeroed"] | None) -> list[object]:
         record = pb.run(

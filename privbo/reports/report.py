@@ -219,7 +219,7 @@ class Report(LedgerView):
         vote: The vote at the end and its price, in words; None where the plan has none.
         common: The common setting that it chose; None before it was made.
         likeness: The correlation of two clients' surfaces that a scout estimated; None for other algorithms, before its
-            release, and where not all clients took part.
+            release, and where not all clients take part by the plan.
         population: Name of the people.
         budget: Bound that the ledger refuses to pass, or None.
         utility: What was broadcast.

@@ -18,12 +18,11 @@ that ``Spec.to_dict`` gives and ``Spec.from_dict`` reads::
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required, Self, TypeAlias, TypedDict, cast
 
@@ -31,16 +30,14 @@ import pydantic
 from pydantic import Field, GetCoreSchemaHandler, SkipValidation, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
-from accountant.errors import PrivacyError
-from accountant.wording import upper_text
-from privbo.plans.effect import acts, is_optional
-from privbo.plans.plan import Plan, price_plan
+from privbo.plans.effect import is_optional
+from privbo.plans.plan import Plan
 from privbo.plans.policy import Policy
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.common import Final
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.messages import Algorithm, Records, Request, Setting
+from privbo.protocol.messages import Algorithm, Records, Setting
 from privbo.protocol.problem import FACTS, Problem, ProblemSource
 from privbo.protocol.settings import (
     NAME,
@@ -54,8 +51,8 @@ from privbo.protocol.settings import (
     settings_schema,
 )
 from privbo.runs.altered import Attendance
-from privbo.runs.best import CommonServer, WithCommon
 from privbo.runs.code import CodeKey, code_key
+from privbo.runs.offer import Offer, effect_of, remedy_of, voted
 from privbo.runs.sources import (
     ForeignAlgorithm,
     algorithm_table,
@@ -75,9 +72,6 @@ _PUBLIC = (*FACTS, "space", "constraints", "arguments", "training")
 
 MARGIN = 0.05  # share of a round that may pass before it begins, and again between its last answer and its end
 Control: TypeAlias = Literal["local", "zeroed"]
-
-
-_FACTORS = tuple(2.0 ** (half / 2) for half in range(1, 14))  # of what is asked, up to about a hundred times
 
 
 @settings(table="times")
@@ -339,7 +333,7 @@ class Spec:
     def played(self) -> Algorithm:
         """The algorithm as the run plays it: alone where sharing could change nothing; with a vote if asked for."""
         found = self.given_up
-        return _voted(self.algorithm if found is None else self.algorithm.local(), self._share)
+        return voted(self.algorithm if found is None else self.algorithm.local(), self._share)
 
     @property
     def given_up(self) -> Plan | None:
@@ -348,8 +342,8 @@ class Spec:
             return None
         # What a run may cost is asked of what it does make.
         privacy = replace(self.privacy, budget=None)
-        whole = _Whole(algorithm=self.algorithm, setting=self.setting(0), privacy=privacy, share=self._share)
-        plan, found = _effect(whole)
+        offer = Offer(algorithm=self.algorithm, setting=self.setting(0), privacy=privacy, share=self._share)
+        plan, found = effect_of(offer)
         return None if found else plan
 
     @property
@@ -362,8 +356,8 @@ class Spec:
         """
         found = self.given_up
         algorithm = self.algorithm if found is None else self.algorithm.local()
-        whole = _Whole(algorithm=algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
-        priced = whole.price()
+        offer = Offer(algorithm=algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
+        priced = offer.price()
         return priced if found is None else replace(priced, largest_over_noise=found.largest_over_noise)
 
     @property
@@ -381,9 +375,8 @@ class Spec:
         """
         if self.given_up is None or not isinstance(self.privacy, Privacy):
             return None
-        whole = _Whole(algorithm=self.algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
-        found = [words.format(least) for words, make in whole.louder() if (least := _least(make)) is not None]
-        return f"{' or '.join(found) or 'nothing within a hundred times what is asked'} would change that"
+        offer = Offer(algorithm=self.algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
+        return remedy_of(offer)
 
     @property
     def _share(self) -> float | None:
@@ -418,113 +411,6 @@ class Spec:
             records=records,
             is_exact=isinstance(self.privacy, NoPrivacy),
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Whole:
-    """A run with everything that its algorithm can release, by public numbers; equal where those are."""
-
-    algorithm: Algorithm
-    setting: Setting = field(compare=False)
-    privacy: Privacy | NoPrivacy
-    share: float | None
-    told: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        where, space = self.setting, self.setting.space
-        parameters = {name: dump_settings(parameter) for name, parameter in space.parameters.items()}
-        facts = where.n_clients, where.rounds, where.unit, where.records, parameters, space.constraints
-        object.__setattr__(self, "told", repr(facts))
-
-    def louder(self) -> Iterator[tuple[str, Callable[[float], tuple[float, _Whole]]]]:
-        """Words for what may be asked more of, and the run that asks for a multiple of it, with how much that is."""
-        privacy, setting, algorithm = self.privacy, self.setting, cast("Any", self.algorithm)
-        if isinstance(privacy, Privacy) and (epsilon := privacy.epsilon) is not None:
-
-            def dearer(factor: float) -> tuple[float, _Whole]:
-                asked = float(upper_text(factor * epsilon, 2))
-                return asked, replace(self, privacy=replace(privacy, epsilon=asked))
-
-            yield "epsilon {:g}", dearer
-
-        def larger(factor: float) -> tuple[float, _Whole]:
-            n_clients = round(factor * setting.n_clients)
-            return n_clients, replace(self, setting=replace(setting, n_clients=n_clients, records=None))
-
-        if setting.unit != "record":  # more sites do not make one of them louder
-            yield "{:g} clients", larger
-        if (horizon := getattr(algorithm, "horizon", None)) is not None:
-
-            def longer(factor: float) -> tuple[float, _Whole]:
-                asked = round(factor * horizon)
-                return asked, replace(self, algorithm=replace(algorithm, horizon=asked))
-
-            yield "a horizon of {:g}", longer
-
-    def price(self) -> Plan:
-        """Price it."""
-        setting = self.setting
-        server = _voted(self.algorithm, self.share).server(setting)
-        requests = (server.server if isinstance(server, CommonServer) else server).plan()
-        if setting.records is not None and setting.records.training is not None:
-            requests = self._with_training(requests)
-        counted = setting.unit == "record" and setting.records is not None
-        return price_plan(
-            self.privacy,
-            requests,
-            n_clients=setting.n_clients,
-            n_records=sum(setting.records.counts) if counted and setting.records is not None else None,
-            final=server.vote if isinstance(server, CommonServer) else None,
-        )
-
-    def _with_training(self, requests: Iterable[Request]) -> Iterator[Request]:
-        for request in requests:
-            if request.training is None:
-                raise ConfigurationError(
-                    f"{type(self.algorithm).__name__} asks for scores and leaves out what training their models costs; "
-                    "give its requests training=setting.records.trained(n_evaluations)"
-                )
-            yield request
-
-
-def _least(make: Callable[[float], tuple[float, _Whole]]) -> float | None:
-    """The least of what is asked for at which something is released; None if there is none on the grid."""
-    low, high = 0, len(_FACTORS) - 1
-    if not _releases(make(_FACTORS[high])[1]):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _releases(make(_FACTORS[middle])[1]) else (middle + 1, high)
-    return make(_FACTORS[high])[0]
-
-
-def _releases(whole: _Whole) -> bool:
-    try:
-        return _effect(whole)[1]
-    except PrivacyError:  # what cannot be planned releases nothing
-        return False
-
-
-def _effect(whole: _Whole) -> tuple[Plan, bool]:
-    """The plan of everything that can be released, and whether it can change anything; the same in every process."""
-    try:
-        hash(whole)
-    except TypeError:  # an algorithm of the user's that cannot be a key
-        return _found(whole)
-    return _kept(whole)
-
-
-def _found(whole: _Whole) -> tuple[Plan, bool]:
-    plan = whole.price()
-    return plan, acts(whole.algorithm, whole.setting, plan)
-
-
-_kept = functools.lru_cache(maxsize=256)(_found)
-
-
-def _voted(algorithm: Algorithm, share: float | None) -> Algorithm:
-    """The algorithm with the vote at the end, where one is asked for."""
-    return algorithm if share is None else WithCommon(algorithm=algorithm, share=share)
 
 
 def _order(identity: JsonObject) -> str:

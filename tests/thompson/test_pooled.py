@@ -53,7 +53,7 @@ def exactly(weights, priors, matrices, noises):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_decoding_is_bayes_rule(seed):
-    """Planted: whoever takes the noise for half of what it is, or the laws for one, does not find the same."""
+    """Planted: a decoder that takes the noise for half of what it is, or the laws for one, does not find the same."""
     rng = np.random.default_rng(seed)
     known = laws(rng)
     weights = 2.0 * rng.standard_normal(4)
@@ -162,7 +162,7 @@ def test_answers_are_what_clients_make_of_the_common_function(space, noise):
 
 
 def test_answers_know_whether_they_are_clipped():
-    """Without privacy nothing is: answers of two points are longer than S, and whoever thinks them clipped finds in
+    """Without privacy nothing is: answers of two points are longer than S. A decoder that thinks them clipped finds in
     unlike clients much in common."""
     norms = [np.sqrt(np.trace(decoder(setting(PLANE), noise=noise).answers(2)[1][0])) for noise in (0.0, 0.1)]
     assert norms[0] > 1.2

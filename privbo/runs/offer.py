@@ -1,0 +1,144 @@
+"""What a run can release, whether it can change anything, and what would change that; by public numbers alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from accountant.errors import PrivacyError
+from accountant.wording import upper_text
+from privbo.plans.effect import acts
+from privbo.plans.plan import Plan, price_plan
+from privbo.plans.privacy import NoPrivacy, Privacy
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Algorithm, Request, Setting
+from privbo.protocol.settings import dump_settings
+from privbo.runs.best import CommonServer, WithCommon
+
+_FACTORS = tuple(2.0 ** (half / 2) for half in range(1, 14))  # of what is asked, up to about a hundred times
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """Everything that a run's algorithm can release, by public numbers; equal where those are.
+
+    Attributes:
+        algorithm: Of the run.
+        setting: What both sides are told.
+        privacy: Of the run.
+        share: The vote's share of the budget; None without one.
+        told: The facts of the setting on which a plan rests.
+    """
+
+    algorithm: Algorithm
+    setting: Setting = field(compare=False)
+    privacy: Privacy | NoPrivacy
+    share: float | None
+    told: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        where, space = self.setting, self.setting.space
+        parameters = {name: dump_settings(parameter) for name, parameter in space.parameters.items()}
+        facts = where.n_clients, where.rounds, where.unit, where.records, parameters, space.constraints
+        object.__setattr__(self, "told", repr(facts))
+
+    def louder(self) -> Iterator[tuple[str, Callable[[float], tuple[float, Offer]]]]:
+        """Words for what may be asked more of, and the run that asks for a multiple of it, with how much that is."""
+        privacy, setting, algorithm = self.privacy, self.setting, cast("Any", self.algorithm)
+        if isinstance(privacy, Privacy) and (epsilon := privacy.epsilon) is not None:
+
+            def dearer(factor: float) -> tuple[float, Offer]:
+                asked = float(upper_text(factor * epsilon, 2))
+                return asked, replace(self, privacy=replace(privacy, epsilon=asked))
+
+            yield "epsilon {:g}", dearer
+
+        def larger(factor: float) -> tuple[float, Offer]:
+            n_clients = round(factor * setting.n_clients)
+            return n_clients, replace(self, setting=replace(setting, n_clients=n_clients, records=None))
+
+        if setting.unit != "record":  # more sites do not make one of them louder
+            yield "{:g} clients", larger
+        if (horizon := getattr(algorithm, "horizon", None)) is not None:
+
+            def longer(factor: float) -> tuple[float, Offer]:
+                asked = round(factor * horizon)
+                return asked, replace(self, algorithm=replace(algorithm, horizon=asked))
+
+            yield "a horizon of {:g}", longer
+
+    def price(self) -> Plan:
+        """Price it."""
+        setting = self.setting
+        server = voted(self.algorithm, self.share).server(setting)
+        requests = (server.server if isinstance(server, CommonServer) else server).plan()
+        if setting.records is not None and setting.records.training is not None:
+            requests = self._with_training(requests)
+        counted = setting.unit == "record" and setting.records is not None
+        return price_plan(
+            self.privacy,
+            requests,
+            n_clients=setting.n_clients,
+            n_records=sum(setting.records.counts) if counted and setting.records is not None else None,
+            final=server.vote if isinstance(server, CommonServer) else None,
+        )
+
+    def _with_training(self, requests: Iterable[Request]) -> Iterator[Request]:
+        for request in requests:
+            if request.training is None:
+                raise ConfigurationError(
+                    f"{type(self.algorithm).__name__} asks for scores and leaves out what training their models costs; "
+                    "give its requests training=setting.records.trained(n_evaluations)"
+                )
+            yield request
+
+
+def remedy_of(offer: Offer) -> str:
+    """Say which epsilon, number of clients or horizon would make the offer change something, found by bisection."""
+    found = [words.format(least) for words, make in offer.louder() if (least := _least(make)) is not None]
+    return f"{' or '.join(found) or 'nothing within a hundred times what is asked'} would change that"
+
+
+def _least(make: Callable[[float], tuple[float, Offer]]) -> float | None:
+    """The least of what is asked for at which something is released; None if there is none on the grid."""
+    low, high = 0, len(_FACTORS) - 1
+    if not _releases(make(_FACTORS[high])[1]):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _releases(make(_FACTORS[middle])[1]) else (middle + 1, high)
+    return make(_FACTORS[high])[0]
+
+
+def _releases(offer: Offer) -> bool:
+    try:
+        return effect_of(offer)[1]
+    except PrivacyError:  # what cannot be planned releases nothing
+        return False
+
+
+def effect_of(offer: Offer) -> tuple[Plan, bool]:
+    """Give the plan of everything that can be released, and whether it can change anything.
+
+    It is the same in every process, whatever was planned before.
+    """
+    try:
+        hash(offer)
+    except TypeError:  # an algorithm of the user's that cannot be a key
+        return _found(offer)
+    return _kept(offer)
+
+
+def _found(offer: Offer) -> tuple[Plan, bool]:
+    plan = offer.price()
+    return plan, acts(offer.algorithm, offer.setting, plan)
+
+
+_kept = functools.lru_cache(maxsize=256)(_found)
+
+
+def voted(algorithm: Algorithm, share: float | None) -> Algorithm:
+    """Give the algorithm with the vote at the end, where one is asked for."""
+    return algorithm if share is None else WithCommon(algorithm=algorithm, share=share)
