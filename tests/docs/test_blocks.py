@@ -11,7 +11,7 @@ from tests.docs.blocks import play as play_blocks
 ROOT = Path(__file__).parents[2]
 TOUR = [
     f"docs/how-to/{name}.md"
-    for name in ("own-objective", "run", "best", "report", "auditor", "ledger", "audit", "compare", "calibrate")
+    for name in ("own-objective", "run", "best", "report", "auditor", "audit", "compare", "calibrate")
 ]
 PAGES = sorted(
     str(path.relative_to(ROOT))
