@@ -70,8 +70,6 @@ EDITED = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "README.md", 
 NOT_YET = ("docs/results/records.md", "docs/results/shared-prior-tried.md")
 PACKAGES = ("privbo", "accountant")
 LARGEST_SHARE = 0.1  # of sentences longer than LONG, on an edited page
-# Pages that quote papers, or our own text before it was edited.
-QUOTING = {"docs/maintaining/style.md"}
 _LIST, _HOUSE = (
     [(re.compile(rf"(?<![\w/.-])(?:{bad})(?![\w-])", re.IGNORECASE), good) for bad, good in words.items()]
     for words in (INSTEAD, HOUSE)
@@ -121,7 +119,7 @@ def share_of_long(text: str) -> float:
     return sum(length > LONG for length in lengths) / max(1, len(lengths))
 
 
-def faults(text: str, *, quoting: bool = False) -> Iterator[tuple[int, str]]:
+def faults(text: str) -> Iterator[tuple[int, str]]:
     """Give the line and the words of every fault of a page."""
     for number, line in enumerate(text.split("\n"), 1):
         breakable = not line.startswith(("|", "![")) and max(map(len, line.split()), default=0) < COLUMNS - 20
@@ -129,7 +127,7 @@ def faults(text: str, *, quoting: bool = False) -> Iterator[tuple[int, str]]:
             yield number, f"{len(line)} columns; at most {COLUMNS}"
     for number, paragraph, before_code in paragraphs(text):
         prose = re.sub(r"`[^`]*`|\]\([^)]*\)|https?://\S+|(?<!\*)\*[^*]+\*", "`", paragraph)  # no code, links, titles
-        for pattern, good in [] if quoting else _LIST:
+        for pattern, good in _LIST:
             if found := pattern.search(prose):
                 yield number + prose[: found.start()].count("\n"), f"{found[0]!r}: write {good}"
         words = prose.split()
@@ -166,7 +164,7 @@ def all_faults() -> list[str]:
     for page in pages():
         name, text = str(page.relative_to(ROOT)), page.read_text()
         edited = name.startswith(EDITED) and name not in NOT_YET
-        listed = [*faults(text, quoting=name in QUOTING), *(faults_of_edited(text) if edited else ())]
+        listed = [*faults(text), *(faults_of_edited(text) if edited else ())]
         found += [f"{name}:{line}: {words}" for line, words in listed]
     for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         found += [f"{path.relative_to(ROOT)}:{line}: {words}" for line, words in faults_of_code(path.read_text())]
