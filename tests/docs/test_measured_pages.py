@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import pkgutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+import benchmarks
 from benchmarks import _flower_beside, _page, _pictures, _rows
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -78,3 +81,10 @@ def test_the_program_of_plain_flower_names_nothing_that_it_lacks(tmp_path: Path)
             check=False,
         )
         assert (found.returncode == 0) is (name == "whole"), found.stdout
+
+
+def test_every_benchmark_that_runs_by_name_has_rows() -> None:
+    names = [found.name for found in pkgutil.iter_modules(benchmarks.__path__) if not found.name.startswith("_")]
+    modules = {name: import_module(f"benchmarks.{name}") for name in names if name != "over_time"}
+    assert len(modules) > 8
+    assert [name for name, module in modules.items() if not callable(getattr(module, "rows", None))] == []

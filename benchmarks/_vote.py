@@ -1,6 +1,6 @@
 """What a common choice costs: the noisy sum of ballots that the door makes, beside a noisy maximum that it does not.
 
-python -m benchmarks.vote
+python -m benchmarks._vote
 
 Clients vote for one of K candidates: for the best with probability one half, for each other equally often. For either
 mechanism the largest noise is found with which the best is chosen nine times out of ten, and its epsilon at delta 1e-5:

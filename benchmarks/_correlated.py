@@ -1,4 +1,4 @@
-"""``python -m benchmarks.correlated``: noise correlated between releases against independent noise, by algebra.
+"""``python -m benchmarks._correlated``: noise correlated between releases against independent noise, by algebra.
 
 Releases x_1 .. x_n get the noise C^-1 Z, Z independent and of equal size; an algorithm uses A x, and what it loses is
 the weighted square of A C^-1 Z. Everything is at equal epsilon, exactly.
