@@ -13,32 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import rankdata
-from scipy.stats import t as student
 
 from experiments.played import Played
-from experiments.worth import CONFIDENCE, Measure, Ratio, geometric
+from experiments.statistics import LEVEL, Estimate, geometric, mean
+from experiments.worth import MEASURES, Measure
+from privbo.comparisons.verdict import holm
 
 HOUSE = ("SharedPrior", "DP-FTS-DE", "Fed-PNE", "PF-PNE", "parallel", "F-LCB")
 
 
-@dataclass(frozen=True)
-class Mean:
-    """Mean with the half-width of its 95 % interval, which is infinite for a single value."""
-
-    value: float
-    half_width: float
-
-    @staticmethod
-    def of(values: Sequence[float]) -> Mean:
-        """Give the mean of values with Student's interval."""
-        count = len(values)
-        if count < 2:
-            return Mean(float(np.mean(values)), math.inf)
-        quantile = float(student.ppf(0.5 + CONFIDENCE / 2, count - 1))
-        return Mean(float(np.mean(values)), quantile * float(np.std(values, ddof=1)) / math.sqrt(count))
-
-    def __format__(self, spec: str) -> str:
-        return f"{self.value:{spec}}" + (f" ± {self.half_width:{spec}}" if math.isfinite(self.half_width) else "")
+def is_ours(name: str) -> bool:
+    """Whether a competitor is one of our algorithms, in whatever form."""
+    return name.partition(",")[0] in HOUSE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +35,8 @@ class Standing:
         name: Of the series, or of the arm alone.
         rank: Mean rank, 1 is best; None where it did not play every family.
         ratios: Regret over that of the best arm alone, geometric mean over families, by measure.
-        zeroed: The same of the zeroed arm, over all evaluations; None without one.
+        zeroed: The same of the zeroed arm; empty without one.
+        over_noise: Regret over that of the zeroed arm, over the families that have both; empty without one.
         worse: Mean share of clients worse off than alone; None for who is alone.
         won: Titles of the families where its regret over all evaluations is the smallest.
         families: Number of families it played.
@@ -57,16 +44,17 @@ class Standing:
     """
 
     name: str
-    rank: Mean | None
-    ratios: Mapping[Measure, Ratio]
-    zeroed: Ratio | None
+    rank: Estimate | None
+    ratios: Mapping[Measure, Estimate]
+    zeroed: Mapping[Measure, Estimate]
+    over_noise: Mapping[Measure, Estimate]
     worse: float | None
     won: tuple[str, ...]
     families: int
     seeds: tuple[int, int]
 
 
-def ranks(family: Played, epsilon: float, measure: Measure, names: Sequence[str]) -> dict[str, float]:
+def ranks(family: Played, epsilon: float | None, measure: Measure, names: Sequence[str]) -> dict[str, float]:
     """Give mean ranks over the seeds that all of some competitors have."""
     labels = family.competitors(epsilon)
     values = [family.entries[labels[name]].values(measure) for name in names]
@@ -75,7 +63,7 @@ def ranks(family: Played, epsilon: float, measure: Measure, names: Sequence[str]
     return dict(zip(names, table.mean(axis=1).tolist(), strict=True))
 
 
-def standings(every: Sequence[Played], epsilon: float, measure: Measure = "mean") -> list[Standing]:
+def standings(every: Sequence[Played], epsilon: float | None, measure: Measure = "mean") -> list[Standing]:
     """Give all competitors, best mean rank first, then those that did not play every family."""
     players = [family.competitors(epsilon) for family in every]
     names = list(dict.fromkeys(name for one in players for name in one))
@@ -85,14 +73,21 @@ def standings(every: Sequence[Played], epsilon: float, measure: Measure = "mean"
     found = []
     for name in names:
         here = [(family, one[name]) for family, one in zip(every, players, strict=True) if name in one]
+        noise = [(family, one) for family in every if (one := family.label(name, epsilon, zeroed=True)) is not None]
+        both = [(family, one, family.label(name, epsilon)) for family, one in noise]
         counts = [len(family.entries[label].seeds) for family, label in here]
         worse = [share for family, label in here if (share := family.entries[label].worse) is not None]
         found.append(
             Standing(
                 name=name,
-                rank=Mean.of([one[name] for one in by_family]) if name in ranked else None,
-                ratios={m: geometric([family.ratio(label, m) for family, label in here]) for m in ("mean", "end")},
-                zeroed=_zeroed(every, name, epsilon),
+                rank=mean([one[name] for one in by_family]) if name in ranked else None,
+                ratios={m: geometric(family.ratio(label, m) for family, label in here) for m in MEASURES},
+                zeroed={m: geometric(family.ratio(one, m) for family, one in noise) for m in MEASURES if noise},
+                over_noise={
+                    m: geometric(family.ratio(own, m, one) for family, one, own in both if own is not None)
+                    for m in MEASURES
+                    if noise
+                },
                 worse=float(np.mean(worse)) if worse else None,
                 won=tuple(family.title for family, first in zip(every, best, strict=True) if first == name),
                 families=len(here),
@@ -102,34 +97,32 @@ def standings(every: Sequence[Played], epsilon: float, measure: Measure = "mean"
     return sorted(found, key=lambda one: math.inf if one.rank is None else one.rank.value)
 
 
-def winner(family: Played, epsilon: float) -> str:
+def winner(family: Played, epsilon: float | None) -> str:
     """Give the competitor with the smallest regret over all evaluations."""
     labels = family.competitors(epsilon)
     return min(labels, key=lambda name: family.ratio(labels[name], "mean").value)
 
 
-def recommended(some: Sequence[Played], epsilon: float) -> Standing | None:
-    """Give the best competitor that beats the best arm alone and its own noise alone; None where none is shown to.
+def recommended(
+    groups: Mapping[str, Sequence[Played]], epsilon: float, measure: Measure = "mean"
+) -> dict[str, tuple[Standing, float]]:
+    """Give, by group, the best of our algorithms that beats the best arm alone and its own noise alone, with its p.
 
-    Each by Student's t over families at level .05, one-sided: another user's problem is another family.
+    Both by Student's t over families at level .05, one-sided: another user's problem is another family. All of ours on
+    all groups are claimed together (Holm). A group on which nothing is shown is left out.
     """
-    board = [one for one in standings(some, epsilon) if one.families == len(some) and one.zeroed is not None]
-    for one in sorted(board, key=lambda one: one.ratios["mean"].value):
-        if one.ratios["mean"].upper(1) < 1.0 and _over_noise(some, one.name, epsilon).upper(1) < 1.0:
-            return one
-    return None
-
-
-def _over_noise(some: Sequence[Played], name: str, epsilon: float) -> Ratio:
-    """A competitor's regret over that of its zeroed arm, over the families that have both."""
-    pairs = [(f, f.label(name, epsilon), f.label(name, epsilon, zeroed=True)) for f in some]
-    return geometric([f.ratio(own, "mean", over) for f, own, over in pairs if own is not None and over is not None])
-
-
-def _zeroed(every: Sequence[Played], name: str, epsilon: float) -> Ratio | None:
-    found = [(family, family.label(name, epsilon, zeroed=True)) for family in every]
-    known = [family.ratio(label, "mean") for family, label in found if label is not None]
-    return geometric(known) if known else None
+    claims = [
+        (title, one, max(one.ratios[measure].below(1.0), one.over_noise[measure].below(1.0)))
+        for title, some in groups.items()
+        for one in standings(some, epsilon)
+        if is_ours(one.name) and one.families == len(some) and one.over_noise
+    ]
+    adjusted = zip(claims, holm([p for *_, p in claims]), strict=True)
+    shown = [(title, one, p) for (title, one, _), p in adjusted if p is not None and p <= LEVEL]
+    found: dict[str, tuple[Standing, float]] = {}
+    for title, one, p in sorted(shown, key=lambda claim: claim[1].ratios[measure].value):
+        found.setdefault(title, (one, p))
+    return found
 
 
 @dataclass(frozen=True)
@@ -160,7 +153,7 @@ def classed(every: Sequence[Played]) -> dict[str, list[Played]]:
     return {one.title: found[one.title] for one in CLASSES if one.title in found}
 
 
-def common(every: Sequence[Played], epsilon: float, *, zeroed: bool = False) -> dict[str, Mean]:
+def common(every: Sequence[Played], epsilon: float, *, zeroed: bool = False) -> dict[str, Estimate]:
     """Give the regret of clients that all use the announced setting, by series: mean over families.
 
     Families on which more than one series is missing are left out, so that means are over the same families but for
@@ -176,4 +169,4 @@ def common(every: Sequence[Played], epsilon: float, *, zeroed: bool = False) -> 
     ]
     names = dict.fromkeys(name for one in found for name in one)
     whole = [one for one in found if len(one) >= len(names) - 1]
-    return {name: Mean.of([one[name] for one in whole if name in one]) for name in names}
+    return {name: mean([one[name] for one in whole if name in one]) for name in names}

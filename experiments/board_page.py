@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from experiments.board import HOUSE, Mean, Standing, classed, common, recommended, standings
+from experiments.board import HOUSE, Standing, classed, common, is_ours, recommended, standings
 from experiments.cells import Found
 from experiments.figure import png_of
 from experiments.played import Played, kept, played, read
 from experiments.run import Seen
+from experiments.statistics import Estimate
 from experiments.study import Panel
-from experiments.worth import Ratio, families
+from experiments.worth import Measure, families
 from privbo.protocol.settings import JsonObject
 
+CRITERION = (
+    "One of our algorithms is recommended if it\n"
+    "beats the best independent method and its own noise-only control (Student's t over families, level .05,\n"
+    "by Holm over the table). Regret is divided by that of the best independent method. Families on which no\n"
+    "setting was chosen are counted in brackets."
+)
 NAMED = 2.0  # epsilon of the tables that have one only
 HEADS = (
     "algorithm",
@@ -91,25 +98,25 @@ def _levels(boards: dict[float, list[Standing]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _row(one: Standing, overall: Mean | None, count: int) -> str:
+def _row(one: Standing, overall: Estimate | None, count: int) -> str:
     name = one.name if one.families == count else f"{one.name} ({one.families} families)"
-    ranks = ("-" if rank is None else f"{rank:.1f}" for rank in (one.rank, overall))
+    ranks = ("-" if rank is None else f"{rank:.1f±}" for rank in (one.rank, overall))
     worse = "-" if one.worse is None else f"{100 * one.worse:.0f} %"
     means, ends = (f"{one.ratios[m]:.2f}" for m in ("mean", "end"))
-    return " | ".join([name, *ranks, means, ends, _or_dash(one.zeroed), worse, str(len(one.won))])
+    return " | ".join([name, *ranks, means, ends, or_dash(one.zeroed.get("mean")), worse, str(len(one.won))])
 
 
-def _or_dash(ratio: Ratio | None) -> str:
+def or_dash(ratio: Estimate | None) -> str:
+    """Give a ratio with its error; a dash without one."""
     return "-" if ratio is None else f"{ratio:.2f}"
 
 
 def _wins(every: Sequence[Played], levels: Sequence[float]) -> str:
     """Classes on which each of our algorithms is recommended and the epsilons at which it is, or that none is."""
     first = {
-        (title, epsilon): found.name
-        for title, some in classed(every).items()
+        (title, epsilon): one.name
         for epsilon in levels
-        if (found := recommended(some, epsilon)) is not None
+        for title, (one, _) in recommended(classed(every), epsilon).items()
     }
     lines = ["**Where each algorithm is recommended**", "", "| algorithm | problems |", "|---|---|"]
     nowhere = []
@@ -127,33 +134,41 @@ def _wins(every: Sequence[Played], levels: Sequence[float]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _best(some: Sequence[Played], epsilon: float) -> list[Standing]:
-    """Competitors that played all of some families, smallest regret over all evaluations first."""
-    board = [one for one in standings(some, epsilon) if one.families == len(some)]
-    return sorted(board, key=lambda one: one.ratios["mean"].value)
-
-
 def _classes(every: Sequence[Played], epsilon: float) -> str:
     lines = [
         "**Which algorithm for which problem**",
         "",
-        f"At epsilon {epsilon:g} with 22 evaluations per client. An algorithm is recommended if it beats the best",
-        "independent method and its own noise-only control (Student's t over families, level .05). Regret is divided",
-        "by that of the best independent method. Held-out families are counted in brackets.",
+        f"At epsilon {epsilon:g} with 22 evaluations per client. {CRITERION}",
         "",
+        *advice(classed(every), epsilon),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def advice(groups: Mapping[str, Sequence[Played]], epsilon: float, measure: Measure = "mean") -> list[str]:
+    """Give a row per group of families: what is recommended, and the smallest regret of what shares."""
+    lines = [
         "| problem | families | recommended | smallest regret when sharing | noise only | best baseline that shares |",
         "|---|---|---|---|---|---|",
     ]
-    for title, some in classed(every).items():
-        sharing = [one for one in _best(some, epsilon) if not one.name.startswith("alone")]
-        baselines = [one for one in sharing if one.name not in HOUSE]
-        best, baseline = (f"{one.name} {one.ratios['mean']:.2f}" for one in (sharing[0], baselines[0]))
-        found, fresh = recommended(some, epsilon), sum(family.purpose != "choosing" for family in some)
-        advised = "no sharing: no gain shown" if found is None else found.name
-        lines.append(
-            f"| {title} | {len(some)} ({fresh}) | {advised} | {best} | {_or_dash(sharing[0].zeroed)} | {baseline} |"
-        )
-    return "\n".join([*lines, ""])
+    shown = recommended(groups, epsilon, measure)
+    for title, some in groups.items():
+        board = [one for one in standings(some, epsilon) if one.families == len(some)]
+        sharing = [one for one in board if not one.name.startswith("alone")]
+        best = min(sharing, key=lambda one: one.ratios[measure].value)
+        baselines = [one for one in sharing if not is_ours(one.name)]
+        baseline = min(baselines, key=lambda one: one.ratios[measure].value, default=None)
+        fresh = sum(family.purpose != "choosing" for family in some)
+        cells = [
+            title,
+            f"{len(some)} ({fresh})",
+            f"{shown[title][0].name} (p = {shown[title][1]:.2g})" if title in shown else "no sharing: no gain shown",
+            f"{best.name} {best.ratios[measure]:.2f}",
+            or_dash(best.zeroed.get(measure)),
+            "-" if baseline is None else f"{baseline.name} {baseline.ratios[measure]:.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def _families(every: Sequence[Played], epsilon: float) -> str:
@@ -171,7 +186,7 @@ def _families(every: Sequence[Played], epsilon: float) -> str:
         alone = None if control is None else family.ratio(control, "mean")
         best = min(ratios, key=lambda name: ratios[name].value, default=None)
         other = "-" if best is None else f"{best} {ratios[best]:.2f}"
-        facts = [family.title, _or_dash(ours), _or_dash(alone)]
+        facts = [family.title, or_dash(ours), or_dash(alone)]
         lines.append(f"| {' | '.join([*facts, other])} |")
     return "\n".join([*lines, ""])
 
@@ -189,9 +204,9 @@ def _common(every: Sequence[Played], levels: Sequence[float]) -> str:
         "|---" * (2 + len(levels)) + "|",
     ]
     for name in names:
-        cells = [f"{found[e, False][name]:.3f}" if name in found[e, False] else "-" for e in levels]
+        cells = [f"{found[e, False][name]:.3f±}" if name in found[e, False] else "-" for e in levels]
         zero = found[levels[-1], True].get(name)
-        lines.append(f"| {' | '.join([name, *cells, '-' if zero is None else f'{zero:.3f}'])} |")
+        lines.append(f"| {' | '.join([name, *cells, '-' if zero is None else f'{zero:.3f±}'])} |")
     return "\n".join([*lines, ""])
 
 
@@ -208,7 +223,7 @@ def draw(boards: dict[float, list[Standing]]) -> bytes:
         for one in board:
             if one.rank is None or one.name not in places:
                 continue
-            colour = "#7f7f7f" if one.name.startswith("alone") else "#2b87c8" if one.name in HOUSE else "#d55e00"
+            colour = "#7f7f7f" if one.name.startswith("alone") else "#2b87c8" if is_ours(one.name) else "#d55e00"
             width = one.rank.half_width if math.isfinite(one.rank.half_width) else 0.0
             axes.errorbar(one.rank.value, places[one.name], xerr=width, marker="o", ms=4, color=colour, capsize=2)
         axes.set_yticks(list(places.values()), list(places), fontsize=8)

@@ -10,18 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student
 
 import privbo as pb
 from experiments.cells import Found
 from experiments.played import Entry, Played, kept, played, read
 from experiments.problems.client_families import FAMILIES
 from experiments.run import Seen
+from experiments.statistics import geometric, losing
 from experiments.study import Panel
-from experiments.worth import MEASURES, Measure, Ratio, families, geometric
+from experiments.worth import MEASURES, Measure, families
 from privbo.protocol.settings import JsonObject
-
-LEVEL = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,33 +104,17 @@ def _means(every: Sequence[Played]) -> str:
         cells = [aim.head, str(len(every))]
         for measure in MEASURES:
             ratios = {family.title: family.ratio(aim.entry(family)[0], measure) for family in every}
-            mean = geometric(list(ratios.values()))
+            mean = geometric(ratios.values())
             largest = max(ratios, key=lambda title: ratios[title].value)
             met = "met" if mean.value <= aim.limits[measure] else "missed"
             cells += [
-                f"{mean.value:.3f}{mean.interval}",
+                f"{mean:.3f[}",
                 f"{aim.limits[measure]:.2f}, {met}",
                 f"{ratios[largest].value:.2f} ({largest})",
-                str(losing(list(ratios.values()))),
+                str(losing(ratios.values())),
             ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
-
-
-def losing(ratios: Sequence[Ratio]) -> int:
-    """Count families whose ratio lies above 1 by Holm's test of all of them at 5 %, two-sided.
-
-    Example:
-        >>> losing([Ratio(1.5, 0.01, 6), Ratio(1.01, 0.1, 6), Ratio(0.5, 0.01, 6)])
-        1
-    """
-    found = sorted(
-        2.0 * float(student.sf(abs(ratio.value - 1.0) / max(ratio.error, 1e-12), ratio.count - 1))
-        if ratio.value > 1.0
-        else 1.0
-        for ratio in ratios
-    )
-    return next((i for i, value in enumerate(found) if value > LEVEL / (len(found) - i)), len(found))
 
 
 def _kinds(every: Sequence[Played]) -> str:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from experiments.statistics import Measure
 from experiments.study import Panel, Picture
-from experiments.summary import Measure, Row, Rows
+from experiments.summary import Row, Rows
 from experiments.table import fields_of, shown, text_of
 from privbo.runs.sources import load_function
 

@@ -10,14 +10,16 @@ import numpy as np
 from experiments.cells import Found
 from experiments.outcome import Outcome
 from experiments.run import Seen
+from experiments.statistics import Estimate, geometric
+from experiments.statistics import ratio as ratio_of
 from experiments.study import Panel
-from experiments.worth import MEASURES, Measure, Ratio, geometric
+from experiments.worth import MEASURES, Measure
 from privbo.protocol.settings import JsonObject
 
 OURS = "privbo, alone"
 
 
-def ratio(found: Found, tool: str, measure: Measure) -> Ratio:
+def ratio(found: Found, tool: str, measure: Measure) -> Estimate:
     """Give the engine's regret over a tool's on the clients that both tuned, each as one pair.
 
     Clients of one seed have related surfaces, so the error is that of these surfaces and not of other ones.
@@ -28,7 +30,7 @@ def ratio(found: Found, tool: str, measure: Measure) -> Ratio:
         if seed in found[OURS]
         for pair in zip(_by_client(found[OURS][seed], measure), _by_client(run, measure), strict=False)
     ]
-    return Ratio.of(*np.array(pairs).T)
+    return ratio_of(*np.array(pairs).T)
 
 
 def _by_client(run: Outcome, measure: Measure) -> Sequence[float]:
@@ -60,7 +62,7 @@ def again(summary: JsonObject) -> Seen:
     ]
     for tool in tools:
         those = [family[tool] for family in every if tool in family]
-        means = [geometric([Ratio(**one[m], count=2) for one in those]) for m in MEASURES]
+        means = [geometric(Estimate(one[m]["value"], one[m]["error"], 2) for one in those) for m in MEASURES]
         ahead = [sum(one[m]["value"] - 2 * one[m]["error"] > 1.0 for one in those) for m in MEASURES]
         cells = [tool, str(len(those)), *(f"{mean:.2f}" for mean in means), " / ".join(map(str, ahead))]
         lines.append(f"| {' | '.join(cells)} |")

@@ -13,8 +13,9 @@ from typing import cast
 
 import numpy as np
 
+from experiments.statistics import Estimate, paired, ratio
 from experiments.study import Arm
-from experiments.worth import MEASURES, Family, Measure, Ratio
+from experiments.worth import MEASURES, Family, Measure
 from privbo.protocol.settings import JsonObject, Sequence, dump_settings, read_settings, settings
 
 VOTED = " and a vote"  # ends the names of series that are judged by their common setting only
@@ -31,6 +32,7 @@ class Entry:
         seeds: That were played.
         mean, end: Regret over all evaluations, and at the end, by seed; peers on a few clients as on all of them.
         common: Regret of clients that all use the announced setting, by seed; empty without one.
+        global_regret: Regret over all evaluations against the best common setting, by seed; empty where nobody asks.
         worse: Share of clients worse off than alone; None where clients were left out.
         decile: Ratio to alone that one client in ten exceeds; None where clients were left out, or nobody asks.
     """
@@ -42,6 +44,7 @@ class Entry:
     mean: Sequence[float]
     end: Sequence[float]
     common: Sequence[float] = ()
+    global_regret: Sequence[float] = ()
     worse: float | None = None
     decile: float | None = None
 
@@ -75,11 +78,16 @@ class Played:
         """Labels of the arms that share nothing."""
         return [label for label, entry in self.entries.items() if entry.series == "alone"]
 
-    def competitors(self, epsilon: float) -> dict[str, str]:
+    def competitors(self, epsilon: float | None) -> dict[str, str]:
         """Give the labels of competitors at an epsilon by name; those alone compete at every epsilon."""
         found = {label: label for label in self.alone}
         for label, entry in self.entries.items():
-            if entry.epsilon == epsilon and not entry.zeroed and not entry.series.endswith(VOTED):
+            if (
+                label not in found
+                and entry.epsilon == epsilon
+                and not entry.zeroed
+                and not entry.series.endswith(VOTED)
+            ):
                 found[entry.series] = label
         return found
 
@@ -89,11 +97,10 @@ class Played:
         shared = set.intersection(*(set(values) for values in every.values()))
         return min(every, key=lambda label: float(np.mean([every[label][seed] for seed in shared])))
 
-    def ratio(self, label: str, measure: Measure, over: str | None = None) -> Ratio:
+    def ratio(self, label: str, measure: Measure, over: str | None = None) -> Estimate:
         """Give an arm over another, paired by seed; over the best arm alone unless one is named."""
         ours, theirs = (self.entries[name].values(measure) for name in (label, over or self.best_alone(measure)))
-        both = sorted(ours.keys() & theirs.keys())
-        return Ratio.of(np.array([ours[s] for s in both]), np.array([theirs[s] for s in both]))
+        return ratio(*paired(ours, theirs))
 
     def label(self, series: str, epsilon: float | None, *, zeroed: bool = False) -> str | None:
         """Give the label of a series at an epsilon, if it was played; None as epsilon is without privacy."""
@@ -126,6 +133,7 @@ def _entry(family: Family, label: str, arm: Arm) -> Entry:
         mean=tuple(_short(regrets["mean"][seed]) for seed in seeds),
         end=tuple(_short(regrets["end"][seed]) for seed in seeds),
         common=tuple(_short(runs[s].figures["common"]) for s in seeds if "common" in runs[s].figures),
+        global_regret=tuple(_short(runs[s].figures["global"]) for s in seeds if "global" in runs[s].figures),
         worse=None if clients is None else _short(clients.worse),
         decile=None if clients is None else _short(clients.decile),
     )
@@ -171,6 +179,7 @@ def _joined(before: Entry, now: Entry) -> Entry:
         mean=by_seed(before.mean, now.mean),
         end=by_seed(before.end, now.end),
         common=by_seed(before.common, now.common),
+        global_regret=by_seed(before.global_regret, now.global_regret),
         worse=over_seeds(before.worse, now.worse),
         decile=over_seeds(before.decile, now.decile),
     )

@@ -12,16 +12,15 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 import numpy as np
-from scipy.stats import t as student
 
 from experiments.cells import Found
 from experiments.run import Seen
+from experiments.statistics import Estimate, geometric, losing, ratio
 from experiments.study import Panel
-from experiments.worth import MEASURES, Measure, Ratio
+from experiments.worth import MEASURES, Measure
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings, settings
 
-_LEVEL = 0.05
 _BY_FAMILY = ("n=1000, epsilon 1", "n=1000, epsilon 1, noise only")
 
 
@@ -51,16 +50,9 @@ class Compared:
     worse: float
 
     @property
-    def ratio(self) -> float:
-        """Ours over alone."""
-        return self.ours / self.alone
-
-    @property
-    def significance(self) -> float:
-        """Probability of a ratio as far above 1 by chance, by Student's t over pairs."""
-        if self.ratio <= 1.0:
-            return 1.0
-        return float(student.sf((self.ratio - 1.0) / max(self.error, 1e-12), self.pairs - 1))
+    def ratio(self) -> Estimate:
+        """Ours over alone, over pairs."""
+        return Estimate(self.ours / self.alone, self.error, self.pairs)
 
 
 def overall(panels: Sequence[tuple[Panel, Found]]) -> Seen:
@@ -84,7 +76,7 @@ def _of_panel(panel: Panel, found: Found) -> Iterator[Compared]:
             seeds = sorted(set.intersection(*(set(found[label]) for label in (arm.label, *alone))))
             best = min((_regret(found, label, seeds, measure) for label in alone), key=lambda one: float(one.mean()))
             ours = _regret(found, arm.label, seeds, measure)
-            ratio = Ratio.of(ours, best)
+            one = ratio(ours, best)
             yield Compared(
                 group=group,
                 arm=arm.label,
@@ -92,8 +84,8 @@ def _of_panel(panel: Panel, found: Found) -> Iterator[Compared]:
                 measure=measure,
                 ours=float(ours.mean()),
                 alone=float(best.mean()),
-                error=ratio.error,
-                pairs=ratio.count,
+                error=one.error,
+                pairs=one.count,
                 worse=float(np.mean(ours > best)),
             )
 
@@ -121,9 +113,10 @@ def _table(group: str, every: Sequence[Compared]) -> str:
         cells = [arm, ""]
         for measure in MEASURES:
             families = [one for one in every if one.arm == arm and one.measure == measure]
-            ratios = np.array([one.ratio for one in families])
+            ratios = [one.ratio for one in families]
             cells[1] = str(len(families))
-            cells += [_interval(ratios), f"{ratios.max():.2f}", str(_losing(families))]
+            worst = max(one.value for one in ratios)
+            cells += [f"{geometric(ratios):.2f[}", f"{worst:.2f}", str(losing(ratios))]
         worse = np.mean([one.worse for one in every if one.arm == arm and one.measure == "mean"])
         lines.append(f"| {' | '.join(cells)} | {100 * worse:.0f} % |")
     return "\n".join([*lines, ""])
@@ -133,21 +126,6 @@ def _order(arm: str) -> tuple[int, float, str]:
     size, _, rest = arm.partition(", ")
     level = rest.partition(",")[0].removeprefix("epsilon ")
     return int(size.removeprefix("n=")), float(level) if level[0].isdigit() else math.inf, rest
-
-
-def _interval(ratios: FloatArray) -> str:
-    logs = np.log(ratios)
-    if len(logs) < 2:
-        return f"{ratios[0]:.2f}"
-    reach = float(student.ppf(1.0 - _LEVEL / 2, len(logs) - 1)) * logs.std(ddof=1) / math.sqrt(len(logs))
-    low, middle, high = np.exp(logs.mean() + np.array([-reach, 0.0, reach]))
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
-
-
-def _losing(families: Sequence[Compared]) -> int:
-    """Families whose ratio lies above 1 by Holm's test of all of them at 5 %."""
-    found = sorted(one.significance for one in families)
-    return next((i for i, value in enumerate(found) if value > _LEVEL / (len(found) - i)), len(found))
 
 
 def _by_family(group: str, every: Sequence[Compared]) -> str:
@@ -163,7 +141,7 @@ def _by_family(group: str, every: Sequence[Compared]) -> str:
     ]
     for family in dict.fromkeys(one.family for one in every):
         row = [[cells[family, arm, measure] for measure in MEASURES] for arm in arms]
-        shown = [" / ".join(f"{one.ratio:.2f} ({one.error:.2f})" for one in pair) for pair in row]
+        shown = [" / ".join(f"{one.ratio:.2f}" for one in pair) for pair in row]
         alone = " / ".join(f"{one.alone:.3f}" for one in row[0])
         lines.append(f"| {family} | {' | '.join(shown)} | {alone} |")
     return "\n".join([*lines, ""])

@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from experiments.statistics import Measure
 from experiments.study import Arm, Panel, Study
-from experiments.summary import Measure, Ratio, Row, Rows, paired_values, regions
+from experiments.summary import Row, Rows, minus, over, regions
 from privbo.protocol.errors import ConfigurationError
 
 Stored: TypeAlias = Mapping[str, Any]
@@ -32,13 +33,15 @@ def panels_of(chosen: Study, summary: Stored) -> list[tuple[Panel, Rows]]:
 
 
 def rows_of(panel: Panel, found: Stored) -> Rows:
-    """Give the rows of a panel from its part of a summary; differences are made again from the seeds' values."""
+    """Give the rows of a panel from its part of a summary; differences and ratios are made again from the seeds."""
     arms = {arm.label: arm for arm in panel.arms}
     rows = {label: _row(label, arms.get(label), row) for label, row in found.items()}
     pairs = [(label, claim.than) for claim in panel.claims for label in claim.of(rows)]
     for one, other in (*pairs, *((label, other) for label, row in rows.items() for other in row.minus)):
         if other in rows:
-            rows[one].minus[other] = rows[one].minus.get(other, {}) | paired_values(rows[one], rows[other])
+            rows[one].minus[other] = rows[one].minus.get(other, {}) | minus(rows[one], rows[other])
+    for label, row in found.items():
+        rows[label].over.update({other: over(rows[label], rows[other], panel.measure) for other in row["over"]})
     return rows
 
 
@@ -57,7 +60,6 @@ def _row(label: str, arm: Arm | None, row: Stored) -> Row:
         series="" if arm is None else arm.series,
         x=None if arm is None else arm.x,
         minus={o: {name: _measure(value) for name, value in by.items()} for o, by in row["minus"].items()},
-        over={other: Ratio(**ratio) for other, ratio in row["over"].items()},
         exact=tuple(row.get("exact", ())),
     )
 

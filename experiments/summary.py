@@ -17,6 +17,7 @@ from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, Poisso
 from accountant.tight.numerical import epsilon_table
 from experiments.cells import Found, algorithm_of
 from experiments.outcome import Outcome, Paid
+from experiments.statistics import Estimate, Measure, paired, ratio
 from experiments.study import Arm, Panel
 from privbo.algorithms.thompson.settings import ThompsonSettings
 from privbo.comparisons.cells import digest
@@ -25,71 +26,6 @@ from privbo.protocol.settings import JsonObject, read_settings
 
 T = TypeVar("T")
 Rows: TypeAlias = dict[str, "Row"]
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A measure over seeds.
-
-    Attributes:
-        by_seed: Values, in the order of the seeds.
-        kept: Mean and standard error, where only these were kept.
-    """
-
-    by_seed: tuple[float, ...]
-    kept: tuple[float, float] | None = None
-
-    @property
-    def mean(self) -> float:
-        """Mean over seeds."""
-        return float(np.mean(self.by_seed)) if self.kept is None else self.kept[0]
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation over seeds; 0 for a single one."""
-        return float(np.std(self.by_seed, ddof=1)) if len(self.by_seed) > 1 else 0.0
-
-    @property
-    def error(self) -> float:
-        """Standard error of the mean over seeds; 0 for a single one."""
-        return float(self.deviation / np.sqrt(len(self.by_seed))) if self.kept is None else self.kept[1]
-
-    @property
-    def least(self) -> float:
-        """Smallest value."""
-        return min(self.by_seed)
-
-    @property
-    def most(self) -> float:
-        """Largest value."""
-        return max(self.by_seed)
-
-    @property
-    def total(self) -> float:
-        """Sum over seeds."""
-        return float(np.sum(self.by_seed))
-
-    def __format__(self, spec: str) -> str:
-        spread = {"±": self.error, "~": self.deviation}.get(spec[-1:])
-        if spread is None:
-            return format(self.mean, spec)
-        return f"{self.mean:{spec[:-1]}} ± {spread:{spec[:-1].lstrip('+')}}"
-
-    def to_dict(self) -> JsonObject:
-        """Give mean and standard error as JSON."""
-        return {"mean": self.mean, "standard_error": self.error}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ratio:
-    """Ratio of two means, paired by seed, with its 95 % bootstrap interval."""
-
-    ratio: float
-    low: float
-    high: float
-
-    def __format__(self, spec: str) -> str:
-        return format(self.ratio, spec)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +63,13 @@ class Row:
     series: str
     x: float | None
     minus: dict[str, dict[str, Measure]] = dataclasses.field(default_factory=dict)
-    over: dict[str, Ratio] = dataclasses.field(default_factory=dict)
+    over: dict[str, Estimate] = dataclasses.field(default_factory=dict)
     exact: tuple[str, ...] = ()
+
+    def by(self, measure: str) -> dict[int, float]:
+        """Give a measure by seed; empty where it is missing at one, or only its mean was kept."""
+        values = self.measures[measure].by_seed if measure in self.measures else ()
+        return dict(zip(self.seeds, values, strict=True)) if len(values) == len(self.seeds) else {}
 
     def to_dict(self) -> JsonObject:
         """Give the row as JSON."""
@@ -143,7 +84,7 @@ class Row:
             "printed_epsilon": self.printed,
             "epsilon": [value if np.isfinite(value) else None for value in self.epsilon],
             "minus": {other: {name: m.to_dict() for name, m in by.items()} for other, by in self.minus.items()},
-            "over": {other: dict(vars(ratio)) for other, ratio in self.over.items()},
+            "over": {other: one.value for other, one in self.over.items()},
         }
 
 
@@ -156,11 +97,11 @@ def summarise(panel: Panel, found: Found) -> Rows:
     pairs += [(label, claim.than) for claim in panel.claims for label in claim.of(rows)]
     for one, other in (*pairs, *((pair[0], pair[1]) for pair in panel.contrasts)):
         if one in rows and other in rows and one != other:
-            rows[one].minus[other] = paired(found[one], found[other])
+            rows[one].minus[other] = minus(rows[one], rows[other])
     for one, other in ((pair[0], pair[1]) for pair in panel.ratios):
         for label in rows if one == "*" else (one,):
             if label in rows and other in rows:
-                rows[label].over[other] = ratio(found[label], found[other], panel.measure)
+                rows[label].over[other] = over(rows[label], rows[other], panel.measure)
     return rows
 
 
@@ -240,33 +181,16 @@ def _as_many_regions(one: str, other: str, rows: Rows) -> bool:
     return rows[one].n_regions == rows[other].n_regions
 
 
-def paired(ours: Mapping[int, Outcome], theirs: Mapping[int, Outcome]) -> dict[str, Measure]:
-    """Give (ours - theirs) of every measure both have, over the seeds both have."""
-    both = [(run.figures, theirs[seed].figures) for seed, run in ours.items() if seed in theirs]
-    names = [name for name in both[0][0] if name in both[0][1]] if both else []
-    return {name: Measure(tuple(a[name] - b[name] for a, b in both)) for name in names}
+def minus(ours: Row, theirs: Row) -> dict[str, Measure]:
+    """Give (ours - theirs) of every measure of which both keep the values of the seeds, over the seeds both have."""
+    names = [name for name in ours.measures if theirs.by(name) and ours.by(name)]
+    both = {name: paired(ours.by(name), theirs.by(name)) for name in names}
+    return {name: Measure(tuple((a - b).tolist())) for name, (a, b) in both.items() if len(a)}
 
 
-def paired_values(ours: Row, theirs: Row) -> dict[str, Measure]:
-    """Give (ours - theirs) of every measure of which both rows keep the values of the seeds."""
-    found: dict[str, Measure] = {}
-    for name, measure in ours.measures.items():
-        other = theirs.measures.get(name)
-        if other is not None and measure.by_seed and other.by_seed:
-            by = dict(zip(theirs.seeds, other.by_seed, strict=True))
-            both = zip(ours.seeds, measure.by_seed, strict=True)
-            values = tuple(value - by[seed] for seed, value in both if seed in by)
-            found |= {name: Measure(values)} if values else {}
-    return found
-
-
-def ratio(ours: Mapping[int, Outcome], theirs: Mapping[int, Outcome], measure: str, *, draws: int = 4000) -> Ratio:
-    """Give the ratio of means over the seeds both have, with its 95 % bootstrap interval."""
-    both = [(run.figures[measure], theirs[s].figures[measure]) for s, run in ours.items() if s in theirs]
-    a, b = np.array(both).T
-    picks = np.random.default_rng(0).integers(0, len(a), (draws, len(a)))
-    low, high = np.quantile(a[picks].sum(axis=1) / b[picks].sum(axis=1), (0.025, 0.975))
-    return Ratio(ratio=float(a.sum() / b.sum()), low=float(low), high=float(high))
+def over(ours: Row, theirs: Row, measure: str) -> Estimate:
+    """Give the ratio of means over the seeds both have."""
+    return ratio(*paired(ours.by(measure), theirs.by(measure)))
 
 
 def printed(arm: Arm, plan: Paid | None) -> float | None:

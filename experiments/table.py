@@ -33,9 +33,7 @@ def table(panel: Panel, rows: Rows) -> str:
         lines.append(f"| {shown(label)} | " + " | ".join(columns_of(panel, row, zeroed(label, rows, panel))) + " |")
     said = [line for pair in panel.contrasts if (line := _contrast(pair[0], pair[1], rows, panel.measure))]
     said += [
-        f"- {shown(label)} / {shown(other)} = {r.ratio:.2f} [{r.low:.2f}, {r.high:.2f}]"
-        for label, row in rows.items()
-        for other, r in row.over.items()
+        f"- {shown(label)} / {shown(other)} = {r:.2f[}" for label, row in rows.items() for other, r in row.over.items()
     ]
     said += _slope(panel, rows)
     return "\n".join([*lines, "", *said, ""] if said else [*lines, ""])
@@ -86,7 +84,7 @@ def fields_of(row: Row, measure: str, own: str | None = None) -> dict[str, objec
     fields = {"z": row.z, "printed": row.printed, **prices}
     kept = {name: value for name, value in fields.items() if value is not None}
     counts = {"label": row.label, "runs": len(row.seeds), "releases": row.releases}
-    return {**counts, **kept, "minus": minus, "over": row.over, **row.measures}
+    return {**counts, **kept, "minus": minus, "over": {other: r.value for other, r in row.over.items()}, **row.measures}
 
 
 def text_of(column: str, fields: Mapping[str, object]) -> str:

@@ -19,17 +19,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from scipy.special import stdtr
-
 from experiments.claim import Claim
+from experiments.statistics import LEVEL, Measure
 from experiments.stored import panels_of
 from experiments.study import Panel, study, titles
-from experiments.summary import Measure, Row, Rows, zeroed
+from experiments.summary import Row, Rows, zeroed
 from privbo.comparisons.verdict import holm
 from privbo.protocol.files import read_json
 
 Verdict: TypeAlias = Literal["found", "open", "contradicted"]
-LEVEL = 0.05
 RESULTS = Path(__file__).parents[1] / "docs/results"
 FOLDERS = ("dp-fts-de", "elimination", "f-lcb")
 # How the names of a paper's studies begin.
@@ -147,35 +145,15 @@ def judge(panel: Panel, rows: Rows, name: str) -> Iterator[Judged]:
 
 def _tested(row: Row, claim: Claim, rows: Rows, panel: Panel, measure: str) -> Tested:
     difference = row.minus[claim.than][measure]
-    seeds = len(difference.by_seed) or len(row.seeds)
+    found = difference.over(len(row.seeds))
     if claim.within is None:
-        return Tested(
-            difference=difference,
-            p_found=p_below(difference, seeds),
-            p_against=p_below(Measure((), (-difference.mean, difference.error)), seeds),
-        )
+        return Tested(difference=difference, p_found=found.below(), p_against=found.above())
     margin = claim.within * rows[claim.than].measures[measure].mean
-    above = Measure((), (difference.mean - margin, difference.error))
-    below = Measure((), (-difference.mean - margin, difference.error))
     names = {*panel.controls, zeroed(row.label, rows, panel)} - {claim.than}
     controls = [row.minus[name][measure] for name in names if name and measure in row.minus.get(name, {})]
-    inside = [p_below(one, len(one.by_seed) or seeds) for one in (above, below, *controls)]
-    outside = [p_below(Measure((), (-one.mean, one.error)), seeds) for one in (above, below)]
-    return Tested(difference=difference, p_found=max(inside), p_against=min(1.0, 2.0 * min(outside)))
-
-
-def p_below(difference: Measure, seeds: int) -> float:
-    """Give the probability of a mean so far below 0 by chance, by Student's t; where all seeds agree, by their signs.
-
-    Example:
-        >>> round(p_below(Measure((), (-2.26, 1.0)), 10), 3), p_below(Measure((), (-1.0, 0.0)), 4)
-        (0.025, 0.0625)
-    """
-    if seeds < 2:
-        return 1.0
-    if difference.error == 0.0:
-        return float(0.5**seeds) if difference.mean < 0.0 else 1.0
-    return float(stdtr(seeds - 1, difference.mean / difference.error))
+    inside = [found.below(margin), found.above(-margin), *(one.over(found.count).below() for one in controls)]
+    outside = min(found.above(margin), found.below(-margin))
+    return Tested(difference=difference, p_found=max(inside), p_against=min(1.0, 2.0 * outside))
 
 
 def together(judged: Sequence[Judged]) -> list[Judged]:

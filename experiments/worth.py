@@ -1,4 +1,4 @@
-"""Regret of arms by seed, and the ratios that families are judged by.
+"""Regret of arms by seed, family by family.
 
 A family is a panel; arms are paired by seed. Peers that ran on a few clients only are scaled by how the first arm alone
 fares on all clients and on those few.
@@ -6,14 +6,12 @@ fares on all clients and on those few.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
-from scipy.stats import t as student
 
 from experiments.cells import Found
 from experiments.outcome import Outcome
@@ -22,55 +20,6 @@ from privbo.protocol.messages import FloatArray
 
 Measure: TypeAlias = Literal["mean", "end"]
 MEASURES: tuple[Measure, Measure] = ("mean", "end")
-CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Ratio of mean regrets, paired by seed, or the mean of such ratios over families.
-
-    Attributes:
-        value: Ours over theirs; below 1 is a gain.
-        error: Standard error; infinite for a single one.
-        count: Number of seeds both have, or of families.
-    """
-
-    value: float
-    error: float
-    count: int
-
-    @staticmethod
-    def of(ours: FloatArray, theirs: FloatArray) -> Ratio:
-        """Give the ratio of means of paired values, with the error of the delta method."""
-        value, count = float(ours.mean() / theirs.mean()), len(ours)
-        if count < 2:
-            return Ratio(value, math.inf, count)
-        rest = (ours - value * theirs) / theirs.mean()
-        return Ratio(value, float(rest.std(ddof=1) / math.sqrt(count)), count)
-
-    def upper(self, comparisons: int) -> float:
-        """Give the upper end that holds for so many ratios together with 95 % confidence (Sidak, Student's t)."""
-        return self.value + self._reach(comparisons)
-
-    def lower(self, comparisons: int) -> float:
-        """Give the lower end that holds for so many ratios together with 95 % confidence."""
-        return self.value - self._reach(comparisons)
-
-    @property
-    def interval(self) -> str:
-        """The 95 % interval in brackets; empty for a single one."""
-        if self.count < 2:
-            return ""
-        reach = float(student.ppf(0.5 + CONFIDENCE / 2, self.count - 1)) * self.error
-        return f" [{self.value - reach:.2f}, {self.value + reach:.2f}]"
-
-    def _reach(self, comparisons: int) -> float:
-        if self.count < 2:
-            return math.inf
-        return float(student.ppf(CONFIDENCE ** (1.0 / comparisons), self.count - 1)) * self.error
-
-    def __format__(self, spec: str) -> str:
-        return f"{self.value:{spec}}" + (f" ({self.error:{spec}})" if math.isfinite(self.error) else "")
 
 
 @dataclass(frozen=True)
@@ -167,19 +116,3 @@ def families(panels: Iterable[tuple[Panel, Found]]) -> list[Family]:
     """Give the panels of which at least one arm alone and one more are there."""
     every = (Family(panel=panel, found=found) for panel, found in panels)
     return [family for family in every if family.alone and len(family.arms) > len(family.alone)]
-
-
-def geometric(ratios: Sequence[Ratio]) -> Ratio:
-    """Give the geometric mean of ratios of different families, with its error over families.
-
-    Another user's problem is another family, so families are what it generalises over: seeds of the same ones say
-    nothing about the next. The error of one family alone is infinite.
-
-    Example:
-        >>> f"{geometric([Ratio(0.5, 0.01, 20), Ratio(0.8, 0.01, 20)]):.2f}"
-        '0.63 (0.15)'
-    """
-    logs = np.log([ratio.value for ratio in ratios])
-    value, count = float(np.exp(logs.mean())), len(ratios)
-    error = value * float(logs.std(ddof=1)) / math.sqrt(count) if count > 1 else math.inf
-    return Ratio(value, error, count)

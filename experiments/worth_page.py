@@ -11,9 +11,10 @@ from experiments.cells import Found
 from experiments.figure import png_of
 from experiments.played import Played, kept, played, read
 from experiments.run import Seen
+from experiments.statistics import Estimate, geometric
 from experiments.study import Panel
 from experiments.table import shown
-from experiments.worth import MEASURES, Measure, Ratio, families, geometric
+from experiments.worth import MEASURES, Measure, families
 from privbo.protocol.settings import JsonObject
 
 EPSILONS = (0.5, 1.0, 2.0, 8.0)
@@ -127,12 +128,12 @@ def _bar(every: Sequence[Played], bar: Bar, purposes: Sequence[str]) -> str:
     if not known:
         return "-"
     means = {measure: geometric([f.ratio(label, measure) for f, label in known]) for measure in MEASURES}
-    found = " / ".join(f"{means[measure].value:.2f}{means[measure].interval}" for measure in MEASURES)
+    found = " / ".join(f"{means[measure]:.2f[}" for measure in MEASURES)
     reached = all(means[measure].value <= bar.limits[measure] for measure in MEASURES)
     return f"{found} ({len(known)}; {'yes' if reached else 'no'})"
 
 
-def private(every: Sequence[Played]) -> Iterator[tuple[Played, str, Ratio]]:
+def private(every: Sequence[Played]) -> Iterator[tuple[Played, str, Estimate]]:
     """Give every private arm of the default, controls too, with its ratio over all evaluations."""
     for family in every:
         for label, entry in family.entries.items():
@@ -164,7 +165,7 @@ def _never_worse(every: Sequence[Played]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _ends(ratio: Ratio, count: int) -> str:
+def _ends(ratio: Estimate, count: int) -> str:
     return f"{ratio.lower(count):.2f} | {ratio.upper(count):.2f}" if ratio.count >= ENOUGH else "- | -"
 
 

@@ -91,7 +91,7 @@ def play(task: Task) -> Outcome:
         )
     history = logged.history(EVALUATIONS)
     outcome = judged(seen(surfaces.losses(history), history), surfaces.correlation(), paid(result))
-    chosen = _common(result)
+    chosen = announced(result)
     if chosen is None:
         return outcome
     units = np.tile(chosen, (surfaces.n_clients, 1))[:, None]
@@ -100,8 +100,8 @@ def play(task: Task) -> Outcome:
     return dataclasses.replace(outcome, figures=outcome.figures | {"common": regret})
 
 
-def _common(result: pb.Record) -> FloatArray | None:
-    """The setting that is announced to everybody, in the cube; None where there is none."""
+def announced(result: pb.Record) -> FloatArray | None:
+    """Give the setting that is announced to everybody, in the cube; None where there is none."""
     if result.common is not None:
         return result.spec.problem.search_space.encode(result.common.params)
     announces = isinstance(result.spec.algorithm, CommonSearch | pb.FederatedFLCB) and result.releases

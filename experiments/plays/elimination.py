@@ -230,12 +230,12 @@ def _play(clients: Clients, kind: str, seed: int, client: int | None) -> FloatAr
     return play_tree(make_tree(kind, model.n_dims, clients.horizon), mean, noise)
 
 
-def make_tree(kind: str, n_dims: int, horizon: int) -> TreeBandit:
-    """Make a tree bandit with the papers' settings: ``"hct"``, ``"hct-resplit"``, ``"vhct"`` or ``"hoo"``."""
+def make_tree(kind: str, n_dims: int, horizon: int, c: float = 0.1) -> TreeBandit:
+    """Make a tree bandit: ``"hct"``, ``"hct-resplit"``, ``"vhct"`` or ``"hoo"``, whose intervals have the width c."""
     partition = Partition(n_dims=n_dims)
     if kind == "hoo":
         return HOO(partition, horizon=horizon)
-    return VHCT(partition) if kind == "vhct" else HCT(partition, resplit=kind == "hct-resplit")
+    return VHCT(partition, c=c) if kind == "vhct" else HCT(partition, c=c, resplit=kind == "hct-resplit")
 
 
 def flat(task: Task) -> Outcome:

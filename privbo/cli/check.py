@@ -28,6 +28,7 @@ from privbo.protocol.plain import plain
 from privbo.protocol.processes import limited_threads
 from privbo.protocol.settings import JsonObject
 from privbo.reports.report import price_table
+from privbo.reports.watch import duration_text
 from privbo.runs.clients import require_answers
 from privbo.runs.in_process import printed_to
 from privbo.runs.rehearsal import Rehearsal, check, middle
@@ -168,15 +169,16 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
     where, n_all = ", ".join(f"{name} = {value}" for name, value in params.items()), spec.problem.n_clients
     who = f"each of {len(clients)} clients" + ("" if len(clients) == n_all else f" here (of {n_all})")
     parts.append(f"{spec.name}: {who} evaluated {where}; nothing was charged, written or sent")
-    parts += _shown(found, show_private=show_private)
+    parts += _shown(found, priced.plan.calls_per_client, show_private=show_private)
     return Result(content=content, parts=parts, passed=not found.failures if show_private else found.has_values)
 
 
-def _shown(found: Rehearsal, *, show_private: bool) -> list[str]:
+def _shown(found: Rehearsal, calls: int | None, *, show_private: bool) -> list[str]:
     if show_private:
         lines = [f"client {client}: {reason}" for client, reason in found.failures.items()]
         failed = f"{len(found.failures)} of {found.n_clients} clients failed"
-        return [f"{NOTE}: {failed}; {found.seconds:.3g} s per evaluation", *lines]
+        time = "" if calls is None else f", at most {duration_text(calls * found.seconds)} per client in the run"
+        return [f"{NOTE}: {failed}; {found.seconds:.3g} s per evaluation{time}", *lines]
     lines = ["failures are private: --show-private prints which clients failed, and why"]
     return lines if found.has_values else ["no client has a value: a run would be charged in vain", *lines]
 

@@ -323,21 +323,28 @@ def _no_verdict(alone: FloatArray | None, noise_only: FloatArray | None, effort:
 
 
 def _p_above(gains: FloatArray, *, are_means: bool) -> float | None:
-    """Probability of so large a mean by chance, by Student's t, and the larger one of it and of Hall's over clients.
-
-    Where all pairs agree to the last digit (scores of few values) a t-test would be certain; the signs of so
-    few pairs are not.
-    """
+    """Probability of so large a mean by chance, by Student's t, and the larger one of it and of Hall's over clients."""
     count, mean, error = len(gains), float(gains.mean()), standard_error(gains)
     if error is None:
         return None
+    if count <= 2 or are_means or error == 0:
+        return chance_below(-mean, error, count)
+    return chance_below(-min(mean / error, _without_skew(gains, mean / error)), 1.0, count)
+
+
+def chance_below(mean: float, error: float, count: int) -> float:
+    """Probability, by Student's t, that a mean lies so far below 0 by chance; 1 of a single value.
+
+    Where all values agree to the last digit (scores of few values) a t-test would be certain; the signs of so
+    few are not.
+    """
+    if count < 2:
+        return 1.0
     if error == 0:
-        return float(0.5**count) if mean > 0 else 1.0
+        return float(0.5**count) if mean < 0 else 1.0
     from scipy.special import stdtr
 
-    student = mean / error
-    statistic = student if count <= 2 or are_means else min(student, _without_skew(gains, student))
-    return float(stdtr(count - 1, -statistic))
+    return float(stdtr(count - 1, mean / error))
 
 
 def _without_skew(gains: FloatArray, student: float) -> float:

@@ -143,7 +143,11 @@ def test_a_rehearsal_charges_and_publishes_nothing(config: Path) -> None:
     assert found["private_diagnostics"]["failures"] == {"2": "KeyError: 'dos'"}
     (config.parent / "wards.py").write_text("def score(client, params):\n    return params['dose']  # mended\n")
     __import__("sys").modules.pop("wards")
-    assert privbo("check", "run.toml", "--show-private").returncode == 0
+    mended = privbo("check", "run.toml", "--show-private")
+    assert mended.returncode == 0
+    # How long a client's part of the run takes is private, as the time of one evaluation is.
+    assert re.search(r"s per evaluation, at most \d+ seconds per client in the run", mended.stdout)
+    assert "per evaluation" not in public.stdout
 
 
 SITE_OBJECTIVE = """

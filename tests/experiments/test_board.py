@@ -9,13 +9,14 @@ import pytest
 
 import privbo as pb
 from experiments.baselines.private_search import PrivateSearch
-from experiments.board import HOUSE, Mean, common, ranks, recommended, standings, winner
+from experiments.board import HOUSE, common, ranks, recommended, standings, winner
 from experiments.board_page import again, epsilons, overall
 from experiments.outcome import Outcome, Task
 from experiments.played import Entry, Played, added, kept, played, read
 from experiments.plays.board import EVALUATIONS, play
+from experiments.statistics import Estimate, geometric
 from experiments.study import Arm, Panel
-from experiments.worth import Family, Ratio, geometric
+from experiments.worth import Family
 
 PROCESS = {
     "type": "experiments.problems.drawn_surfaces:gaussian_process",
@@ -103,10 +104,11 @@ def test_standings_have_ranks_of_those_who_played_everywhere() -> None:
     found = {one.name: one for one in standings([on_board("one"), on_board("two", "B 2")], 2.0)}
     assert found["B"].rank is None
     assert found["B"].families == 1
-    assert found["A"].rank == Mean(1.25, 0.0)  # of LogEI, TS and A, in both: 1 and 1.5
+    assert found["A"].rank == Estimate(1.25, 0.0, 2)  # of LogEI, TS and A, in both: 1 and 1.5
     assert found["A"].ratios["mean"].value == pytest.approx(0.75)
-    assert found["A"].zeroed is not None
-    assert found["A"].zeroed.value == pytest.approx(1.0)
+    assert found["A"].zeroed["mean"].value == pytest.approx(1.0)
+    assert found["A"].over_noise["end"].value == pytest.approx(0.75)
+    assert found["B"].over_noise == {}
     assert found["A"].worse == 0.25  # one of four pairs: .625 against .5
     assert found["A"].won == ("one", "two")
     assert found["A"].seeds == (2, 2)
@@ -120,7 +122,9 @@ def test_tables_name_what_is_best_and_what_wins_nowhere() -> None:
     assert "| algorithm | epsilon 2 |\n|---|---|\n| A | 0.75 (0.00) |" in seen.text
     assert "| one | - | - | A 0.75 (0.25) |" in seen.text
     assert f"| {', '.join(HOUSE)} | none of the classes |" in seen.text
-    assert "| fewer than 20 clients | 2 (2) | A | A 0.75 (0.00) | 1.00 (0.00) | A 0.75" in seen.text
+    # Two families that agree to the last digit say no more than their signs: p = 1/4.
+    said = "| fewer than 20 clients | 2 (2) | no sharing: no gain shown | A 0.75 (0.00) | 1.00 (0.00) | A 0.75"
+    assert said in seen.text
     assert "| B and a vote | 0.200 ± 0.000 |" in seen.text
     assert common([on_board("one")], 2.0)["A"].value == pytest.approx(0.6)
     assert seen.pictures["figure"].startswith(b"\x89PNG")
@@ -158,10 +162,11 @@ def test_families_and_seeds_are_added_to_what_is_kept() -> None:
 
 def judged_family(title: str, height: float, noise: float) -> Played:
     """Alone at 1, ours and ours with the clients' sum zeroed at some heights, over three seeds."""
+    ours = "PF-PNE, new"
     entries = {
         "alone": Entry(series="alone", seeds=(0, 1, 2), mean=(1.0,) * 3, end=(1.0,) * 3),
-        "ours": Entry(series="ours", epsilon=2.0, seeds=(0, 1, 2), mean=(height,) * 3, end=(height,) * 3),
-        "zeroed": Entry(series="ours", epsilon=2.0, zeroed=True, seeds=(0, 1, 2), mean=(noise,) * 3, end=(noise,) * 3),
+        "ours": Entry(series=ours, epsilon=2.0, seeds=(0, 1, 2), mean=(height,) * 3, end=(height,) * 3),
+        "zeroed": Entry(series=ours, epsilon=2.0, zeroed=True, seeds=(0, 1, 2), mean=(noise,) * 3, end=(noise,) * 3),
     }
     return Played(title=title, entries=entries, purpose="own", n_clients=4, correlation=0.5, is_model=False)
 
@@ -169,22 +174,22 @@ def judged_family(title: str, height: float, noise: float) -> Played:
 @pytest.mark.parametrize(
     ("cells", "wanted"),
     [
-        ([(0.70, 1.0), (0.75, 1.0), (0.72, 1.0)], "ours"),
-        ([(0.30, 0.30), (0.35, 0.35), (0.32, 0.32)], None),  # its noise alone does as well
-        ([(0.20, 1.0), (1.30, 1.4), (0.90, 1.2)], None),  # one family carries it
-        ([(0.30, 1.0)], None),  # one family says nothing of the next
+        ([(0.70, 1.0), (0.75, 1.0), (0.72, 1.0)], ["PF-PNE, new"]),
+        ([(0.30, 0.30), (0.35, 0.35), (0.32, 0.32)], []),  # its noise alone does as well
+        ([(0.20, 1.0), (1.30, 1.4), (0.90, 1.2)], []),  # one family carries it
+        ([(0.30, 1.0)], []),  # one family says nothing of the next
     ],
 )
 def test_only_what_beats_alone_and_its_noise_over_families_is_recommended(
-    cells: list[tuple[float, float]], wanted: str | None
+    cells: list[tuple[float, float]], wanted: list[str]
 ) -> None:
-    found = recommended([judged_family(f"f{i}", *cell) for i, cell in enumerate(cells)], 2.0)
-    assert (None if found is None else found.name) == wanted
+    found = recommended({"all": [judged_family(f"f{i}", *cell) for i, cell in enumerate(cells)]}, 2.0)
+    assert [one.name for one, _ in found.values()] == wanted
 
 
 def test_another_family_is_what_an_error_speaks_of() -> None:
     """A hundred seeds of two families that differ leave the mean as unsure as the families are."""
-    one = geometric([Ratio(0.5, 0.001, 100), Ratio(0.8, 0.001, 100)])
+    one = geometric([Estimate(0.5, 0.001, 100), Estimate(0.8, 0.001, 100)])
     assert one.value == pytest.approx(0.4**0.5)
     assert one.error == pytest.approx(one.value * abs(math.log(0.8 / 0.5)) / 2)
-    assert (one.count, geometric([Ratio(0.5, 0.001, 100)]).error) == (2, math.inf)
+    assert (one.count, geometric([Estimate(0.5, 0.001, 100)]).error) == (2, math.inf)

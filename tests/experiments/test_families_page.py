@@ -3,11 +3,11 @@
 import pytest
 
 import privbo as pb
-from experiments.families_page import AIMS, again, losing
+from experiments.families_page import AIMS, again
 from experiments.played import Entry, Played, kept
 from experiments.problems.client_families import FAMILIES
+from experiments.statistics import Estimate, losing
 from experiments.study import study
-from experiments.worth import Ratio
 
 SEEDS = (0, 1, 2, 3)
 
@@ -57,10 +57,10 @@ def test_aims_are_held_against_geometric_means_over_families():
 
 def test_losses_are_counted_by_holm():
     """Three families at p = .02 each are no finding; two of four certain ones are two."""
-    unsure = Ratio(1.36, 0.1, 5)
+    unsure = Estimate(1.28, 0.1, 5)
     assert losing([unsure]) == 1
     assert losing([unsure] * 3) == 0
-    sure, none = Ratio(1.5, 0.001, 5), Ratio(0.5, 0.001, 5)
+    sure, none = Estimate(1.5, 0.001, 5), Estimate(0.5, 0.001, 5)
     assert losing([sure, none, sure, none]) == 2
 
 

@@ -104,7 +104,7 @@ def test_families_that_lose_are_counted_by_holm_and_stored_tables_are_the_same()
     # One-sided p: a 3e-5, b 0.006, c 0.021; of four at 5 %: 0.0125, 0.0167, 0.025.
     row = next(line for line in seen.text.splitlines() if line.startswith("| n=1000"))
     middle = (1.5 * 1.3 * 1.3 * 0.5) ** 0.25
-    assert row.startswith(f"| n=1000, epsilon 1 | 4 | {middle:.2f} (")
+    assert row.startswith(f"| n=1000, epsilon 1 | 4 | {middle:.2f} [")
     assert row.endswith("| 1.50 | 3 | 25 % |")
     worse = [_compared(*one) for one in (*families[:2], ("c", 1.3, 0.16), families[3])]
     assert "| 1.50 | 2 |" in again({"compared": [dump_settings(one) for one in [*worse, *every[1::2]]]}).text

@@ -10,9 +10,9 @@ import pytest
 import privbo as pb
 from experiments.claim import Claim
 from experiments.result_pages import refresh
+from experiments.statistics import Measure
 from experiments.stored import rows_of
 from experiments.study import Panel
-from experiments.summary import Measure
 from experiments.verdicts import changed, every, judge, table, together
 
 PAGE = """# Found

@@ -12,8 +12,9 @@ import pytest
 import privbo as pb
 from experiments.outcome import Outcome, Paid
 from experiments.run import Options, write
+from experiments.stored import rows_of as stored_rows
 from experiments.study import Arm, Panel, Picture, Study, study
-from experiments.summary import paired, printed, ratio, summarise
+from experiments.summary import printed, summarise
 from experiments.table import table
 
 SMALL = {"n_regions": 2, "n_features": 8, "n_init": 2, "own": {"n_features": 16, "fit_steps": 2, "n_candidates": 64}}
@@ -130,12 +131,18 @@ def outcomes(by_seed: dict[int, float]) -> dict[int, Outcome]:
 
 
 def test_differences_and_ratios_are_paired() -> None:
-    ours, theirs = outcomes({1: 3.0, 2: 7.0}), outcomes({2: 6.0, 0: 16.0, 1: 1.0})
-    assert paired(ours, theirs)["cumulative"].by_seed == (2.0, 1.0)
-    found = ratio(outcomes(dict(enumerate([1.0, 2.0, 3.0]))), outcomes(dict(enumerate([2.0, 4.0, 6.0]))), "cumulative")
-    assert (found.ratio, found.low) == pytest.approx((0.5, 0.5))
-    wide = ratio(outcomes({i: i + 1.0 for i in range(8)}), outcomes(dict.fromkeys(range(8), 4.0)), "cumulative")
-    assert wide.low < wide.ratio < wide.high
+    pair = [["h=1", "h=2"]]
+    panel = Panel(title="p", arms=[height(1.0), height(2.0)], seeds=3, columns={}, contrasts=pair, ratios=pair)
+    found = {"h=1": outcomes({1: 3.0, 2: 7.0}), "h=2": outcomes({2: 6.0, 0: 16.0, 1: 1.0})}
+    rows = summarise(panel, found)
+    assert rows["h=1"].minus["h=2"]["cumulative"].by_seed == (2.0, 1.0)
+    one = rows["h=1"].over["h=2"]
+    # Residuals 3 - 10/7 and 7 - 60/7 over 3.5, by the delta method.
+    assert (one.value, one.count, one.error) == (pytest.approx(10 / 7), 2, pytest.approx(11 / 7 / 3.5))
+    shown = table(panel, rows)
+    assert f"- h=1 / h=2 = 1.43 [{one.interval[0]:.2f}, {one.interval[1]:.2f}]" in shown
+    stored = json.loads(json.dumps({label: row.to_dict() for label, row in rows.items()}))
+    assert table(panel, stored_rows(panel, stored)) == shown
 
 
 def rows_of(regions: dict[str, int], *, noise_by_regions: bool) -> dict:

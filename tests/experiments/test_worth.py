@@ -15,8 +15,9 @@ from experiments.played import played, read
 from experiments.plays import peers
 from experiments.plays.worth import FIRST, FLOOR, judged, seen, share
 from experiments.run import Options, write
+from experiments.statistics import Estimate, ratio
 from experiments.study import Arm, Panel, Study
-from experiments.worth import Family, Ratio
+from experiments.worth import Family
 from experiments.worth_page import again, overall
 from privbo.protocol.messages import Algorithm, ClientHistory
 
@@ -115,12 +116,12 @@ FAMILY = Family(panel=panel(), found=FOUND)
 
 
 def test_a_ratio_is_paired_by_seed() -> None:
-    found = Ratio.of(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
+    found = ratio(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
     assert (found.value, found.error, found.count) == (0.5, 0.0, 3)
     # Residuals 2 - 1.5 and 1 - 1.5 over 1, standard deviation .7071, over root 2.
-    assert Ratio.of(np.array([2.0, 1.0]), np.array([1.0, 1.0])).error == pytest.approx(0.5)
-    assert Ratio.of(np.array([2.0]), np.array([1.0])).error == math.inf
-    assert f"{Ratio(0.5, math.inf, 1):.2f} {Ratio(0.5, 0.1, 2):.2f}" == "0.50 0.50 (0.10)"
+    assert ratio(np.array([2.0, 1.0]), np.array([1.0, 1.0])).error == pytest.approx(0.5)
+    assert ratio(np.array([2.0]), np.array([1.0])).error == math.inf
+    assert f"{Estimate(0.5, math.inf, 1):.2f} {Estimate(0.5, 0.1, 2):.2f}" == "0.50 0.50 (0.10)"
 
 
 def test_a_peer_on_a_few_clients_is_scaled_to_all_of_them() -> None:
