@@ -1,5 +1,6 @@
-"""``python -m experiments NAME``: run one experiment and write what it found; ``verdicts`` judges what is stored.
+"""``python -m experiments NAME``: run one experiment and write what it found.
 
+``verdicts`` judges what is stored; ``again`` plays one cell of every stored panel and prints it beside what is stored.
 ``--show`` prints the experiment as one file, with every table filled in, and runs nothing; ``--arm`` and ``--seed``
 run one cell and print it beside what is stored.
 
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from accountant.errors import PrivacyError
-from experiments.one import lines
+from experiments import one
 from experiments.run import Options, run
 from experiments.study import study, titles
 from experiments.verdicts import every, table
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     known = titles()
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
-    parser.add_argument("name", nargs="?", choices=[*sorted(known), "verdicts"], metavar="NAME")
+    parser.add_argument("name", nargs="?", choices=[*sorted(known), "verdicts", "again"], metavar="NAME")
     parser.add_argument("--list", action="store_true", help="name all experiments")
     parser.add_argument("--scale", choices=("small", "paper"), default="paper")
     parser.add_argument("--out", type=Path, help="folder to write into (default results/NAME)")
@@ -50,10 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("give --arm and --seed together, or --show")
     out = given.out or Path("results") / given.name
     try:
-        if given.name == "verdicts":
-            return _say([table(every())])
-        if given.show or given.arm is not None:
-            return _say(lines(study(given.name, given.scale), given.arm, None if given.show else given.seed))
+        shown = _asked(given, known)
+        if shown is not None:
+            return _say(shown)
         run(given.name, out, Options(scale=given.scale, seeds=given.seeds, jobs=given.jobs, finished=given.finished))
     except PrivacyError as error:
         sys.stderr.write(f"experiments: {error}\n")
@@ -66,8 +66,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _asked(given: argparse.Namespace, known: Iterable[str]) -> Iterable[str] | None:
+    """What is printed and not written, if that is asked for."""
+    if given.name == "verdicts":
+        return [table(every())]
+    if given.name == "again":
+        return one.table(one.every(known))
+    if given.show or given.arm is not None:
+        return one.lines(study(given.name, given.scale), given.arm, None if given.show else given.seed)
+    return None
+
+
 def _say(shown: Iterable[str]) -> int:
-    sys.stdout.writelines(f"{line}\n" for line in shown)
+    for line in shown:
+        print(line, flush=True)
     return 0
 
 

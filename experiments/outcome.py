@@ -75,7 +75,12 @@ class Task:
     options: JsonObject
 
     def run(
-        self, problem: pb.Problem, algorithm: Algorithm | None = None, *, on_round: OnRound | None = None
+        self,
+        problem: pb.Problem,
+        algorithm: Algorithm | None = None,
+        *,
+        on_round: OnRound | None = None,
+        directory: str | None = None,
     ) -> pb.Record:
         """Run the algorithm (or another one) on a problem; the delta that every table names is not warned of."""
         chosen = algorithm or self.algorithm
@@ -90,6 +95,7 @@ class Task:
                 seed=self.seed,
                 control=self.control,
                 on_round=on_round,
+                directory=directory,
             )
 
 

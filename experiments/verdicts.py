@@ -38,6 +38,7 @@ PAPERS = {
     "parallel": "parallel bandit",
     "f-lcb": "F-LCB",
     "neural": "F-LCB",
+    "private": "private eliminations (ours)",
 }
 
 

@@ -14,7 +14,7 @@ from privbo.protocol.messages import Setting
 
 STORED = Path(__file__).parents[2] / "docs/results"
 CONTROLS = {"local TS", "DP-FTS-DE, sum zeroed", "DE start, uniform steps"}
-FIGURES = [name for name in titles() if name.startswith("dp-fts-de-")]
+FIGURES = [name for name in titles() if name.startswith("dp-fts-de-") and name != "dp-fts-de-clipped"]
 
 
 def setting(arm: module.Arm, n_clients: int) -> Setting:
