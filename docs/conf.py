@@ -25,7 +25,7 @@ project, author, copyright = "privbo", "The privbo authors", "The privbo authors
 version = release = privbo.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "site_parts"]
-exclude_patterns = ["_static", "paper"]
+exclude_patterns = ["_static"]
 suppress_warnings = ["config.cache"]  # functions in a configuration are not cached; nothing is lost
 
 # Markdown, and notebooks that are written as Markdown and run with every build.

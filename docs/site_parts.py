@@ -241,15 +241,14 @@ def _option(option: Any) -> str:  # noqa: ANN401  (click's, whose types typer hi
     return f"| {', '.join(f'`{word}`' for word in words)} | {meaning} | {shown} |"
 
 
-def _generated(_app: Sphinx, name: str, source: list[str]) -> None:
-    """Put what is made from the code in the place of its mark; maintainers' pages stay out of the navigation."""
+def _generated(_app: Sphinx, _name: str, source: list[str]) -> None:
+    """Put what is made from the code in the place of its mark."""
     makers = {"settings": settings_reference, "commands": commands}
 
     def made(found: re.Match[str]) -> str:
         return "\n".join(defaults_of(found["kind"]) if found["kind"] else makers[found[1]]())
 
-    head = "---\norphan: true\n---\n\n" if name.startswith("maintaining/") else ""
-    source[0] = head + _MARK.sub(made, source[0])
+    source[0] = _MARK.sub(made, source[0])
 
 
 def _lazily(_app: Sphinx, doctree: nodes.document, _name: str) -> None:

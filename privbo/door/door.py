@@ -223,7 +223,7 @@ class Door:
             ticket: From ``open``; used once.
             answers: One vector per client, ``(n_clients, dim)``; whatever is missing,
                 malformed or not finite contributes nothing. Or the sums of all groups that ``Ticket.summing`` made of
-                them. With guardians whatever carries sealed shares.
+                them. With guardians whatever carries encrypted shares.
 
         Returns:
             The public release, and PRIVATE clip statistics that must not leave; None where guardians hold the shares.

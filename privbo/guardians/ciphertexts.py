@@ -1,6 +1,6 @@
 """Ciphertexts: a client's shares, each encrypted for one guardian by HPKE (RFC 9180) as ``cryptography`` has it.
 
-A guardian has two keys: one to which clients seal shares (X25519), one that signs what it says (Ed25519).
+A guardian has two keys: one to which clients encrypt shares (X25519), one that signs what it says (Ed25519).
 
 An encrypted share opens with that guardian's key and for one context only: run, round, plan, question, client, the
 client's site, guardian, and the ciphertext's share id. Its size says nothing: it is the same whether the client takes
@@ -49,7 +49,7 @@ class Card:
     """Public keys of one guardian, 64 hexadecimal digits each; fixed and public for the length of a run.
 
     Attributes:
-        sealing: Shares for it are sealed to this key.
+        sealing: Shares for it are encrypted to this key.
         signing: What it says is signed with the key that belongs to this one.
     """
 

@@ -230,7 +230,7 @@ class Guardian:
     site_of: Callable[[int], str] = lambda _: ""
 
     def receive(self, call: Call, request: Request, encrypted_shares: Sequence[bytes]) -> Json:
-        """Open what was sealed to this guardian, keep it, and state once per round what it is.
+        """Decrypt what was encrypted for this guardian, keep it, and state once per round what it is.
 
         Raises:
             RunError: If the round is another run's or plan's, was asked in another way, or nothing of all that came
@@ -313,14 +313,14 @@ class Guardian:
         return Answer(payload=payload, receipt=sign(self.keys.signing, ANSWERED, content).to_dict())
 
     def _vetted(self, call: Call, request: Request) -> PrivateSum:
-        """The mechanism by which this guardian hides the round, once the question is the one that was sealed for."""
+        """The mechanism by which this guardian hides the round, once the question is the one that was encrypted for."""
         if (call.run, call.plan) != (self.run, self.plan):
             raise RunError(f"guardian {self.name} guards {self.run}; it was asked for {call.run[:80]} or another plan")
         mechanism = self.mechanism(request)
         if not isinstance(mechanism, PrivateSum) or mechanism.n_noises != len(self.cards):
             raise RunError(f"guardian {self.name}: the plan has no noise of every guardian; nothing is summed")
         if call.question != question_digest(mechanism, request):
-            raise RunError(f"guardian {self.name}: the question is not the one that shares were sealed for")
+            raise RunError(f"guardian {self.name}: the question is not the one that shares were encrypted for")
         return mechanism
 
     def _stated_again(self, call: Call, stated: Json) -> Json:

@@ -64,7 +64,7 @@ def acts(algorithm: Algorithm, setting: Setting, plan: Plan) -> bool:
 
     Args:
         algorithm: What is run.
-        setting: What both sides are told.
+        setting: Public facts of the run.
         plan: With every release that the algorithm can make.
 
     Example:

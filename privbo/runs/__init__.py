@@ -1,1 +1,1 @@
-"""The typed road of one run: settings, opening, loop, record, result."""
+"""The data flow of one run: settings, opening, loop, record, result."""

@@ -26,7 +26,7 @@ class Offer:
 
     Attributes:
         algorithm: Of the run.
-        setting: What both sides are told.
+        setting: Public facts of the run.
         privacy: Of the run.
         share: The vote's share of the budget; None without one.
         told: The facts of the setting on which a plan rests.

@@ -393,7 +393,7 @@ class Spec:
         return sum(self.problem.n_records or ()) if self.privacy.unit == "record" else None
 
     def setting(self, public_seed: int) -> Setting:
-        """Give what both sides of the run are told."""
+        """Give the public facts of the run, which both sides have."""
         problem, records = self.problem, None
         if problem.n_records is not None:
             low, high = problem.score_range

@@ -30,7 +30,7 @@ class WorkerSetup:
 
     Attributes:
         spec: The run.
-        setting: What both sides are told.
+        setting: Public facts of the run.
         seed: PRIVATE: of the clients' own randomness.
     """
 

@@ -1,4 +1,4 @@
-"""Every code block a reader may copy is run: README, CONTRIBUTING and all pages."""
+"""Every code block a reader may copy is run: of the pages at the top and of all others."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +13,9 @@ TOUR = [
     f"docs/how-to/{name}.md"
     for name in ("own-objective", "run", "best", "report", "auditor", "audit", "compare", "calibrate")
 ]
+TOP = ("README", "CONTRIBUTING", "GOVERNANCE", "RELEASING")
 PAGES = sorted(
-    str(path.relative_to(ROOT))
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    str(path.relative_to(ROOT)) for path in [*(ROOT / f"{name}.md" for name in TOP), *(ROOT / "docs").rglob("*.md")]
 )
 NOTEBOOKS = [page for page in PAGES if (ROOT / page).read_text().startswith("---\nfile_format: mystnb\n")]
 

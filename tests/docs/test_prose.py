@@ -35,6 +35,7 @@ def test_code_tables_titles_and_what_cannot_be_broken_are_let_be() -> None:
         ("The arm with the sum zeroed loses.", "noise-only"),
         ("A charge pays for one release.", "covered"),
         ("Every room of it has a page.", "module"),
+        ("Shares are sealed to one key.", "encrypted"),
     ],
 )
 def test_a_planted_house_word_is_found_on_a_page_and_in_a_string(planted: str, good: str) -> None:

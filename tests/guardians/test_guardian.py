@@ -290,7 +290,7 @@ def test_guardians_that_are_shown_different_rounds_plans_or_questions_sum_nothin
     for changed in ({"run": "other"}, {"plan": "q" * 64}):
         with pytest.raises(RunError, match="another plan"):
             second.receive(dataclasses.replace(call(), **changed), REQUEST, [])
-    with pytest.raises(RunError, match="not the one that shares were sealed for"):
+    with pytest.raises(RunError, match="not the one that shares were encrypted for"):
         second.receive(dataclasses.replace(call(2), question="0" * 64), REQUEST, [])
     assert all(not g.store.arrays(2) for g in guardians.values())
 

@@ -106,7 +106,7 @@ class PersonalCohort(TreeCohort):
 
     Args:
         algorithm: The tree, and how clients share and go on alone.
-        setting: What both sides are told.
+        setting: Public facts of the run.
         stage2, tail: How clients go on alone, and with pulls that no further depth takes.
         clients: Global numbers, ``(n,)``.
         evaluate: The clients' objectives.
@@ -404,7 +404,7 @@ class AloneServer:
 
     Args:
         depths: What all clients play alone round by round: a depth, or a share of the pulls.
-        setting: What both sides are told.
+        setting: Public facts of the run.
         first_round: Number of the first silent round.
         survivors: What the server kept of the last shared phase, told in every round; None without one.
     """

@@ -1,10 +1,10 @@
 """One optimistic tree per client, all of them at once: the silent stage that removes nothing.
 
-Every client walks down its own tree by ``B = min(U, largest B of the children)`` with
+Every client descends its own tree by ``B = min(U, largest B of the children)`` with
 ``U = mean + b + nu1 rho^h`` from its own pulls alone, pulls the node it stops at, and splits
 it once it has tau_h pulls (the rule of HCT with the horizon's fixed confidence). What a
 shared stage found out enters in two ways, neither of which can lose an optimum: the pulls
-made then count, and the nodes the server kept may be walked through without tau_h own pulls.
+made then count, and the nodes the server kept may be passed without tau_h own pulls.
 A region the server gave up is looked at again as soon as a client's own bound for it is
 the largest.
 """
@@ -40,10 +40,10 @@ class Forest:
         depths, indices: Which cell a node is.
         visits, means: Number and mean of the client's own pulls.
         bounds: B.
-        open_: Whether a node may be walked through before it has tau_h pulls.
+        open_: Whether a node may be passed before it has tau_h pulls.
         points: Centres, ``(n, capacity, d)``; derived, as all below.
         uppers: U.
-        ways: Position of the first child of a node that may be walked through now, else -1.
+        ways: Position of the first child of a node that may be passed now, else -1.
         due: tau_h of every depth.
     """
 
@@ -73,7 +73,7 @@ class Forest:
         self._derive()
 
     def _derive(self) -> None:
-        """U of all nodes, and which may be walked through."""
+        """U of all nodes, and which may be passed."""
         self.uppers = self._upper(self.visits, self.means, self.depths)
         passes = self.open_ | (self.visits >= self.due[self.depths])
         self.ways = np.where(passes, self.first, -1)
@@ -156,7 +156,7 @@ class Forest:
         return np.asarray(np.where(visits > 0, means + self.confidence.radius(visits) + variation, np.inf))
 
     def select(self) -> IntArray:
-        """Walk down every tree to where its client stops: positions ``(levels, n)``, the stop repeated to the end.
+        """Descend every tree to where its client stops: positions ``(levels, n)``, the stop repeated to the end.
 
         Arrays are read flat, which is what makes ten thousand trees bearable.
         """
@@ -192,7 +192,7 @@ class Forest:
         visits[here], means[here] = count, mean
         self.uppers.reshape(-1)[here] = self._upper(count, mean, depth)
         self._lift(rows, path)
-        full = count >= self.due[depth]  # of their tau_h pulls: they are split and may be walked through
+        full = count >= self.due[depth]  # of their tau_h pulls: they are split and may be passed
         rows, nodes = rows[full], nodes[full]
         leaves = self.first[rows, nodes] < 0
         self.split(rows[leaves], nodes[leaves])

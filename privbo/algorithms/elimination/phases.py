@@ -106,7 +106,7 @@ class PhaseServer(Generic[A]):
 
     Args:
         algorithm: The tree, and how mean rewards leave a client.
-        setting: What both sides are told.
+        setting: Public facts of the run.
         cap: Most active nodes after the first phase, or None.
         releases: Most releases, or None.
 

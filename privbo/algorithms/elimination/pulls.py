@@ -186,7 +186,7 @@ class TreeCohort:
 
     Args:
         algorithm: The tree, and how mean rewards leave a client.
-        setting: What both sides are told.
+        setting: Public facts of the run.
         clients: Global numbers, ``(n,)``.
         evaluate: The clients' objectives.
     """

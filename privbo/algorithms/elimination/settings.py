@@ -94,7 +94,7 @@ class Sharing:
         Args:
             n_nodes: K.
             pulls: t, pulls of every node by each client.
-            setting: What both sides are told.
+            setting: Public facts of the run.
         """
         return Request(
             dim=n_nodes,
