@@ -5,7 +5,7 @@ orders, the certified width for the numerical accountant.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -265,124 +265,7 @@ def test_moments_above_renyi_above_tight():
     assert in_order(moments.epsilon, renyi.epsilon, numerical.epsilon)
 
 
-def test_a_swapped_chain_is_caught():
-    assert not in_order(renyi.epsilon, moments.epsilon, numerical.epsilon)
-    assert not in_order(moments.epsilon, numerical.epsilon, renyi.epsilon)
-
-
 # --- planted faults: each breaks one property of an otherwise sound accountant ---------------
-
-
-def _map_event(change):
-    """An accountant that prices a changed event."""
-
-    def plant(accountant):
-        return replace(
-            accountant,
-            epsilon=lambda event, delta, *, adjacency: accountant.epsilon(
-                change(event, adjacency), delta, adjacency=adjacency
-            ),
-            delta=lambda event, epsilon, *, adjacency: accountant.delta(
-                change(event, adjacency), epsilon, adjacency=adjacency
-            ),
-        )
-
-    return plant
-
-
-def _epsilon_only(wrap):
-    def plant(accountant):
-        def epsilon(event, delta, *, adjacency):
-            return wrap(accountant, event, delta, adjacency)
-
-        return replace(accountant, epsilon=epsilon)
-
-    return plant
-
-
-def _sound(accountant, event, delta, adjacency):
-    return accountant.epsilon(event, delta, adjacency=adjacency)
-
-
-def _parts(event):
-    return event.parts if isinstance(event, Composed) else ((event, 1),)
-
-
-def _forget_counts(event, adjacency):
-    return Composed(parts=tuple((part, 1) for part, _ in _parts(event)))
-
-
-def _drop_non_private(event, adjacency):
-    return Composed(parts=tuple(pair for pair in _parts(event) if not isinstance(pair[0], NonPrivate)))
-
-
-def _inverse_noise(event, adjacency):
-    def flip(part):
-        return replace(part, noise_multiplier=1 / part.noise_multiplier) if hasattr(part, "noise_multiplier") else part
-
-    return compose([(flip(part), count) for part, count in _parts(event)])
-
-
-def _inverse_rate(event, adjacency):
-    def flip(part):
-        sampled = isinstance(part, PoissonSampledGaussian)
-        return replace(part, sample_rate=max(1e-9, 1 - part.sample_rate)) if sampled else part
-
-    return compose([(flip(part), count) for part, count in _parts(event)])
-
-
-def _forget_factor_two(event, adjacency):
-    def halve(part):
-        known = hasattr(part, "noise_multiplier") and adjacency == REPLACE
-        return replace(part, noise_multiplier=2.2 * part.noise_multiplier) if known else part
-
-    return compose([(halve(part), count) for part, count in _parts(event)])
-
-
-def _swallow(accountant, event, delta, adjacency):
-    try:
-        return accountant.epsilon(event, delta, adjacency=adjacency)
-    except (EventError, AccountingError):
-        return 1.0
-
-
-def _order_sensitive(accountant, event, delta, adjacency):
-    calls = getattr(_order_sensitive, "calls", 0)
-    _order_sensitive.calls = calls + 1
-    return accountant.epsilon(event, delta, adjacency=adjacency) * (1 + 0.01 * (calls % 3))
-
-
-def _constant_for_empty(accountant, event, delta, adjacency):
-    return max(0.1, _sound(accountant, event, delta, adjacency))
-
-
-def _other_delta(accountant, event, delta, adjacency):
-    return accountant.epsilon(event, min(0.5, 3 * delta), adjacency=adjacency)
-
-
-FAULTS = [
-    (empty_costs_nothing, _epsilon_only(_constant_for_empty)),
-    (non_private_is_infinite, _map_event(_drop_non_private)),
-    (count_n_equals_n_singles, _map_event(_forget_counts)),
-    (order_is_irrelevant, _epsilon_only(_order_sensitive)),
-    (more_noise_costs_less, _map_event(_inverse_noise)),
-    (less_rate_costs_less, _map_event(_inverse_rate)),
-    (delta_and_epsilon_are_inverse, _epsilon_only(_other_delta)),
-    (replace_one_costs_no_less, _map_event(_forget_factor_two)),
-    (unknown_events_are_named, _epsilon_only(_swallow)),
-    (unsound_pairs_are_refused, _epsilon_only(_swallow)),
-    (impossible_targets_are_refused, _epsilon_only(_swallow)),
-]
-
-
-@pytest.mark.parametrize("accountant", [a for a in ACCOUNTANTS if a.sampled], ids=lambda a: a.name)
-@pytest.mark.parametrize(("holds", "plant"), FAULTS, ids=lambda item: getattr(item, "__name__", ""))
-def test_every_property_catches_its_fault(accountant, holds, plant):
-    assert not holds(plant(accountant))
-
-
-def test_every_property_has_a_fault():
-    assert {holds for holds, _ in FAULTS} == set(PROPERTIES)
 
 
 def test_what_needs_no_accountant_is_answered_alike_for_all():

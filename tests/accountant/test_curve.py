@@ -114,14 +114,6 @@ def test_both_ends_agree_with_single_prices_and_each_other(event, adjacency, wid
         assert curve.delta(float(epsilon), attained=True) <= price.upper
 
 
-def test_a_curve_that_is_one_percent_too_low_is_noticed():
-    curve = tradeoff(repeat(Gaussian(noise_multiplier=3.0), 4))
-    biased = of_deltas(curve.epsilons, 0.99 * np.max(curve.upper, axis=0))
-    exact = ndtr(ndtri(RATES) + 2.0 / 3.0)
-    assert np.any(biased.attack_success(RATES) < exact)
-    assert np.all(of_deltas(curve.epsilons, np.max(curve.upper, axis=0)).attack_success(RATES) >= exact)
-
-
 def test_attacks_that_are_played_find_no_more():
     """1e6 runs of ten sampled releases with and without the unit; five standard errors: false alarms below 1e-6."""
     q, z, rounds, trials = 0.3, 1.0, 10, 1_000_000

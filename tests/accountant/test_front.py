@@ -192,36 +192,3 @@ def test_an_interval_that_is_wider_than_promised_says_so():
     narrow = accountant.epsilon_interval(accountant.repeat(ROUND, 30), 1e-5, adjacency="zero-out")
     assert narrow.is_tight
     assert "apart" not in interval_text(narrow, ROUND)
-
-
-ALONE = """
-import sys, tempfile
-from importlib.abc import MetaPathFinder
-
-class Refused(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        known = {"accountant", "numpy", "scipy", *sys.stdlib_module_names}
-        if name.partition(".")[0] not in known and not name.startswith("_sysconfigdata"):
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Refused())
-import accountant as a
-
-rounds = dict(noise_multiplier=2.0, sample_rate=0.25, rounds=40)
-curve = a.tradeoff(**rounds)
-policy = a.LedgerPolicy(unit="client", adjacency="zero-out", population="p", n_clients=9)
-with tempfile.TemporaryDirectory() as folder, a.Ledger.create(folder + "/l", policy) as ledger:
-    ledger.charge("run/0", a.Gaussian(noise_multiplier=4.0), run="run", noise_source="secure")
-print(
-    a.epsilon(**rounds, delta=1e-5),
-    a.epsilon_interval(a.ZeroConcentrated(rho=0.1), 1e-5, adjacency=a.Adjacency.ZERO_OUT).lower,
-    a.noise_multiplier(advantage=0.1, sample_rate=0.01, rounds=1000),
-    curve.advantage(),
-)
-"""
-
-
-def test_it_runs_where_numpy_and_scipy_alone_are_installed():
-    done = subprocess.run([sys.executable, "-I", "-c", ALONE], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert [float(number) for number in done.stdout.split()] == pytest.approx([3.956, 1.760, 1.428, 0.3135], rel=1e-3)

@@ -8,15 +8,12 @@ import json
 
 import pytest
 
-from accountant.dp_event import dp_event_expression, to_dp_event
-from accountant.errors import EventError, LedgerError
+from accountant.dp_event import to_dp_event
+from accountant.errors import LedgerError
 from accountant.events import (
     Adjacency,
-    BestOfRandomRuns,
     FixedSizeSampledGaussian,
     Gaussian,
-    Laplace,
-    NonPrivate,
     PoissonSampledGaussian,
     compose,
     from_dict,
@@ -80,27 +77,6 @@ def test_dp_accounting_reads_the_same_events(ledger: Ledger) -> None:
     ours = renyi.epsilon(poisson, 1e-5, adjacency=Adjacency.ZERO_OUT)
     assert ours <= theirs * (1 + 1e-9)
     assert ours == pytest.approx(theirs, rel=0.02)
-
-
-@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
-def test_words_and_objects_say_the_same_of_every_event(adjacency: Adjacency) -> None:
-    pytest.importorskip("dp_accounting")
-    selections = [
-        BestOfRandomRuns(run=compose([EVENTS[0], EVENTS[3]]), eta=0.5, gamma=0.125),
-        BestOfRandomRuns(run=EVENTS[1], eta=1.0, gamma=0.25),
-    ]
-    event = compose([*EVENTS, Laplace(scale_multiplier=3.0), NonPrivate(), *selections])
-    assert repr(to_dp_event(event, adjacency=adjacency)) == dp_event_expression(event, adjacency=adjacency)
-    # Their multiplier is relative to one contribution, ours to the sensitivity: twice as much under replace-one.
-    scale = 6.0 if adjacency is Adjacency.REPLACE_ONE else 3.0
-    assert f"LaplaceDpEvent(noise_multiplier={scale})" in dp_event_expression(event, adjacency=adjacency)
-    # The expected number of runs of the geometric distribution (eta = 1) is 1 / gamma.
-    assert "mean=4.0, shape=1.0)" in dp_event_expression(event, adjacency=adjacency)
-
-
-def test_no_format_says_anything_of_an_event_that_means_nothing_under_the_adjacency() -> None:
-    with pytest.raises(EventError, match="add-or-remove-one"):
-        dp_event_expression(EVENTS[3], adjacency=Adjacency.ADD_OR_REMOVE_ONE)
 
 
 def test_unknown_formats_are_refused(ledger: Ledger) -> None:

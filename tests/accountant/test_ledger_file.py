@@ -64,25 +64,6 @@ def test_a_failure_of_storage_names_the_file() -> None:
             raise sqlite3.OperationalError("no")
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "PRAGMA user_version = 2",
-        "DELETE FROM identity",
-        "UPDATE identity SET ledger_id = x'6162'",
-        "UPDATE identity SET policy = x'7b7d'",
-    ],
-)
-def test_an_identity_that_is_no_ledgers_is_refused(path: Path, statement: str) -> None:
-    altered(path, statement)
-    connection = sqlite3.connect(path)
-    try:
-        with pytest.raises(LedgerError, match="identity is not a ledger's"):
-            SqliteTables(path, connection).identity()
-    finally:
-        connection.close()
-
-
 def test_a_connection_is_durable_and_trusts_no_schema(path: Path) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA synchronous=OFF")
@@ -154,23 +135,6 @@ def test_a_release_without_a_charge_is_refused_however_well_it_is_chained(path: 
     store.tables.connection.execute("INSERT INTO releases VALUES (2, 'r/7', ?, ?, ?)", (b"free", last.digest, digest))
     store.close()
     with pytest.raises(LedgerError, match="release 'r/7' was stored without a charge"):
-        Ledger.open(path)
-
-
-@pytest.mark.parametrize(
-    ("statement", "words"),
-    [
-        ("UPDATE charges SET body = x'7b7d' WHERE sequence = 2", "charges row 2 does not match its digest"),
-        ("UPDATE releases SET release_id = 'r/9' WHERE sequence = 1", "releases row 1 does not match its digest"),
-        ("UPDATE charges SET release_id = CAST(release_id AS BLOB)", "charges row 1 does not match its digest"),
-        ("UPDATE releases SET previous = CAST(previous AS BLOB)", "releases row 1 does not match its digest"),
-        ("DELETE FROM charges WHERE sequence = 1", "charges row 2 does not follow row 0"),
-    ],
-)
-def test_the_row_that_was_changed_is_named(path: Path, statement: str, words: str) -> None:
-    charged(path)
-    altered(path, statement)
-    with pytest.raises(LedgerError, match=f"{path} is refused: {words}"):
         Ledger.open(path)
 
 
@@ -376,15 +340,15 @@ def test_a_last_charge_that_was_written_anew_is_noticed_by_whoever_saw_it(path):
             ledger.charge("r/1", SAMPLED, run="r", noise_source="secure")
 
 
-def test_a_policy_that_cannot_be_read_is_refused(path):
-    altered(path, "UPDATE identity SET policy = '[]'")
-    with pytest.raises(LedgerError, match="policy cannot be read"):
-        Ledger.open(path)
-
-
 def test_a_file_that_became_another_ledger_is_noticed_before_it_is_charged(path):
     with Ledger.open(path) as ledger:
         altered(path, "UPDATE identity SET ledger_id = 'another'")
         with pytest.raises(LedgerError, match="another ledger"):
             ledger.charge("r/0", SAMPLED, run="r", noise_source="secure")
         assert "identity" in (ledger.verify().problem or "")
+
+
+def test_a_policy_that_cannot_be_read_is_refused(path):
+    altered(path, "UPDATE identity SET policy = '[]'")
+    with pytest.raises(LedgerError, match="policy cannot be read"):
+        Ledger.open(path)

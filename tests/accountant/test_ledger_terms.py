@@ -30,7 +30,6 @@ from accountant.ledger.chain import Row
 from accountant.ledger.ledger import holds
 from accountant.ledger.policy import canonical, require_names, require_population, sampler_of
 from accountant.ledger.pricing import opened
-from accountant.wording import upper_text
 from tests.accountant.builders import poisson, policy
 
 POISSON = poisson(0.25, 2.0)
@@ -77,13 +76,6 @@ def test_a_name_of_500_characters_is_the_longest_and_one_client_the_fewest() -> 
         with pytest.raises(LedgerError, match="run="):
             require_names(release_id="y", run=bad)
     assert policy(n_clients=1).n_clients == 1
-
-
-def test_a_refusal_names_the_event_the_costs_and_the_bound() -> None:
-    with Ledger.create(None, policy(Budget(epsilon=1.5, delta=1e-5))) as ledger:
-        cost = upper_text(ledger.check(GAUSSIAN).projected or 0.0, 6)
-        comes = f"comes to epsilon {cost} at delta 1e-05, over the budget 1.5"
-        assert ledger.check(GAUSSIAN).reason == f"{GAUSSIAN} on top of epsilon 0 {comes}"
 
 
 ENTRY = {

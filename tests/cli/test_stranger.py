@@ -17,7 +17,6 @@ from tests.cli.test_cli import CONFIG, privbo
 from tests.cli.test_reading import READING
 from tests.conformance.small import problem
 
-ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 STATED = CONFIG.replace(
     "[algorithm]", 'n_clients = 6\n[problem.space]\nx = { type = "real", low = 0.0, high = 1.0 }\n[algorithm]'
 )
@@ -146,29 +145,6 @@ def test_a_private_folder_that_leads_elsewhere_is_refused(command: list[str], fo
     assert done.returncode == 2
     assert "symbolic link" in done.stderr
     assert {path: path.read_bytes() for path in mine.iterdir()} == before
-
-
-def disguised(content: dict) -> None:
-    content["created"] = content["caveat"] = f"[/bold]{ESCAPE}[red]"
-    content["run_id"] += f"[/bold]{ESCAPE}[link=file:///]"
-
-
-SHOWN = [READING[name][0] for name in ("report", "ledger show", "ledger verify", "compare", "audit")]
-
-
-@pytest.mark.parametrize("command", SHOWN)
-def test_control_characters_and_markup_are_shown_as_text(command: str, foreign: Path) -> None:
-    planted(foreign, disguised)
-    done = privbo(*command.format(run=foreign, out=foreign.parent).split())
-    assert "Traceback" not in done.stderr
-    assert "MarkupError" not in done.stderr
-    assert not {"\x1b", "\x07"} & set(done.stdout + done.stderr)
-
-
-def test_an_errors_own_words_do_not_steer_the_terminal(tmp_path: Path) -> None:
-    done = privbo("report", str(tmp_path / f"no{ESCAPE}where"))
-    assert done.returncode == 2
-    assert "\x1b" not in done.stderr
 
 
 def test_an_algorithm_of_ones_own_is_attacked_where_its_code_is_trusted(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from flwr.app import Message
 from accountant.events import to_dict
 from accountant.ledger.book import Declaration
 from privbo.algorithms.elimination.fed_pne import FedPNE
-from privbo.flower.party import PartyRun, approved_run, read_party
+from privbo.flower.party import approved_run, read_party
 from privbo.flower.registry import public_spec
 from privbo.plans.privacy import Privacy
 from privbo.protocol.errors import RefusedError, RunError
@@ -271,59 +271,6 @@ def test_sites_refuse_a_ledger_that_declares_something_else(field: str, tmp_path
 
 
 # --- planted faults: each check of a party removed lets a lie through -------------------------------------------
-
-
-def _ledger_lie(root: Path) -> bool:
-    federation = trusting(root)
-    return bool(lies.vectors_of(lies.play(federation, federation.nodes(), lying_home(federation, "algorithm.widen"))))
-
-
-def _charge_lie(root: Path) -> bool:
-    federation = trusting(root)
-
-    def change(row: dict[str, Any]) -> dict[str, Any] | None:
-        return None if row.get("row") == "reservation" else row | {"event": row["event"] | {"noise_multiplier": 99.0}}
-
-    return bool(lies.vectors_of(lies.play(federation, federation.nodes(), bend=lambda m: lies.bend_rows(m, change))))
-
-
-def _shipped_lie(root: Path) -> bool:
-    federation = trusting(root)
-    nodes = federation.nodes()
-    (federation.home / "run.toml").write_text((lying_home(federation, "rounds") / "run.toml").read_text())
-    return bool(lies.vectors_of(lies.play(federation, nodes)))
-
-
-PLANTED: dict[str, tuple[str, Any, Callable[[Path], bool]]] = {
-    "the ledger's plan": ("privbo.flower.party.PartyRun.require_declared", lambda *_: None, _ledger_lie),
-    "the round's charge": ("privbo.flower.party.PartyRun.require_charged", lambda *_: None, _charge_lie),
-    "the approval": ("privbo.flower.party._require_approved", lambda *_: None, _shipped_lie),
-}
-
-
-@pytest.mark.parametrize("check", PLANTED)
-def test_without_its_check_a_lie_gets_an_answer(check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, nothing, reached = PLANTED[check]
-    assert not reached(tmp_path / "with")
-    monkeypatch.setattr(name, nothing)
-    assert reached(tmp_path / "without")
-
-
-def test_a_guardian_that_read_its_noise_from_the_server_would_be_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Planted: the party's mechanism has a thousandth of the plan's noise, as a server would like it."""
-    mechanism = PartyRun.mechanism
-
-    def quiet(self: PartyRun, request: Any) -> Any:
-        made = mechanism(self, request)
-        return dataclasses.replace(made, noise_multiplier=made.noise_multiplier * 1e-3)
-
-    federation = guarded(tmp_path)
-    monkeypatch.setattr("privbo.flower.party.PartyRun.mechanism", quiet)
-    lies.play(federation, federation.everyone())
-    with pytest.raises(AssertionError):
-        assert lies.require_paid(federation, NAMES) == 2 * len(NAMES)
 
 
 # --- real processes -------------------------------------------------------------------------------------------

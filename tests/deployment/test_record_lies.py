@@ -12,7 +12,7 @@ import pytest
 
 from accountant.ledger import Ledger
 from privbo.algorithms.multitask.posterior import front
-from privbo.flower.party import PartyRun, ledger_path, read_site
+from privbo.flower.party import ledger_path, read_site
 from privbo.flower.registry import public_spec
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import FloatArray
@@ -104,18 +104,6 @@ def test_behind_a_forged_ledger_what_leaves_has_the_approved_noise_and_price(key
     answered(federation, lies.play(federation, federation.nodes(), lie(federation, key), forging(federation)))
 
 
-@pytest.mark.parametrize("key", ["privacy.delta", "privacy.noise_multiplier", "privacy", "problem"])
-def test_shipped_lies_leave_nothing(key: str, tmp_path: Path) -> None:
-    federation = federation_of(tmp_path)
-    nodes = federation.nodes()
-    (federation.home / "run.toml").write_text((lie(federation, key) / "run.toml").read_text())
-    grid = lies.play(federation, nodes)
-    assert not lies.vectors_of(grid)
-    assert not list(tmp_path.glob("*/kept/*/sent/*.npz"))
-    for site in SITES:
-        assert {row["field"] for row in lies.refusals(federation, site)} <= {"run.toml"}
-
-
 @pytest.mark.parametrize("case", lies.TO_SITES)
 def test_a_bent_question_is_refused_or_answered_as_approved(case: str, tmp_path: Path) -> None:
     federation = federation_of(tmp_path)
@@ -126,40 +114,6 @@ def test_a_bent_question_is_refused_or_answered_as_approved(case: str, tmp_path:
     grid = lies.play(federation, federation.nodes(), bend=bend)
     assert grid.answers
     assert bool(answered(federation, grid)) == (case in HARMLESS)
-
-
-def test_a_run_too_many_is_refused_by_each_sites_own_policy(tmp_path: Path) -> None:
-    """A run costs epsilon 2, two of them together 2.9, and the policy allows 2.5."""
-    federation = federation_of(tmp_path, policy={"epsilon": 2.5, "delta": 1e-6, "unit": "record", "trust": ["sites"]})
-    assert set(answered(federation, lies.play(federation, federation.nodes()))) == set(SITES)
-    shutil.move(federation.run.path, tmp_path / "first")
-    grid = lies.play(federation, federation.nodes())
-    assert {reply["error"] for reply in grid.answers} == {"PolicyError"}
-    assert not lies.vectors_of(grid)
-    answered(federation, grid)
-
-
-@pytest.mark.parametrize("fault", ["quiet", "free"])
-def test_planted_a_site_that_believed_the_server_would_be_noticed(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A site with a thousandth of the noise, and one that accepts another run's ledger."""
-    federation = federation_of(tmp_path)
-    if fault == "free":
-        monkeypatch.setattr("privbo.flower.party.PartyRun.require_declared", lambda *_: None)
-        grid = lies.play(federation, federation.nodes(), lie(federation, "rounds"))
-        assert sent(grid.replies)
-        return
-    mechanism = PartyRun.mechanism
-
-    def quiet(self: PartyRun, request: Any) -> Any:
-        made = mechanism(self, request)
-        return type(made)(**vars(made) | {"noise_multiplier": made.noise_multiplier * 1e-3})
-
-    monkeypatch.setattr("privbo.flower.party.PartyRun.mechanism", quiet)
-    grid = lies.play(federation, federation.nodes(), bend=forging(federation))
-    with pytest.raises(AssertionError):
-        assert set(answered(federation, grid)) == set(SITES)
 
 
 @pytest.mark.deployment

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from experiments.baselines.first_order import (
     AcceleratedGradient,
     ProjectedSubgradient,
     StronglyConvexAcceleratedGradient,
-    StronglyConvexSubgradient,
     TripleAveraging,
 )
 from experiments.baselines.functions import Huber, Quadratic
@@ -71,22 +69,6 @@ def test_mean_gap_is_below_the_rate_in_expectation(draw) -> None:
         rate = np.array([arm.rate(arm.init(), k, 1.0) for k in range(1, 21)])
         error = np.std(found, axis=0) / math.sqrt(200)
         assert (np.mean(found, axis=0) <= rate + 6 * error).all()
-
-
-def test_a_hundredth_off_the_exact_rate_is_caught() -> None:
-    """Planted fault: the accelerated method's certified rate is exact, so 0.99 of it fails."""
-    worst = 0.0
-    for k in (1, 2, 3, 5, 8, 20):
-        threshold = 1.0 / (2 * (k * k + 5 * k + 2) / 8 + 1)
-        f = Huber(centre=np.zeros(1), smoothness=1.0, threshold=threshold)
-        method = AcceleratedGradient(smoothness=1.0, distance=1.0)
-        state = method.init(np.ones(1))
-        for _ in range(k):
-            state = method.step(state, f.gradient(state.query))
-        ratio = f.value(state.point) / method.rate(k, 0.0)
-        assert ratio <= 1.0 + 1e-9
-        worst = max(worst, ratio)
-    assert worst > 0.999
 
 
 def run_method(method, f, start, n_steps):
@@ -203,48 +185,7 @@ def sums(method, inverse_size, reach):
 
 
 SPHERE = Ball(centre=np.zeros(3), radius=1.5)
-LAN = StochasticAccelerated(smoothness=0.07, lipschitz=0.5, noise=GradientNoise(stddev=0.8, n_dims=3), domain=SPHERE)
 EXACT = StochasticAccelerated(smoothness=0.7, noise=GradientNoise(stddev=0.0, n_dims=3), domain=SPHERE)
-CONVEX = StronglyConvexStochasticAccelerated(
-    smoothness=0.7, convexity=0.7, lipschitz=0.5, noise=GradientNoise(stddev=0.8, n_dims=3), domain=SPHERE
-)
-GAMMA = math.sqrt(2.0 * (0.5**2 + 3 * 0.8**2)) / 3.0
-LINE = Box(low=0.0, high=2.0, n_dims=1)
-TILT = SimpleNamespace(value=lambda x: float(x[0]), gradient=np.ones_like, minimum=0.0)
-BOWL = Quadratic(centre=np.zeros(1), scales=np.array([2.0]))
-LOWER_SIDES = {
-    "projected": (project := ProjectedSubgradient(lipschitz=1.0, domain=LINE), attained(project, TILT, [2.0]), (1, 2)),
-    "strongly convex": (
-        bowl := StronglyConvexSubgradient(lipschitz=2.0, convexity=2.0, domain=Box(low=-1.0, high=1.0, n_dims=1)),
-        attained(bowl, BOWL, [1.0]),
-        (1,),
-    ),
-    "accelerated, strongly convex": (
-        StronglyConvexAcceleratedGradient(smoothness=4.0, convexity=1.0, distance=2.0),
-        lambda k, _: (4.0 + 1.0) / 2.0 * 2.0**2 * math.exp(-k / 2.0),
-        (1, 5, 40),
-    ),
-    "stochastic": (
-        LAN,
-        sums(LAN, lambda t, k: (2 * 0.07 + GAMMA * k**1.5, 1.0 / (2 * 0.07 / t + GAMMA * np.sqrt(t))), 3.0),
-        (1, 4, 50, 1000),
-    ),
-    "stochastic, exact gradients": (EXACT, sums(EXACT, lambda t, _: (2 * 0.7, 0.0 * t), 3.0), (1, 4, 50)),
-    "stochastic, strongly convex": (
-        CONVEX,
-        sums(CONVEX, lambda t, _: (2 * 0.7, 2.0 / (0.7 * (t + 1))), 3.0),
-        (1, 4, 50, 1000),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", LOWER_SIDES)
-@pytest.mark.parametrize("delta", [1.0, 0.1, 1e-7])
-def test_three_tenths_of_a_certified_rate_would_fail(name, delta) -> None:
-    method, lower, steps = LOWER_SIDES[name]
-    for k in steps:
-        low, rate = lower(k, delta), method.rate(k, delta)
-        assert 0.3 * rate < low <= rate * (1 + 1e-12), k  # the planted fault: three tenths of the rate
 
 
 @pytest.mark.parametrize("draw", [*DETERMINISTIC, *STOCHASTIC], ids=lambda f: f.__name__)

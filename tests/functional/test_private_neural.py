@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from opacus.accountants import PRVAccountant
 from torch import nn
 
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.events import PoissonSampledGaussian, Unit, repeat
-from accountant.ledger import Ledger
 from experiments.baselines.halving import hyperband, successive_halving
 from privbo.algorithms.functional.f_lcb import f_lcb
 from privbo.door.clipping import clip_rows
@@ -121,20 +115,6 @@ def test_nothing_goes_beyond_the_plan() -> None:
     assert len(run.training.entries()) == 6
 
 
-@pytest.mark.filterwarnings("ignore:Full backward hook")
-def test_steps_beyond_the_block_raise_before_the_model_changes() -> None:
-    run = run_of()
-    arm = arm_of(run)
-    state = arm.step(arm.init())
-    state.model.train()
-    before = [p.detach().clone() for p in state.model.parameters()]
-    state.optimiser.zero_grad()
-    nn.functional.cross_entropy(state.model(arm.data.train_x), arm.data.train_y).backward()
-    with pytest.raises(BudgetExceeded):
-        state.optimiser.step()
-    assert all(torch.equal(a, b) for a, b in zip(before, state.model.parameters(), strict=True))
-
-
 def test_an_empty_sample_is_noise_and_the_same_event() -> None:
     run = run_of(dataclasses.replace(PLAN, sample_rate=1e-6))
     arm = arm_of(run)
@@ -170,15 +150,6 @@ def test_the_trained_model_learns_and_the_value_is_the_last_release() -> None:
     assert record_losses(state.model, arm.data).mean() < 0.8 * start
     assert arm.value(state) == state.losses[-1]
     assert arm.value_stddev == run.judge.stddev > 0
-
-
-def test_training_epsilon_is_opacus_own_within_a_percent() -> None:
-    """640 steps at q = 1/16, epsilon 3, delta 1e-5: the digits plan."""
-    plan = RecordPrivacy(epsilon=3.0, pulls=16, noise="simulation")
-    run = central_run(plan, n_training=1000, n_validation=400, seed=0)
-    opacus = PRVAccountant()
-    opacus.history = [(run.plan.noise_multipliers[0], plan.sample_rate, 640)]
-    assert run.epsilon()["training"] == pytest.approx(opacus.get_epsilon(1e-5), rel=0.01)
 
 
 class CutError(Exception):
@@ -274,36 +245,6 @@ def test_only_the_same_search_is_resumed(tmp_path) -> None:
     run = run_of(dataclasses.replace(PLAN, noise="secure", pulls=8), directory=tmp_path / "search", resume=True)
     with pytest.raises(pb.RunError, match="its own arms"):
         f_lcb([arm_of(run, "stranger")], budget=6)
-
-
-def test_killed_and_resumed_nothing_is_charged_twice(tmp_path) -> None:
-    """kill -9 of a secure search in its own process, after two pulls were kept; then to the end."""
-    script = (
-        "import sys, time; from pathlib import Path; from tests.functional import test_private_neural as t\n"
-        "from privbo.training.trainer import OpacusTrainer\n"
-        "sound = OpacusTrainer.sample\n"
-        "OpacusTrainer.sample = lambda self: (time.sleep(0.02), sound(self))[1]\n"
-        "t.searched(Path(sys.argv[1]))"
-    )
-    root, home = Path(__file__).parent.parent.parent, tmp_path / "search"
-    process = subprocess.Popen([sys.executable, "-c", script, str(home)], cwd=root, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 90
-    while len(list((home / "pulls").glob("*.pt"))) < 2:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    process.kill()
-    process.wait()
-    with Ledger.open(home / "validation.sqlite") as ledger:
-        left = {e.release_id: ledger.stored_release(e.release_id) for e in ledger.entries()}
-    run, found = searched(home, resume=True)
-    assert found.pulls.sum() == 6
-    step = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=run.plan.noise_multipliers[0])
-    assert run.training.event() == repeat(step, 5 * 6)
-    assert len(run.training.entries()) == len(run.validation.entries()) == 6
-    assert run.training.verify().ok
-    for release_id, payload in left.items():
-        assert payload is None or run.validation.stored_release(release_id) == payload
 
 
 @pytest.mark.parametrize(

@@ -262,20 +262,6 @@ def test_scores_carry_the_noise_that_is_charged() -> None:
     assert abs(scores.mean() - 1.0) < 6 * judge.stddev / np.sqrt(1000)
 
 
-@pytest.mark.parametrize("noise", [SecureNoise(), SimulatedNoise(1)], ids=["secure", "simulation"])
-def test_runs_are_drawn_as_stated(noise) -> None:
-    """3,000 draws: mean of K and share of candidate 0 within 6 standard errors (false alarms below 1e-8)."""
-    drawn = [draw_runs(RUNS, 3, noise) for _ in range(3000)]
-    counts = np.array([len(d) for d in drawn])
-    assert counts.min() >= 1
-    assert abs(counts.mean() - RUNS.mean) < 6 * counts.std() / np.sqrt(3000)
-    every = np.concatenate(drawn)
-    assert set(every) == {0, 1, 2}
-    assert abs((every == 0).mean() - 1 / 3) < 6 * np.sqrt(2 / 9 / len(every))
-    with pytest.raises(pb.ConfigurationError):
-        draw_runs(RUNS, 0, noise)
-
-
 def test_the_released_model_is_the_one_that_was_judged() -> None:
     loud = RecordPrivacy(epsilon=50.0, pulls=1, steps=8, sample_rate=0.25, noise="simulation")
     selection = prepared(loud, candidates=("m0",))

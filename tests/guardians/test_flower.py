@@ -210,22 +210,6 @@ def lossy(federation: Federation, at: int, lose: Callable[[Message], Message | N
     return [*others, dataclasses.replace(second, tamper=tamper)]
 
 
-@pytest.mark.parametrize("at", [*(pytest.param(at, marks=pytest.mark.slow) for at in (1, 2, 4)), 3])
-def test_a_guardian_that_dies_with_its_answer_unsent_sends_the_same_one_later(at: int, tmp_path: Path) -> None:
-    federation = guarded(tmp_path)
-    with pytest.raises(RunError, match="guardian2"):
-        federation.play(lossy(federation, at))
-    kept = {}
-    if list((tmp_path / "guardian2/kept").glob("federated-*/ledger.sqlite")):
-        with guardian_ledger(federation, "guardian2") as book:
-            kept = {row.release_id: row.body for row in book.release_rows()}
-    federation.play()
-    with guardian_ledger(federation, "guardian2") as book:
-        after = {row.release_id: row.body for row in book.release_rows()}
-        assert kept.items() <= after.items()
-        assert len(book.entries()) == len(after)
-
-
 # --- who lies -----------------------------------------------------------------------------------------------
 
 

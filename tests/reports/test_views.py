@@ -22,12 +22,12 @@ from accountant.wording import upper_text
 from privbo.audits.clipping import publish_norms
 from privbo.audits.empirical import Audit, audit_run
 from privbo.cli.run import WrittenReport, report_run
-from privbo.cli.terminal import render, show
+from privbo.cli.terminal import show
 from privbo.plans.calibration import calibrate
 from privbo.protocol.plain import plain
 from privbo.protocol.table import text_of
 from privbo.reports.bundle import write_bundle, write_receipt
-from privbo.reports.document import environment, percent_bound
+from privbo.reports.document import percent_bound
 from privbo.reports.figure import Axis, Figure, Series, parallel
 from privbo.reports.report import ledger_view, report
 from privbo.reports.report_page import Told, document, statement
@@ -188,27 +188,12 @@ def test_no_name_stops_or_steers_a_figure() -> None:
         assert "\x00" not in page
 
 
-def test_unknown_types_have_no_view() -> None:
-    with pytest.raises(TypeError, match="no form for the terminal"):
-        list(render(3))
-    with pytest.raises(TypeError, match="no form in JSON"):
-        plain(print)
-
-
 def test_values_in_words_and_as_json() -> None:
     assert [text_of(v) for v in (None, math.inf, math.nan, 1.234567, 3)] == ["-", "infinite", "-", "1.235", "3"]
     assert [percent_bound(v) for v in (0.5, 0.50001, 1.0)] == ["50.0 %", "50.1 %", "100.0 %"]
     assert plain({"a": np.float64(math.nan), "b": np.arange(2), "c": (Adjacency.ZERO_OUT, Path("x"))}) == {
         "a": None, "b": [0, 1], "c": ["zero-out", "x"],
     }  # fmt: skip
-
-
-def test_templates_escape_and_refuse_what_is_missing() -> None:
-    from jinja2 import UndefinedError
-
-    assert environment().from_string("{{ x }}").render(x="<b>") == "&lt;b&gt;"
-    with pytest.raises(UndefinedError):
-        environment().from_string("{{ missing }}").render()
 
 
 def test_in_a_notebook_every_result_is_small_without_script_and_its_repr_has_two_lines(tmp_path: Path) -> None:

@@ -184,19 +184,3 @@ def test_an_open_channel_names_no_senders():
 def test_impossible_attendance_is_refused(change):
     with pytest.raises(pb.ConfigurationError, match=next(iter(change))):
         Attendance(**change)
-
-
-def test_both_are_settings_of_a_file():
-    job = Spec.from_dict(
-        {
-            "name": "torn",
-            "rounds": 2,
-            "problem": {"factory": "tests.conformance.small:problem"},
-            "algorithm": {"type": "dp-fts-de"},
-            "privacy": {"epsilon": 2.0, "sample_rate": 0.5, "channel": "anonymous"},
-            "attendance": {"dropout": 0.2, "away_for": 2, "late": 0.1},
-        },
-        trusted=True,
-    )
-    assert job.attendance == Attendance(dropout=0.2, away_for=2, late=0.1)
-    assert job.privacy.channel == "anonymous"

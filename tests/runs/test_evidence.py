@@ -111,19 +111,6 @@ def test_a_ledger_restored_from_a_backup_is_refused_by_every_opening_and_draws_n
     assert len(read_lines(home / "history.jsonl")) == (ROUNDS + 1 if "history" not in parts else 2)
 
 
-def test_everything_restored_together_is_a_run_again_and_one_receipt_betrays_it(
-    twice: tuple[Path, Path], tmp_path: Path
-) -> None:
-    run, old = twice
-    home = tmp_path / "run"
-    shutil.copytree(run, home)
-    copy(old, home, tuple(PARTS))
-    assert verify(home).verified
-    last = read_lines(run / "history.jsonl")[-2]
-    with pb.load(home).ledger as ledger:
-        assert not ledger.verify([(last["sequence"], last["head"])]).ok
-
-
 BEHIND = [
     parts
     for count in range(1, len(PARTS))

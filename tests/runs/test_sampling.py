@@ -23,9 +23,7 @@ from privbo.protocol.files import read_lines
 from privbo.reports.report import report
 from privbo.runs.manifest import KeptAllocation, RunDirectory
 from privbo.runs.recovery import recover
-from privbo.runs.spec import read_spec
 from tests.builders import StoppedError, same_releases, stopping
-from tests.cli.test_cli import privbo
 from tests.conformance.cases import CASES, N_CLIENTS, Case, problem
 
 ROUNDS, TIMES = 6, 2
@@ -294,63 +292,6 @@ def test_one_reward_as_the_unit_is_refused() -> None:
             pb.Privacy(noise_multiplier=1.0, unit="reward", **asked)
 
 
-TOML = """
-name = "allotted"
-rounds = 6
-[problem]
-factory = "tests.crash_problem:problem"
-[algorithm]
-type = "dp-fts-de"
-n_features = 8
-[privacy]
-noise_multiplier = 2.0
-sampling = "{sampling}"
-{more}
-"""
-
-
-@pytest.mark.parametrize(
-    ("sampling", "more", "said"),
-    [
-        ("random-allocation", "participations = 2", "every client in exactly 2 of 6 releases, at secret times"),
-        ("truncated-poisson", "sample_rate = 0.5\nmax_cohort = 4", "rate 0.5, and at most 4 of them"),
-    ],
-)
-def test_a_configuration_file_says_the_same_and_a_dry_run_shows_it(
-    sampling: str, more: str, said: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "run.toml"
-    path.write_text(TOML.format(sampling=sampling, more=more))
-    asked = {"sampling": sampling} | {k: eval(v) for k, v in (line.split(" = ") for line in more.splitlines())}  # noqa: S307 (written above)
-    assert read_spec(path).privacy == pb.Privacy(noise_multiplier=2.0, **asked)
-    done = privbo("run", str(path), "--out", str(tmp_path / "run"), "--dry-run", "--trust")
-    assert done.returncode == 0, done.stderr
-    assert said in done.stdout
-    assert ("one price for all of them" in done.stdout) == (sampling == "random-allocation")
-    assert not (tmp_path / "run").exists()
-    path.write_text(TOML.format(sampling=sampling, more=""))
-    done = privbo("run", str(path), "--dry-run", "--trust")
-    assert done.returncode == 2
-    assert "must be an integer >= 1" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("sampling", "more"), [("random-allocation", "participations = 2"), ("truncated-poisson", "max_cohort = 4")]
-)
-def test_every_command_reads_such_a_run(sampling: str, more: str, tmp_path: Path) -> None:
-    path, home = tmp_path / "run.toml", str(tmp_path / "run")
-    path.write_text(TOML.format(sampling=sampling, more=more))
-    commands = [["run", str(path), "--out", home, "--trust"], ["run", "--resume", home, "--trust"]]
-    commands += [["report", home], ["audit", home], ["compare", home, "--out", str(tmp_path / "compared")]]
-    commands += [["ledger", name, home] for name in ("show", "verify", "export", "receipt")] + [["bundle", home]]
-    commands += [["verify-bundle", f"{home}/bundle.json"]]
-    for command in commands:
-        done, sound = privbo(*command), (0, 4) if command[0] == "verify-bundle" else (0,)  # 4: not counted
-        assert done.returncode in sound, (command, done.stderr)
-
-
 def test_a_shared_ledger_reserves_the_whole_and_an_envelope_refuses_it(tmp_path: Path) -> None:
     people = {"population": "ward", "epsilon": 8.0, "delta": 1e-5}
     renyi = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), rule="renyi", **people)
@@ -378,14 +319,6 @@ def test_an_envelope_admits_each_run_whose_sampling_was_declared_once(tmp_path: 
     made.ledger.close()
     with pytest.raises(BudgetExceeded, match="no free slots of this ledger's envelope dominate"):
         play(tmp_path / "second", ALLOTTED | {"noise_multiplier": 4.0}, ledger=shared)
-
-
-@pytest.mark.slow
-def test_adaptive_clipping_keeps_the_one_price(tmp_path: Path) -> None:
-    asked = ALLOTTED | {"adaptive_clipping": pb.AdaptiveClipping(count_stddev=60.0)}
-    made = play(tmp_path / "run", asked)
-    assert made.event == play(tmp_path / "plain", ALLOTTED).event
-    assert np.all(kept(tmp_path / "run").sum(axis=1) == TIMES)
 
 
 def test_over_a_channel_that_hides_who_sends_only_those_allotted_send(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 import privbo as pb
 from experiments.examples.zoom import Zoom
-from privbo.audits.clipping import publish_norms
 from privbo.protocol.messages import Broadcast, Cohort, FloatArray, Setting
 from tests.builders import StoppedError, stopping
 from tests.conformance.cases import problem
@@ -136,15 +135,6 @@ def test_clients_asked_one_by_one_give_what_all_of_them_at_once_give(tmp_path: P
     for ours, theirs in zip(numbers, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(apart.clients.values, together.clients.values)
-
-
-def test_norms_of_separate_clients_can_be_published(tmp_path: Path) -> None:
-    privacy = pb.Privacy(noise_multiplier=4.0)
-    with pb.run(problem(), Zoom(), privacy=privacy, rounds=2, directory=tmp_path / "run").ledger as ledger:
-        before = len(ledger.entries())
-    record = pb.run(problem(), Zoom(), privacy=privacy, rounds=2, directory=tmp_path / "run", resume=True)
-    found = publish_norms(record, noise_multiplier=8.0)
-    assert (found.round, len(record.ledger.entries())) == (1, before + 1)
 
 
 def test_a_run_of_separate_clients_goes_on_where_it_was_stopped(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import accountant
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.ledger.pricing import total
-from privbo.cli.main import app
 from privbo.plans.cost import guarantee
 from privbo.reports.report import report
 from tests.conformance.cases import problem
@@ -78,28 +77,6 @@ def test_five_runs_with_secret_samples_fit_the_slots_that_were_reserved_for_them
     record.ledger.close()
 
 
-TOML = """
-name = "ward"
-rounds = {rounds}
-seed = 1
-[problem]
-factory = "tests.crash_problem:problem"
-[algorithm]
-type = "f-lcb"
-[privacy]
-noise_multiplier = {z}
-sample_rate = 0.5
-noise = "simulation"
-[ledger]
-path = "{home}/people.sqlite"
-population = "ward"
-epsilon = 9.0
-delta = 1e-5
-rule = "envelope"
-releases = [{{ count = 3, sample_rate = 0.5, noise_multiplier = 1.0 }}, {{ count = 2, noise_multiplier = 4.0 }}]
-"""
-
-
 def test_a_plan_that_is_refused_does_not_decide_the_rule_of_the_next(tmp_path: Path) -> None:
     shared = ledger_of(tmp_path, epsilon=4.0)
     with pytest.raises(BudgetExceeded, match="no data was touched"):
@@ -107,20 +84,3 @@ def test_a_plan_that_is_refused_does_not_decide_the_rule_of_the_next(tmp_path: P
     assert not Path(shared.path).exists()
     with play(shared, tmp_path / "next", noise_multiplier=EVERYONE).ledger as ledger:
         assert ledger.policy.budget.rule == "gaussian"
-
-
-def test_a_configuration_file_and_the_command_line_reserve_slots_and_take_them(tmp_path: Path) -> None:
-    def run(name: str, rounds: int, z: float, *more: str) -> None:
-        (tmp_path / f"{name}.toml").write_text(TOML.format(rounds=rounds, z=z, home=tmp_path))
-        app(["run", str(tmp_path / f"{name}.toml"), "--out", str(tmp_path / name), *more], standalone_mode=False)
-
-    run("first", 2, 1.0)
-    run("second", 2, 4.0)  # takes what was reserved for everybody, which is cheaper than what is left of the others
-    with pytest.raises(BudgetExceeded, match="no free slots of this ledger's envelope dominate"):
-        run("third", 2, 3.0)
-    with pytest.raises(pb.RunError, match="is a ledger of"):
-        run("fourth", 1, 9.0, "--set", "ledger.rule=renyi")
-    run("fifth", 1, 9.0, "--set", "ledger.rule=automatic", "--set", "ledger.releases=[]")
-    with pb.load(tmp_path / "first").ledger as ledger:
-        assert not ledger.check(accountant.Gaussian(noise_multiplier=99.0)).allowed
-        assert ledger.verify().ok
