@@ -104,7 +104,7 @@ def test_charges_outside_of_a_plan_are_no_more_work_after_many(monkeypatch):
     few, many = lattices(pricing.MANY + 8, monkeypatch), lattices(2 * pricing.MANY, monkeypatch)
     assert 100 < few == many
     steps_of_one = []
-    for count in (2 * pricing.MANY, 4 * pricing.MANY):
+    for count in (pricing.MANY + 8, 2 * pricing.MANY):
         with filled(None, count, "planned") as ledger:
             charge(ledger, 1000, "planned")
             steps_of_one.append(steps(lambda kept=ledger: charge(kept, 1001, "planned")))

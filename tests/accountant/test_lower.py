@@ -294,7 +294,7 @@ def test_rounding_of_very_many_releases_is_booked() -> None:
     assert lower(poisson(0.5, 2.0, 10**15), 1e-5) >= 0.0
 
 
-@pytest.mark.parametrize(("value", "count"), [(1e-300, 1), (1e-300, 10**18), (1e6, 10**18), (1e300, 1)])
+@pytest.mark.parametrize(("value", "count"), [(1e-300, 1), (1e6, 10**18), (1e300, 1)])
 def test_no_event_is_too_extreme_to_be_answered(value: float, count: int) -> None:
     for kind, rows in NAMED.items():
         ((part, _), *_) = as_read(compose([rows[0][1]])).parts

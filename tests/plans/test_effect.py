@@ -39,7 +39,6 @@ CELLS = [
     (pb.FedPNE(horizon=22), 40, 3),
     (pb.FedPNE(horizon=500), 12, 0),
     (pb.FedPNE(horizon=500), 40, 6),
-    (pb.PFPNE(horizon=22), 12, 0),
     (pb.PFPNE(horizon=22), 40, 0),
     (pb.PFPNE(horizon=22), 200, 7),
     (pb.ParallelXArmed(horizon=500), 200, 13),
