@@ -278,13 +278,6 @@ def test_a_site_that_is_killed_never_counts_too_little(where: str, tmp_path: Pat
         assert ledger.verify().ok
 
 
-def test_a_run_without_privacy_that_the_policy_allows_is_answered_and_counts_nowhere(tmp_path: Path) -> None:
-    federation = federation_of(tmp_path, policy=BOUND | {"no_privacy": True}, privacy={"none": True})
-    assert any("vectors" in reply for reply in played(federation))
-    with ledger_of(federation) as ledger:
-        assert ledger.left().spent == 0.0
-
-
 def test_two_runs_never_share_the_same_remainder(tmp_path: Path) -> None:
     """Each fits alone; asked at the same time, one is refused."""
     from concurrent.futures import ThreadPoolExecutor

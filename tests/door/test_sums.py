@@ -32,15 +32,6 @@ def test_sums_are_those_of_exact_fractions_in_chunks_of_any_size(entries_at_once
     assert found.tolist() == [[[exact_sum(t, b, d) for d in range(3)] for b in range(2)] for t in range(4)]
 
 
-def test_a_client_that_is_added_twice_is_seen() -> None:
-    """Planted fault: a chunk that starts anew each time."""
-    twice = np.concatenate([VECTORS, VECTORS[:1]])
-    weights = np.concatenate([WEIGHTS, WEIGHTS[:, :1]], axis=1)
-    everybody = np.ones((4, 1), dtype=bool)
-    found = sums.lattice_sums(weights, twice, np.concatenate([PARTICIPATION, everybody], axis=1), STEP)
-    assert found.tolist() != [[[exact_sum(t, b, d) for d in range(3)] for b in range(2)] for t in range(4)]
-
-
 def test_a_fixed_size_sample_has_its_size_and_a_poisson_one_varies() -> None:
     """200 draws of 20 clients at one half; that all coins agree has a chance below 2^-199."""
     request = Request(dim=2, clipping_norm=1.0, weights=np.full((1, 20), 0.05))

@@ -70,15 +70,6 @@ def test_a_run_that_is_charged_differs_from_its_noise_and_one_that_would_not_cos
         assert points(record) == points(pb.run(problem, algorithm.local(), privacy=TWO, rounds=20, seed=0))
 
 
-def test_the_plan_says_what_it_left_out() -> None:
-    plan = pb.plan(alike(12), pb.PFPNE(horizon=22), privacy=TWO, rounds=20)
-    assert plan.outlook is not None
-    assert plan.outlook.startswith("nothing is released or charged: even if all 12 clients answered alike")
-    assert "3.5 times the norm of its noise" in plan.outlook
-    everything = pb.plan(alike(12), pb.PFPNE(horizon=22, release_when="always"), privacy=TWO, rounds=20)
-    assert (everything.releases, everything.largest_over_noise) == (6, plan.largest_over_noise)
-
-
 @pytest.mark.parametrize("kind", [pb.FedPNE, pb.PFPNE, pb.ParallelXArmed])
 def test_a_papers_preset_makes_all_its_releases(kind: Any) -> None:
     assert not is_optional(kind.paper())

@@ -63,8 +63,3 @@ def test_what_was_given_up_is_named_and_costs_nothing():
 def test_without_noise_or_sharing_there_is_nothing_to_say():
     assert price_plan(pb.NoPrivacy(), [mean(40)], n_clients=40).outlook is None
     assert price_plan(pb.Privacy(epsilon=1.0), [], n_clients=40).outlook is None
-
-
-def test_it_travels_with_the_plan():
-    plan = price_plan(pb.Privacy(noise_multiplier=5.0), [mean(40)], n_clients=40)
-    assert pb.Plan.from_dict(plan.to_dict(), plan.privacy, 40).outlook == plan.outlook

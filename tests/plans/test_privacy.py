@@ -113,24 +113,3 @@ def test_rewards_enter_one_release_each_so_the_dearest_is_the_price() -> None:
     target = price_plan(pb.Privacy(epsilon=2.0, unit="reward"), [rewards] * 5, n_clients=10)
     alone = price_plan(pb.Privacy(epsilon=2.0, unit="reward"), [rewards], n_clients=10)
     assert target.noise_multiplier == alone.noise_multiplier
-
-
-@pytest.mark.parametrize(
-    ("privacy", "bound", "source", "share"),
-    [
-        (pb.NoPrivacy(), None, "none", 1.0),
-        (pb.Privacy(noise_multiplier=1.0), None, "secure", 1.0),
-        (pb.Privacy(noise_multiplier=1.0, sample_rate=0.34, noise="exact", budget=9.0), 9.0, "exact", 1.0),
-        (pb.Privacy(epsilon=3.0, sample_rate=0.34, channel="anonymous"), 3.0, "secure", 0.34),
-        (pb.Privacy(epsilon=3.0, sample_rate=0.34, channel="anonymous", sampling="fixed-size"), 3.0, "secure", 0.3),
-    ],
-)
-def test_a_plan_says_what_was_asked_for(privacy, bound, source, share) -> None:
-    terms = price_plan(privacy, [request()] * 2, n_clients=10)
-    assert (None if terms.budget is None else terms.budget.epsilon) == bound
-    assert (terms.noise_source, terms.sending_share) == (source, share)
-    assert (terms.unit, terms.adjacency, terms.delta) == ("client", Adjacency.ZERO_OUT, 1e-5)
-    assert terms.epsilon() == terms.epsilon(1e-5)
-    if source != "none":
-        assert min(terms.epsilon(1e-7).values()) > min(terms.epsilon().values())
-        assert terms.mechanism(request()).event().noise_multiplier == terms.noise_multiplier

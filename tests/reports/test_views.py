@@ -31,7 +31,6 @@ from privbo.reports.document import percent_bound
 from privbo.reports.figure import Axis, Figure, Series, parallel
 from privbo.reports.report import ledger_view, report
 from privbo.reports.report_page import Told, document, statement
-from privbo.runs.evidence import Evidence, examine
 from tests.conformance.cases import problem
 from tests.reports.runs import EVIL, evil_run, small_run
 
@@ -111,31 +110,6 @@ def test_a_run_without_noise_is_infinite_in_every_view() -> None:
     assert "Nothing limits what can be learnt" in shown(found)
     assert "infinite" in notebook(found)
     assert "This run is not private" in document(found).render()
-
-
-def test_ledger_views(result: pb.Record) -> None:
-    view = ledger_view(result)
-    assert set(plain(view)) == {
-        "run",
-        "releases",
-        "planned_releases",
-        "ledger",
-        "entries",
-        "cumulative_epsilon",
-        "epsilon",
-        "delta",
-        "total",
-        "exposures",
-    }
-    assert view.entries == report(result).entries
-    assert "3 of 3 planned, verified" in shown(view)
-    assert f"<th>{view.entries[2].release}</th>" in notebook(view)
-    kept = [Evidence(by="a receipt", place=(entry.sequence, entry.digest), round=-1) for entry in view.entries]
-    good = examine(result.manifest, result.ledger, None, kept)
-    assert (good.verified, good.receipts, good.entries) == (True, 3, 3)
-    bad = examine(result.manifest, result.ledger, None, [Evidence(by="a receipt", place=(1, "0" * 64), round=-1)])
-    assert not bad.verified
-    assert "NOT VERIFIED" in shown(bad)
 
 
 def test_an_audits_views(tmp_path: Path) -> None:

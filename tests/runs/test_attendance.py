@@ -152,35 +152,3 @@ def test_only_the_sample_sends_and_only_where_nobody_sees_it():
     play(made, Counting(in_process(made.setup, None, problem().evaluator(), None)))
     assert len(messages) == 3
     assert all(arrived == sampled < 7 for arrived, sampled in messages)
-
-
-class Plain:
-    """A transport that shows who sends, to clients that have nothing to say."""
-
-    hides_senders = False
-
-    def collect(self, ask, ticket=None):
-        return np.full((7, 8), np.nan)
-
-
-def test_any_transport_carries_an_open_channel():
-    told = []
-    made = opened("open")
-    record = play(made, Plain(), told.append)
-    assert len(record.releases) == len(made.record.ledger.entries()) == 3
-    assert [event.index for event in told] == [0, 1, 2, 3]  # the last broadcast wants no answer and is told too
-
-
-def test_an_open_channel_names_no_senders():
-    for channel, named in (("open", False), ("anonymous", True)):
-        made = opened(channel)
-        ask = made.server.ask()
-        ticket = made.door.open(0, ask.request)
-        assert (ticket.senders is not None) is named
-        assert "senders" not in repr(ticket)
-
-
-@pytest.mark.parametrize("change", [{"dropout": 1.5}, {"late": -0.1}, {"away_for": 0}])
-def test_impossible_attendance_is_refused(change):
-    with pytest.raises(pb.ConfigurationError, match=next(iter(change))):
-        Attendance(**change)

@@ -77,16 +77,6 @@ def test_the_vote_gets_its_share_of_the_squared_budget_and_the_whole_keeps_the_t
     assert alone.outlook.startswith("before the vote nothing is released")
 
 
-def test_the_plan_and_the_digest_of_a_run_without_a_vote_are_as_they_were() -> None:
-    plain = spec(ALGORITHMS["shared prior"], final=None)
-    assert "final" not in plan_run(plain).to_dict()
-    assert not {"final", "final_share"} & plain.departures().keys()
-    assert Spec.from_dict({k: v for k, v in plain.to_dict().items() if not k.startswith("final")}) == plain
-    asked = spec(ALGORITHMS["shared prior"])
-    assert Spec.from_dict(asked.to_dict()).final == "common"
-    assert asked.digest() != plain.digest()
-
-
 def test_what_can_have_no_common_setting_is_refused_before_any_data() -> None:
     for algorithm, changes, words in (
         (pb.FederatedFLCB(), {}, "names no public candidates"),

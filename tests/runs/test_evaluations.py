@@ -71,13 +71,6 @@ def test_no_client_evaluates_more_often(name: str, evaluations: int, n_clients: 
     assert clients.calls.min() >= 1
 
 
-@pytest.mark.parametrize("name", RUNNING)
-def test_without_the_setting_clients_evaluate_more_often(name: str) -> None:
-    clients = Counted(4)
-    pb.run(clients.problem(), RUNNING[name], privacy=pb.NoPrivacy(), rounds=22, seed=0)
-    assert clients.calls.min() > 22
-
-
 @pytest.mark.parametrize("name", SHARING)
 def test_the_plan_has_the_releases_and_the_noise_of_so_few_evaluations(name: str) -> None:
     problem = Counted(40).problem()
@@ -94,22 +87,6 @@ def test_the_plan_has_the_releases_and_the_noise_of_so_few_evaluations(name: str
     else:
         assert few.noise_multiplier < 0.95 * many.noise_multiplier
     assert max(min(few.epsilon().values()), min(many.epsilon().values())) <= 2.0
-
-
-def test_what_a_round_takes() -> None:
-    """DP-FTS-DE two initial points and one a round; F-LCB five a round in two dimensions and one in the end."""
-    problem = Counted(40).problem()
-
-    def releases(algorithm: Algorithm) -> int:
-        return pb.plan(problem, algorithm, privacy=STRICT, rounds=40).releases
-
-    assert releases(pb.DPFTSDE(evaluations=22, n_init=2)) == 20
-    assert releases(pb.DPFTSDE(evaluations=22, n_init=5)) == 17
-    four = pb.SharedPrior(schedule=(0, 1, 3, 6), shares=(1.0, 1.0, 1.0, 1.0), release_when="always")
-    assert releases(dataclasses.replace(four, evaluations=22)) == 4
-    assert releases(dataclasses.replace(four, evaluations=5)) == 2
-    assert releases(pb.FederatedFLCB(evaluations=22)) == 4
-    assert releases(pb.FederatedFLCB(evaluations=1000)) == 40
 
 
 @pytest.mark.parametrize(

@@ -180,16 +180,6 @@ def test_an_edited_configuration_is_not_what_the_ledger_binds(
         play(home, resume=True)
 
 
-def test_another_runs_ledger_put_in_place_binds_another_plan(twice: tuple[Path, Path], tmp_path: Path) -> None:
-    home, other = tmp_path / "run", tmp_path / "other"
-    shutil.copytree(twice[0], home)
-    play(other, privacy=pb.Privacy(epsilon=0.25)).ledger.close()
-    for name in ("history.jsonl", "private/clients-0.states"):  # all evidence of the run's own taken away
-        (home / name).unlink()
-    copy(other, home, ("ledger", "commits"))
-    refused_everywhere(home, "binds no plan of|is a ledger of")
-
-
 def test_charges_beyond_the_bound_plan_are_refused(twice: tuple[Path, Path]) -> None:
     with pb.load(twice[0]).ledger as ledger:
         plan = ledger.book().reservations[0]

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import ClassVar
 
 import cloudpickle
 import numpy as np
@@ -70,25 +69,6 @@ def test_points_and_releases_do_not_depend_on_how_clients_are_grouped(case: Case
         ]
         for parts in runs[1:]:
             require_same(parts, runs[0])
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Counted(pb.DPFTSDE):
-    """Planted fault: where a client looks first depends on how many are in its cohort."""
-
-    answers_together: ClassVar[bool] = True
-
-    def cohort(self, setting, *, clients, evaluate, seed):
-        return super().cohort(setting, clients=clients, evaluate=evaluate, seed=seed + len(clients))
-
-
-def test_a_cohort_that_counts_its_clients_is_seen():
-    runs = [
-        pb.run(cases.problem(), Counted(), privacy=pb.NoPrivacy(), rounds=1, seed=3, executor=executor, jobs=2)
-        for executor in ("serial", "threads")
-    ]
-    with pytest.raises(AssertionError):
-        require_same(*runs)
 
 
 def test_processes_give_the_same_and_one_that_dies_is_replaced_without_repeating_what_it_had_done(tmp_path, capfd):

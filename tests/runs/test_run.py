@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from accountant.errors import BudgetExceeded
 from accountant.ledger import Budget
 from privbo.reports.diagnostics import diagnostics
 from privbo.reports.report import report
@@ -117,13 +116,6 @@ def test_a_private_run_without_a_place_for_its_ledger_is_refused() -> None:
             run_spec(spec, None)
 
 
-def test_a_run_is_named_after_its_problem_unless_it_has_a_name() -> None:
-    for name, expected in ((None, problem().name), ("mine", "mine")):
-        result = play(name=name, rounds=1)
-        assert result.spec.name == expected
-        assert {entry.run.rpartition("-")[0] for entry in result.ledger.entries()} == {expected}
-
-
 def test_a_run_without_a_directory_left_nothing_to_resume() -> None:
     with pytest.raises(pb.RunError, match="only a run with a directory can be resumed"):
         play(resume=True)
@@ -146,33 +138,6 @@ def test_simulation_says_so_everywhere() -> None:
     assert "simulation, not a guarantee" in document(found).render()
 
 
-def test_runs_on_one_population_share_a_ledger_and_its_budget(tmp_path: Path) -> None:
-    shared = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward 3", epsilon=2.0, delta=1e-5)
-    settings = {"ledger": shared, "rounds": 2, "seed": None, "privacy": pb.Privacy(noise_multiplier=5.0)}
-    first = play(**settings, directory=tmp_path / "a")
-    second = play(**settings, directory=tmp_path / "b")
-    found = report(second)
-    assert found.releases == 2
-    assert (found.total.releases, found.total.runs) == (4, 2)
-    assert found.total.epsilon > found.smallest_epsilon
-    with pytest.raises(BudgetExceeded, match="no data was touched"):
-        play(**settings | {"rounds": 20}, directory=tmp_path / "c")
-    assert len(first.ledger.entries()) == 4
-    other = pb.SharedLedger(path=shared.path, population="ward 4", epsilon=2.0, delta=1e-5)
-    with pytest.raises(pb.RunError, match="ward 3"):
-        play(**settings | {"ledger": other}, directory=tmp_path / "d")
-
-
-def test_a_run_in_memory_may_share_a_ledger_that_only_counts(tmp_path: Path) -> None:
-    shared = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward 3")
-    for number in (1, 2):
-        result = play(ledger=shared)
-        assert result.directory is None
-        assert result.ledger.policy.budget is None
-        assert len(result.ledger.entries()) == 2 * number
-        result.ledger.close()
-
-
 def test_a_run_that_fits_its_budget_exactly_may_be_resumed(tmp_path: Path) -> None:
     """What is charged already counts once: the plan is not asked for again on top of it."""
 
@@ -183,14 +148,6 @@ def test_a_run_that_fits_its_budget_exactly_may_be_resumed(tmp_path: Path) -> No
     assert len(resumed.ledger.entries()) == 2
     assert resumed.ledger.policy.budget == Budget(epsilon=2.0, delta=resumed.plan.delta)
     assert not resumed.ledger.check(resumed.ledger.event()).allowed  # twice the plan does not fit
-
-
-def test_a_lost_ledger_is_noticed(tmp_path: Path) -> None:
-    play(directory=tmp_path / "run")
-    for file in (tmp_path / "run").glob("ledger.sqlite*"):
-        file.unlink()
-    with pytest.raises(pb.RunError, match="gone"):
-        play(directory=tmp_path / "run", resume=True)
 
 
 def test_adaptive_clipping_moves_the_bound_within_the_same_price_and_resumes(tmp_path: Path) -> None:

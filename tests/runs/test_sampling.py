@@ -309,18 +309,6 @@ def test_a_shared_ledger_reserves_the_whole_and_an_envelope_refuses_it(tmp_path:
         play(tmp_path / "refused", ALLOTTED | {"noise_multiplier": 4.0}, ledger=envelope)
 
 
-def test_an_envelope_admits_each_run_whose_sampling_was_declared_once(tmp_path: Path) -> None:
-    allotted = {"sampling": "random-allocation", "participations": TIMES}
-    declared = [pb.DeclaredReleases(count=ROUNDS, noise_multiplier=3.0, **allotted)]
-    people = {"population": "ward", "epsilon": 8.0, "delta": 1e-5, "rule": "envelope", "releases": declared}
-    shared = pb.SharedLedger(path=str(tmp_path / "slots.sqlite"), **people)
-    made = play(tmp_path / "first", ALLOTTED | {"noise_multiplier": 4.0}, ledger=shared)
-    assert made.ledger.committed(made.run_id) == made.plan.event
-    made.ledger.close()
-    with pytest.raises(BudgetExceeded, match="no free slots of this ledger's envelope dominate"):
-        play(tmp_path / "second", ALLOTTED | {"noise_multiplier": 4.0}, ledger=shared)
-
-
 def test_over_a_channel_that_hides_who_sends_only_those_allotted_send(tmp_path: Path) -> None:
     made = play(tmp_path / "run", ALLOTTED | {"channel": "anonymous"})
     assert made.plan.sending_share == TIMES / ROUNDS

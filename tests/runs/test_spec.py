@@ -69,14 +69,6 @@ def test_how_a_run_is_carried_out_is_no_setting_of_it() -> None:
     assert spec(threads=4, controls=["local"]) == spec()
 
 
-def test_a_name_with_spaces_is_refused_in_words() -> None:
-    with pytest.raises(
-        pb.ConfigurationError, match=r"name='two words': input should be letters, .* no spaces"
-    ) as error:
-        Spec.from_dict(spec().to_dict() | {"name": "two words"})
-    assert "A-Z" not in str(error.value)
-
-
 STORED = json.loads((Path(__file__).parent / "stored_specs.json").read_text())
 
 
@@ -110,12 +102,6 @@ def test_every_setting_of_a_spec_is_one_of_run_or_of_a_file_alone() -> None:
 def test_an_unknown_setting_is_refused_with_those_there_are(start: Any) -> None:
     with pytest.raises(pb.ConfigurationError, match=r"threads: no setting of a run; allowed: attendance, .*, times$"):
         start(spec().problem, pb.DPFTSDE(), privacy=pb.NoPrivacy(), rounds=1, threads=2)
-
-
-def test_a_problem_named_in_words_gives_a_run_that_can_be_read_back(tmp_path: Path) -> None:
-    mine = dataclasses.replace(spec().problem, name="my ward: 2")
-    pb.run(mine, pb.FederatedFLCB(), privacy=pb.NoPrivacy(), rounds=1, directory=tmp_path / "run").ledger.close()
-    assert pb.load(tmp_path / "run").spec.name == "my-ward-2"
 
 
 def test_an_algorithm_that_cannot_be_recorded_is_refused_in_our_words() -> None:

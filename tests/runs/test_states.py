@@ -35,16 +35,6 @@ def test_a_state_is_the_one_before_and_what_changed(old, new):
     assert not difference(new, new)
 
 
-@settings(max_examples=100, deadline=None)
-@given(ARRAYS, st.integers(0, 1), st.integers(1, 3))
-def test_of_an_array_that_grew_only_the_new_part_is_written(array, axis, more):
-    axis = min(axis, array.ndim - 1)
-    grown = np.concatenate([array, np.repeat(np.take(array, [0], axis=axis), more, axis=axis)], axis=axis)
-    change = difference({"a": array}, {"a": grown})
-    require_same(applied({"a": array}, change), {"a": grown})
-    assert sum(part.size for part in change.values()) == grown.size - array.size
-
-
 def state(t: int) -> dict[str, np.ndarray]:
     values = np.arange(50 * t, dtype=np.float64).reshape(t, 50).T
     return {"values": np.ascontiguousarray(values), "rounds": np.arange(t), "fit": np.full(50, float(t))}

@@ -85,11 +85,6 @@ def test_a_round_that_overruns_ends_at_a_point_of_the_grid(tmp_path: Path) -> No
     assert moments == [180.0, 300.0, 420.0, 540.0]
 
 
-def test_a_clock_that_does_not_wait_is_betrayed(tmp_path: Path) -> None:
-    with mock.patch.object(Clock, "end", return_value=None):
-        assert seen_at(0.003, tmp_path / "quick") != seen_at(53.9, tmp_path / "slow")
-
-
 def test_a_resumed_run_keeps_the_times_at_which_its_rounds_ended(tmp_path: Path) -> None:
     times = Times(round_seconds=0.2)
     given: dict[str, Any] = {"privacy": PRIVACY, "rounds": 3, "seed": 3, "directory": tmp_path, "times": times}
