@@ -80,10 +80,11 @@ def _cores() -> str:
 
 
 def _table(rows: Sequence[Measured], kinds: Sequence[str], title: str = "") -> str:
-    """One line of a name: ours, all that it is compared with outside of pictures, and the machine's limit."""
+    """One line of a name that no picture shows: ours, all that it is compared with, and the machine's limit."""
     limits = {str(row["name"]): row for row in rows if "limit" in row} if "peer" in kinds else {}
     against = {kind: [row for row in rows if row["kind"] == kind and "picture" not in row] for kind in kinds}
-    ours = {str(row["name"]): row for of in (*against.values(), limits.values()) for row in of}
+    alone = [row for row in limits.values() if "picture" not in row]
+    ours = {str(row["name"]): row for of in (*against.values(), alone) for row in of}
     lines = [
         (
             name,
