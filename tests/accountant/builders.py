@@ -11,17 +11,46 @@ from pathlib import Path
 
 from accountant.events import (
     Adjacency,
+    Basic,
+    BestOfRandomRuns,
     Composed,
     Event,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    Laplace,
+    MixtureOfGaussians,
+    NonPrivate,
     PoissonSampledGaussian,
+    PoissonSampledLaplace,
     RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
     Unit,
+    ZeroConcentrated,
+    compose,
     repeat,
 )
 from accountant.ledger import Budget, LedgerPolicy
 
 ROOT = Path(__file__).parents[2]
+POISSON = PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=2.0)
+# One event of every kind, by its name; those that sample do so from 40 clients.
+EXAMPLES: dict[str, Basic] = {
+    "gaussian": Gaussian(noise_multiplier=2.0),
+    "poisson-sampled-gaussian": POISSON,
+    "fixed-size-sampled-gaussian": FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=2.0),
+    "truncated-poisson-sampled-gaussian": TruncatedPoissonSampledGaussian(
+        n_clients=40, sample_rate=0.25, batch_size=16, noise_multiplier=2.0
+    ),
+    "random-allocation-gaussian": RandomAllocationGaussian(n_rounds=5, participations=2, noise_multiplier=2.0),
+    "mixture-of-gaussians": MixtureOfGaussians(
+        noise_multiplier=2.0, sensitivities=(0.0, 1.0, 2.0), chances=(0.5, 0.25, 0.25)
+    ),
+    "zero-concentrated": ZeroConcentrated(rho=0.125, xi=0.01),
+    "laplace": Laplace(scale_multiplier=2.0),
+    "poisson-sampled-laplace": PoissonSampledLaplace(sample_rate=0.3, scale_multiplier=2.0),
+    "best-of-random-runs": BestOfRandomRuns(run=compose([POISSON]), eta=1.0, gamma=0.25),
+    "non-private": NonPrivate(),
+}
 WORKER = [sys.executable, "-m", "tests.accountant.ledger_worker"]
 
 

@@ -24,14 +24,13 @@ from accountant.events import (
     PoissonSampledLaplace,
     RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
-    ZeroConcentrated,
     check_adjacency,
     compose,
     from_dict,
     repeat,
     to_dict,
 )
-from accountant.wording import event_text
+from tests.accountant.builders import EXAMPLES
 
 positive = st.floats(min_value=1e-50, max_value=1e50, exclude_min=True)
 basic = st.one_of(
@@ -128,14 +127,6 @@ def test_unknown_events_are_named():
         from_dict({})
 
 
-def test_fixed_size_is_refused_under_add_or_remove_one():
-    event = compose([FixedSizeSampledGaussian(n_clients=5, sample_size=2, noise_multiplier=1)])
-    with pytest.raises(EventError, match=r"add-or-remove-one.*state replace-one or zero-out"):
-        check_adjacency(event, Adjacency.ADD_OR_REMOVE_ONE)
-    check_adjacency(event, Adjacency.ZERO_OUT)
-    check_adjacency(event, Adjacency.REPLACE_ONE)
-
-
 def selection(*, noise_multiplier=4.0, **terms):
     return BestOfRandomRuns(**{"run": Gaussian(noise_multiplier=noise_multiplier), "eta": 1.0, "gamma": 0.1} | terms)
 
@@ -173,21 +164,6 @@ def test_a_composed_event_needs_its_parts_and_nothing_else():
             from_dict(data)
 
 
-@pytest.mark.parametrize(
-    ("event", "words"),
-    [
-        (Gaussian(noise_multiplier=2.0), "Gaussian, multiplier 2"),
-        (FixedSizeSampledGaussian(n_clients=9, sample_size=3, noise_multiplier=1.23456), "3 of 9, multiplier 1.235"),
-        (Laplace(scale_multiplier=0.5), "Laplace, scale multiplier 0.5"),
-        (NonPrivate(), "not private"),
-        (repeat(Gaussian(noise_multiplier=2.0), 3), "3 x (Gaussian, multiplier 2)"),
-        (selection(), "best of a secret random number of runs, one run: 1 x (Gaussian, multiplier 4)"),
-    ],
-)
-def test_an_event_in_words(event, words):
-    assert event_text(event).endswith(words)
-
-
 @pytest.mark.parametrize("delta", [None, "1e-5", True, 0.0, 1.0, float("nan"), np.array([1e-5, 1e-6]), np.array(1e-5)])
 def test_a_delta_that_is_no_probability_is_refused_with_the_remedy(delta) -> None:
     for price in (epsilon_table, renyi.epsilon, moments.epsilon, gaussian_dp.epsilon, numerical.epsilon):
@@ -202,21 +178,13 @@ def test_an_unknown_adjacency_is_refused_with_those_that_are_known(adjacency) ->
 
 
 EVERY = [
-    Gaussian(noise_multiplier=2.0),
-    PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=2.0),
-    FixedSizeSampledGaussian(n_clients=5, sample_size=2, noise_multiplier=2.0),
-    TruncatedPoissonSampledGaussian(n_clients=5, sample_rate=0.5, batch_size=2, noise_multiplier=2.0),
-    RandomAllocationGaussian(n_rounds=5, participations=2, noise_multiplier=2.0),
-    Laplace(scale_multiplier=2.0),
-    PoissonSampledLaplace(sample_rate=0.5, scale_multiplier=2.0),
-    ZeroConcentrated(rho=0.1, xi=0.2),
+    *(event for event in EXAMPLES.values() if not isinstance(event, MixtureOfGaussians)),
     MixtureOfGaussians(noise_multiplier=1.0, sensitivities=(0.0, 1.0), chances=(0.5, 0.5)),
-    selection(),
 ]
 NO_NUMBER = (math.nan, math.inf, -math.inf, True, "much", None, [1.0], 1j, -1.5)
 BEYOND = {
     "sample_rate": (0.0, math.nextafter(1.0, 2.0)), "gamma": (0.0, 1.0), "eta": (-1.0,), "xi": (-1e-300,),
-    "sample_size": (0, 6, 1.0), "participations": (0, 6, 1.0), "n_clients": (0, 5.0), "n_rounds": (0, 5.0),
+    "sample_size": (0, 41, 1.0), "participations": (0, 6, 1.0), "n_clients": (0, 40.0), "n_rounds": (0, 5.0),
     "batch_size": (0, 2.0), "sensitivities": ((), (1.0, 1.0), (-0.1, 1.0), (0.0,), (0.0, math.inf), ("a", 1.0)),
     "chances": ((0.5,), (0.5, 0.6), (0.0, 1.0), (-0.5, 1.5), (math.nan, 1.0), ()), "run": (),
 }  # fmt: skip

@@ -8,7 +8,6 @@ import math
 import dp_accounting as dp
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 import accountant
@@ -102,16 +101,6 @@ def test_no_directions_of_two_contributions_cost_more_than_the_same_one(angle, e
     assert max(in_plane) <= hockey_stick(event, epsilon) * (1 + 1e-4)
     if angle == 0.0:
         assert max(in_plane) == pytest.approx(hockey_stick(event, epsilon), rel=1e-3)
-
-
-def test_groups_cost_what_another_library_says():
-    event = of_group(poisson(0.05, 1.0, 100), 3, adjacency=ADD)
-    theirs = PLDAccountant(neighboring_relation(ADD), value_discretization_interval=1e-2)
-    theirs.compose(to_dp_event(event, adjacency=ADD))
-    found = numerical.epsilon_interval(event, 1e-5, adjacency=ADD)
-    assert found.method == "numerical"
-    assert found.upper - found.lower <= 2e-3 * found.upper
-    assert found.lower * 0.999 <= theirs.get_epsilon(1e-5) <= found.upper * 1.001
 
 
 def test_a_mixture_of_two_is_a_poisson_sample():
@@ -237,12 +226,3 @@ def test_a_sample_of_what_is_only_zero_concentrated_is_refused():
     theirs = dp.PoissonSampledDpEvent(0.1, dp.dp_event.ZCDpEvent(0.1))
     with pytest.raises(EventError, match="of samples only those are known that Gaussian queries are asked of"):
         from_dp_event(theirs, adjacency=ZERO)
-
-
-def mixture(lengths=(0.0, 1.0), chances=(0.5, 0.5)):
-    return MixtureOfGaussians(noise_multiplier=1.0, sensitivities=lengths, chances=chances)
-
-
-def test_a_mixture_is_refused_under_replace_one():
-    with pytest.raises(EventError, match="not stated under replace-one"):
-        numerical.epsilon(mixture(), 1e-5, adjacency=REPLACE)

@@ -14,17 +14,6 @@ from accountant.errors import EventError
 from accountant.events import (
     Adjacency,
     Basic,
-    BestOfRandomRuns,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    Laplace,
-    MixtureOfGaussians,
-    NonPrivate,
-    PoissonSampledGaussian,
-    PoissonSampledLaplace,
-    RandomAllocationGaussian,
-    TruncatedPoissonSampledGaussian,
-    ZeroConcentrated,
     compose,
     from_dict,
     of_group,
@@ -33,25 +22,8 @@ from accountant.events import (
 )
 from accountant.verify import events as read
 from accountant.verify.lower.ends import lower_epsilon
+from tests.accountant.builders import EXAMPLES
 
-POISSON = PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=2.0)
-EXAMPLES = {
-    "gaussian": Gaussian(noise_multiplier=2.0),
-    "poisson-sampled-gaussian": POISSON,
-    "fixed-size-sampled-gaussian": FixedSizeSampledGaussian(n_clients=20, sample_size=5, noise_multiplier=2.0),
-    "truncated-poisson-sampled-gaussian": TruncatedPoissonSampledGaussian(
-        n_clients=20, sample_rate=0.25, batch_size=8, noise_multiplier=2.0
-    ),
-    "random-allocation-gaussian": RandomAllocationGaussian(n_rounds=5, participations=2, noise_multiplier=2.0),
-    "mixture-of-gaussians": MixtureOfGaussians(
-        noise_multiplier=2.0, sensitivities=(0.0, 1.0, 2.0), chances=(0.5, 0.25, 0.25)
-    ),
-    "zero-concentrated": ZeroConcentrated(rho=0.125, xi=0.01),
-    "laplace": Laplace(scale_multiplier=2.0),
-    "poisson-sampled-laplace": PoissonSampledLaplace(sample_rate=0.3, scale_multiplier=2.0),
-    "best-of-random-runs": BestOfRandomRuns(run=compose([POISSON]), eta=1.0, gamma=0.25),
-    "non-private": NonPrivate(),
-}
 WITHOUT_PAIR = {"zero-concentrated", "best-of-random-runs", "non-private"}
 WITHOUT_GROUP = {
     "fixed-size-sampled-gaussian",

@@ -13,7 +13,6 @@ from experiments.played import Played, read
 from experiments.worth import MEASURES
 from privbo.algorithms.thompson.scout import Scout, standard_error
 from privbo.plans.gains import GAINS, Gain
-from privbo.protocol.files import load_arrays
 from tests.cli.test_cli import CONFIG, privbo
 
 STORED = Path(__file__).parents[2] / "docs/results/worth/worth.json"
@@ -83,13 +82,6 @@ def test_a_run_that_will_end_with_a_vote_is_scouted_without_one(config: Path, tm
         assert len(ledger.entries()) == 1
 
 
-def test_a_scout_in_the_terminal(config: Path, tmp_path: Path) -> None:
-    done = privbo("scout", str(config), "--epsilon", "2", "--out", str(tmp_path / "scout"), "--yes")
-    assert "correlation between two clients' surfaces: " in done.stdout
-    assert 1.99 < float(re.search(r"charged: epsilon ([0-9.]+) at delta 1e-05", done.stdout)[1]) <= 2.0
-    assert all(gain.family in done.stdout for gain in GAINS)
-
-
 def test_the_error_to_expect_is_told_before_the_charge_and_met(config: Path, tmp_path: Path) -> None:
     home = tmp_path / "scout"
     asked = ("scout", str(config), "--epsilon", "0.5", "--points", "6")
@@ -135,18 +127,6 @@ def test_the_table_of_errors_is_what_scouts_expect() -> None:
             (mechanism,) = plan.mechanisms
             found = standard_error(0.8, n_clients=plan.n_clients, n_points=16, noise_stddev=mechanism.noise_stddev())
             assert found == pytest.approx(float(error), abs=0.0051 if float(error) >= 0.01 else 0.00051)
-
-
-def test_a_scout_stands_in_its_report(config: Path, tmp_path: Path) -> None:
-    home = tmp_path / "scout"
-    done = json.loads(privbo("scout", str(config), "--epsilon", "0.5", "--out", str(home), "--yes", "--json").stdout)
-    words = f"{done['correlation']:.2f} +- {done['standard_error']:.2f}"
-    told = json.loads(privbo("report", str(home), "--json").stdout)["likeness"]
-    assert told == {"correlation": done["correlation"], "standard_error": done["standard_error"]}
-    assert words in privbo("report", str(home)).stdout
-    assert words in (home / "report.html").read_text()
-    rounds = load_arrays(home / "private" / "evaluations.npz")["rounds"]
-    assert rounds.tolist() == [0] * 16
 
 
 def test_what_cannot_be_scouted_is_refused(config: Path) -> None:

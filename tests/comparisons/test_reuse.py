@@ -120,17 +120,6 @@ def test_a_changed_objective_is_run_again_and_a_comment_is_not(clinic: Clinic) -
     assert (back, said["reuse"]["reused"]) == (changed, 6)
 
 
-def test_planted_a_key_without_code_would_be_noticed(clinic: Clinic) -> None:
-    """With the code left out of the key, as it was once, yesterday's number is printed."""
-    with pytest.MonkeyPatch.context() as fault:
-        fault.setattr(CodeKey, "digest", "always the same")
-        first, _ = clinic.compare()
-        clinic.edit("clinics.py", "** 2", "** 2 - 7.0")
-        stale, said = clinic.compare()
-    assert stale == first
-    assert said["reuse"]["reused"] == 6
-
-
 def test_fingerprint_and_fresh(clinic: Clinic) -> None:
     clinic.compare()
     clinic.edit("sweep.toml", "n_clients = 5", 'n_clients = 5\nfingerprint = "of May"')

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, RecordDict
 
 import privbo as pb
 from privbo.flower.server import serve
@@ -101,21 +100,6 @@ def test_a_restarted_server_goes_on_with_its_draw_and_everyone_is_asked(asked: d
     assert rounds[0] == rounds[1] == rounds[2]  # what a site is asked says nothing of who was drawn
 
 
-@pytest.mark.parametrize("share", ["one site", "everyone"])
-def test_dropouts_change_neither_noise_nor_price(share: str, tmp_path: Path, expected: list[Release]) -> None:
-    federation = make(tmp_path / "thin")
-    nodes = federation.nodes()
-    for node in nodes if share == "everyone" else nodes[:1]:
-        node.tamper = lambda reply, round_: unavailable(reply) if round_ >= 1 else reply
-    federation.play(nodes)
-    made = releases(federation)
-    assert [r.noise_stddev for r in made][:2] == [r.noise_stddev for r in expected][:2]
-    np.testing.assert_array_equal(made[0].values, expected[0].values)
-    assert not np.array_equal(made[1].values, expected[1].values)
-    if share == "everyone":
-        assert np.abs(made[1].values).max() < 8 * made[1].noise_stddev
-
-
 def test_a_site_that_was_away_comes_back_with_its_history(tmp_path: Path) -> None:
     federation = make(tmp_path, "dp-fts-de")
     nodes = federation.nodes()
@@ -143,21 +127,6 @@ def without_north(tmp_path_factory: pytest.TempPathFactory) -> Release:
     nodes[0].tamper = lambda reply, _: unavailable(reply)
     federation.play(nodes)
     return releases(federation)[0]
-
-
-def test_of_a_clients_two_answers_the_first_counts(tmp_path: Path, expected: list[Release]) -> None:
-    def twice(reply: Any, _: int) -> Any:
-        fields = dict(reply.content.config_records["answer"])
-        again = {name: [*fields[name], *reversed(fields[name])] for name in ("clients", "vectors")}
-        reply.content = RecordDict({"answer": ConfigRecord(fields | again)})
-        return reply
-
-    federation = make(tmp_path / "twice")
-    nodes = federation.nodes()
-    nodes[0].tamper = twice
-    federation.play(nodes)
-    require_equal(federation, expected)
-    assert '"duplicate": 3' in (federation.run.private / "transport.jsonl").read_text()
 
 
 class FetchesTogether(LoopGrid):

@@ -10,12 +10,6 @@ import numpy as np
 import pytest
 import tomli_w
 
-import privbo as pb
-from accountant.events import (
-    Gaussian,
-    compose,
-)
-from accountant.tight.numerical import epsilon_table
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sampling import Sample
 from privbo.flower.server import serve
@@ -108,19 +102,3 @@ def test_a_channel_that_would_show_the_sample_is_refused(changes: dict[str, Any]
         federation.play(nodes)
     assert not any(node.asked for node in nodes)
     assert not federation.run.ledger_path.exists()
-
-
-def test_a_plan_says_against_whom_the_sampling_holds() -> None:
-    privacy = pb.Privacy(**HIDDEN)
-    problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.0, n_clients=N)
-    plan = pb.plan(problem, pb.FedPNE(horizon=400, c=0.02, release_when="always"), privacy=privacy, rounds=3)
-    secret, seen = plan.exposures(1e-5)
-    assert (secret.against, seen.against) == ("readers", "traffic")
-    assert secret.epsilon == min(plan.epsilon(1e-5).values())
-    openly = compose([(Gaussian(noise_multiplier=1.0), plan.releases)])
-    assert seen.epsilon == min(epsilon_table(openly, 1e-5, adjacency=plan.adjacency).values())
-    assert seen.epsilon > 1.5 * secret.epsilon
-    assert "the sample is seen" in seen.words
-    assert not pb.plan(problem, pb.FedPNE(release_when="always"), privacy=pb.Privacy(epsilon=2.0), rounds=3).exposures(
-        1e-5
-    )

@@ -104,11 +104,6 @@ def test_after_the_last_round_the_result_is_announced() -> None:
     assert ((best >= 0) & (best <= 1)).all()
 
 
-def test_a_heuristic_says_that_it_is_one() -> None:
-    assert pb.FederatedFLCB().caveat is None
-    assert "heuristic" in pb.FederatedFLCB(rates="printed").caveat
-
-
 def test_local_clients_search_alone() -> None:
     result = pb.run(problem(1, 6), algorithm().local(), privacy=pb.NoPrivacy(), rounds=40, seed=0)
     assert result.releases == ()

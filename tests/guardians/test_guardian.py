@@ -353,14 +353,6 @@ def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
 # --- keys -------------------------------------------------------------------------------------------------
 
 
-def test_a_guardian_that_lost_its_sealing_key_stops_the_round_with_a_word() -> None:
-    guardians, written = begun()
-    lost = dataclasses.replace(guardians["guardian2"], keys=fresh_keys())
-    with pytest.raises(RunError, match="none of 6 shares opens"):
-        total(guardians | {"guardian2": lost}, written)
-    assert total(guardians, written).any()  # the round is still there for the old key
-
-
 def test_a_guardian_with_a_new_signing_key_says_the_same_again_with_it() -> None:
     guardians, written = begun()
     old = received(guardians, written)

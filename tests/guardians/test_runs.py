@@ -142,17 +142,6 @@ def test_the_noise_of_a_release_is_that_of_all_guardians_together(tmp_path: Path
     assert server.plan.noise_multiplier == pytest.approx(two.plan.noise_multiplier, rel=1e-8)
 
 
-def test_an_interrupted_run_goes_on_without_a_second_noise(tmp_path: Path) -> None:
-    interrupted(tmp_path / "run", 1)
-    before = (tmp_path / "run/guardians.jsonl").read_text()
-    record = guarded(tmp_path / "run", resume=True)
-    assert len(record.releases) == 3
-    assert (tmp_path / "run/guardians.jsonl").read_text().startswith(before)
-    for name in ("guardian1", "guardian2"):
-        with Ledger.open(tmp_path / "run/private/guardians" / name / "ledger.sqlite") as book:
-            assert len(book.entries()) == 3
-
-
 def test_a_server_whose_ledger_was_rolled_back_gets_the_first_answers_again(tmp_path: Path) -> None:
     """The server forgets round 2 and everything that has seen it; its guardians do not."""
     shutil.copytree(interrupted(tmp_path / "run", 1), tmp_path / "copy")
