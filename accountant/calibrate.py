@@ -24,9 +24,8 @@ from typing import Final, Protocol
 from scipy.optimize import brentq, minimize_scalar
 
 from accountant import gaussian_dp
-from accountant.checks import check_delta, check_epsilon
 from accountant.errors import CalibrationError
-from accountant.events import Adjacency, Event, PoissonSampledGaussian, repeat
+from accountant.events import Adjacency, Event, PoissonSampledGaussian, check_delta, check_epsilon, repeat
 from accountant.tight import numerical
 
 _LOW: Final = 2.0**-6

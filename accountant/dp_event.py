@@ -16,26 +16,9 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from accountant import events
 from accountant.errors import EventError
-from accountant.events import (
-    Adjacency,
-    Basic,
-    BestOfRandomRuns,
-    Event,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    Laplace,
-    MixtureOfGaussians,
-    NonPrivate,
-    PoissonSampledGaussian,
-    PoissonSampledLaplace,
-    RandomAllocationGaussian,
-    TruncatedPoissonSampledGaussian,
-    ZeroConcentrated,
-    check_adjacency,
-    compose,
-    parts,
-)
+from accountant.events import Adjacency, Basic, Event, check_adjacency, compose, parts
 from accountant.mechanisms.basic import DpCall
 from accountant.mechanisms.selection import gamma_of
 from accountant.sensitivity import contribution_factor
@@ -54,7 +37,7 @@ def dp_event_expression(event: Event, *, adjacency: Adjacency) -> str:
         >>> dp_event_expression(Gaussian(noise_multiplier=2.0), adjacency=Adjacency.ZERO_OUT)
         'ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=1)])'
     """
-    if any(isinstance(part, RandomAllocationGaussian) for part, _ in parts(event)):
+    if any(isinstance(part, events.RandomAllocationGaussian) for part, _ in parts(event)):
         check_adjacency(event, adjacency)
         return "UnsupportedDpEvent()"  # they have none for it, and their accountants refuse this one
     return repr(_written(event, adjacency))
@@ -137,33 +120,33 @@ def _one_from(  # noqa: PLR0911 - one return per kind of event
     factor = contribution_factor(adjacency)
     match event:
         case dp.NonPrivateDpEvent():
-            return NonPrivate()
+            return events.NonPrivate()
         case dp.GaussianDpEvent():
-            return Gaussian(noise_multiplier=event.noise_multiplier / factor)
+            return events.Gaussian(noise_multiplier=event.noise_multiplier / factor)
         case dp.LaplaceDpEvent():
-            return Laplace(scale_multiplier=event.noise_multiplier / factor)
+            return events.Laplace(scale_multiplier=event.noise_multiplier / factor)
         case dp.SampledWithoutReplacementDpEvent():
-            return FixedSizeSampledGaussian(
+            return events.FixedSizeSampledGaussian(
                 n_clients=event.source_dataset_size,
                 sample_size=event.sample_size,
                 noise_multiplier=_queries_on_one_sample(event, event.event) / 2.0,
             )
         case dp.TruncatedSubsampledGaussianDpEvent():
-            return TruncatedPoissonSampledGaussian(
+            return events.TruncatedPoissonSampledGaussian(
                 n_clients=event.dataset_size,
                 sample_rate=event.sampling_probability,
                 batch_size=event.truncated_batch_size,
                 noise_multiplier=event.noise_multiplier / factor,
             )
         case dp.ZCDpEvent():
-            return ZeroConcentrated(rho=event.rho, xi=event.xi)
+            return events.ZeroConcentrated(rho=event.rho, xi=event.xi)
         case dp.MixtureOfGaussiansDpEvent() if adjacency is not Adjacency.REPLACE_ONE:
             return _mixture(event)
         case dp.SingleEpochTreeAggregationDpEvent() if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
             # A record is a leaf of one tree and enters every node above it (Kairouz et al. 2021, appendix D).
             steps = event.step_counts if isinstance(event.step_counts, Iterable) else [event.step_counts]
             depth = max(int(count).bit_length() for count in steps)
-            return Gaussian(noise_multiplier=event.noise_multiplier / math.sqrt(depth) / factor)
+            return events.Gaussian(noise_multiplier=event.noise_multiplier / math.sqrt(depth) / factor)
         case dp.MixtureOfGaussiansDpEvent() | dp.SingleEpochTreeAggregationDpEvent():
             raise _refused(event, f"it has no meaning under {adjacency}")
     raise _refused(event)
@@ -181,11 +164,11 @@ def _poisson(whole: DpEvent, event: DpEvent, rate: float, adjacency: Adjacency) 
         return _poisson(whole, event.event, rate * event.sampling_probability, adjacency)
     if isinstance(event, dp.LaplaceDpEvent):
         b = event.noise_multiplier / contribution_factor(adjacency)
-        return [(PoissonSampledLaplace(sample_rate=rate, scale_multiplier=b), 1)]
+        return [(events.PoissonSampledLaplace(sample_rate=rate, scale_multiplier=b), 1)]
     if adjacency is Adjacency.REPLACE_ONE and not isinstance(event, dp.GaussianDpEvent):
         raise _refused(whole, "of several queries on one Poisson sample nothing is proven under replace-one")
     z = _queries_on_one_sample(whole, event) / contribution_factor(adjacency)
-    return [(PoissonSampledGaussian(sample_rate=rate, noise_multiplier=z), 1)]
+    return [(events.PoissonSampledGaussian(sample_rate=rate, noise_multiplier=z), 1)]
 
 
 def _queries_on_one_sample(whole: DpEvent, event: DpEvent) -> float:
@@ -226,8 +209,8 @@ def _mixture(event: dp_event.MixtureOfGaussiansDpEvent) -> Basic:
         raise _refused(event, "no sensitivity is positive: it releases nothing")
     if len(moved) == 1:
         rate, z = min(chances[moved[0]], 1.0), event.standard_deviation / moved[0]
-        return PoissonSampledGaussian(sample_rate=rate, noise_multiplier=z)
-    return MixtureOfGaussians(
+        return events.PoissonSampledGaussian(sample_rate=rate, noise_multiplier=z)
+    return events.MixtureOfGaussians(
         noise_multiplier=event.standard_deviation,
         sensitivities=tuple(lengths),
         chances=tuple(chances[length] for length in lengths),
@@ -240,4 +223,4 @@ def _selection(event: dp_event.RepeatAndSelectDpEvent, adjacency: Adjacency) -> 
         raise _refused(event, "the number of runs must be truncated negative binomial, with a mean of at least 1")
     if event.mean == 1.0:  # one run, always
         return [(run, 1)] if run.parts else []
-    return [(BestOfRandomRuns(run=run, eta=event.shape, gamma=gamma_of(event.mean, eta=event.shape)), 1)]
+    return [(events.BestOfRandomRuns(run=run, eta=event.shape, gamma=gamma_of(event.mean, eta=event.shape)), 1)]

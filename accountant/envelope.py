@@ -83,33 +83,14 @@ from typing import Self, TypeAlias
 
 import numpy as np
 
-from accountant import renyi
+from accountant import events, renyi
 from accountant.errors import AccountingError
-from accountant.events import (
-    Adjacency,
-    Basic,
-    BestOfRandomRuns,
-    Composed,
-    Event,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    Laplace,
-    MixtureOfGaussians,
-    NonPrivate,
-    PoissonSampledGaussian,
-    PoissonSampledLaplace,
-    RandomAllocationGaussian,
-    TruncatedPoissonSampledGaussian,
-    ZeroConcentrated,
-    check_adjacency,
-    compose,
-    parts,
-)
+from accountant.events import Adjacency, Basic, Composed, Event, check_adjacency, compose, parts
 from accountant.tight import numerical
 
-SampledGaussian: TypeAlias = Gaussian | PoissonSampledGaussian | FixedSizeSampledGaussian
-SampledLaplace: TypeAlias = Laplace | PoissonSampledLaplace
-Noisy: TypeAlias = MixtureOfGaussians | RandomAllocationGaussian | TruncatedPoissonSampledGaussian
+SampledGaussian: TypeAlias = events.Gaussian | events.PoissonSampledGaussian | events.FixedSizeSampledGaussian
+SampledLaplace: TypeAlias = events.Laplace | events.PoissonSampledLaplace
+Noisy: TypeAlias = events.MixtureOfGaussians | events.RandomAllocationGaussian | events.TruncatedPoissonSampledGaussian
 Slots: TypeAlias = tuple[tuple[Basic, int], ...]
 
 
@@ -135,7 +116,7 @@ class Envelope:
         if not self.slots:
             raise AccountingError("an envelope without slots admits nothing; declare at least one")
         for slot, _ in self.slots:
-            if isinstance(slot, NonPrivate):
+            if isinstance(slot, events.NonPrivate):
                 raise AccountingError(f"{slot} can be no slot of an envelope: all slots together would cost infinity")
             check_adjacency(slot, self.adjacency)
 
@@ -204,17 +185,17 @@ def dominates(slot: Basic, release: Basic) -> bool:
         return release.scale_multiplier >= slot.scale_multiplier and _rate(release) <= _rate(slot)
     if isinstance(slot, Noisy) and isinstance(release, Noisy) and release.noise_multiplier >= slot.noise_multiplier:
         return replace(release, noise_multiplier=slot.noise_multiplier) == slot
-    if isinstance(slot, ZeroConcentrated) and isinstance(release, ZeroConcentrated):
+    if isinstance(slot, events.ZeroConcentrated) and isinstance(release, events.ZeroConcentrated):
         return release.rho <= slot.rho and release.xi <= slot.xi
-    return isinstance(slot, BestOfRandomRuns) and slot == release
+    return isinstance(slot, events.BestOfRandomRuns) and slot == release
 
 
 def _sampled_gaussian(slot: SampledGaussian, release: SampledGaussian) -> bool:
     if release.noise_multiplier < slot.noise_multiplier or _rate(release) > _rate(slot):
         return False
-    in_both_directions = _rate(slot) == 1.0 or isinstance(slot, FixedSizeSampledGaussian)
-    return in_both_directions or isinstance(release, PoissonSampledGaussian)
+    in_both_directions = _rate(slot) == 1.0 or isinstance(slot, events.FixedSizeSampledGaussian)
+    return in_both_directions or isinstance(release, events.PoissonSampledGaussian)
 
 
 def _rate(event: SampledGaussian | SampledLaplace) -> float:
-    return 1.0 if isinstance(event, Gaussian | Laplace) else event.sample_rate
+    return 1.0 if isinstance(event, events.Gaussian | events.Laplace) else event.sample_rate

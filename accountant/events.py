@@ -10,43 +10,27 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
 from typing import Final, TypeAlias
 
 from accountant.errors import AccountingError, EventError
 from accountant.mechanisms.allocation import RandomAllocationGaussian as RandomAllocationGaussian
 from accountant.mechanisms.basic import (
     Adjacency as Adjacency,
-)
-from accountant.mechanisms.basic import (
     Basic as Basic,
-)
-from accountant.mechanisms.basic import (
     Composed as Composed,
-)
-from accountant.mechanisms.basic import (
     Event as Event,
-)
-from accountant.mechanisms.basic import (
     Json as Json,
-)
-from accountant.mechanisms.basic import (
+    NonPrivate as NonPrivate,
     Unit as Unit,
-)
-from accountant.mechanisms.basic import (
     compose as compose,
-)
-from accountant.mechanisms.basic import (
     parts as parts,
-)
-from accountant.mechanisms.basic import (
     to_dict as to_dict,
 )
 from accountant.mechanisms.fixed_size import FixedSizeSampledGaussian as FixedSizeSampledGaussian
 from accountant.mechanisms.gaussian import Gaussian as Gaussian
-from accountant.mechanisms.laplace import Laplace as Laplace
-from accountant.mechanisms.laplace import PoissonSampledLaplace as PoissonSampledLaplace
+from accountant.mechanisms.laplace import Laplace as Laplace, PoissonSampledLaplace as PoissonSampledLaplace
 from accountant.mechanisms.mixture import MixtureOfGaussians as MixtureOfGaussians
-from accountant.mechanisms.non_private import NonPrivate as NonPrivate
 from accountant.mechanisms.poisson import PoissonSampledGaussian as PoissonSampledGaussian
 from accountant.mechanisms.selection import BestOfRandomRuns as BestOfRandomRuns
 from accountant.mechanisms.truncated import TruncatedPoissonSampledGaussian as TruncatedPoissonSampledGaussian
@@ -123,6 +107,51 @@ def check_adjacency(event: Event, adjacency: Adjacency) -> None:
 def is_non_private(event: Event) -> bool:
     """Tell whether any part of ``event`` carries no guarantee at all."""
     return any(isinstance(part, NonPrivate) for part, _ in parts(event))
+
+
+def trivial_epsilon(event: Event, delta: float, adjacency: Adjacency) -> float | None:
+    """The answer for empty (0) and non-private (inf) events, None for all others.
+
+    Raises:
+        AccountingError: ``delta`` is not in (0, 1).
+        EventError: ``event`` is unknown or unsound under ``adjacency``.
+    """
+    check_delta(delta)
+    check_adjacency(event, adjacency)
+    if not parts(event):
+        return 0.0
+    return math.inf if is_non_private(event) else None
+
+
+def trivial_delta(event: Event, epsilon: float, adjacency: Adjacency) -> float | None:
+    """The answer for empty (0) and non-private (1) events, None for all others.
+
+    Raises:
+        AccountingError: ``epsilon`` is negative or no number.
+        EventError: ``event`` is unknown or unsound under ``adjacency``.
+    """
+    check_epsilon(epsilon)
+    check_adjacency(event, adjacency)
+    if not parts(event) or epsilon == math.inf:
+        return 0.0
+    return 1.0 if is_non_private(event) else None
+
+
+def check_delta(delta: float) -> None:
+    """Refuse a delta outside (0, 1)."""
+    if not (_is_number(delta) and 0.0 < delta < 1.0):
+        raise AccountingError(f"delta must lie in (0, 1), got {delta!r}; usual is at most 1/(10 n_clients)")
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Refuse a negative epsilon and NaN."""
+    if not (_is_number(epsilon) and epsilon >= 0.0):
+        raise AccountingError(f"epsilon must be at least 0, got {epsilon!r}")
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is one real number: no text, no array, nothing that is missing."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def of_group(event: Event, size: int, *, adjacency: Adjacency) -> Event:

@@ -31,15 +31,12 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from accountant import gaussian_dp, renyi
-from accountant.checks import check_delta, check_epsilon
 from accountant.errors import AccountingError
-from accountant.events import Adjacency, Composed, Event, check_adjacency
+from accountant.events import Adjacency, Composed, Event, check_adjacency, check_delta, check_epsilon
+from accountant.mechanisms.pair import FloatArray
 from accountant.tight import numerical
-
-FloatArray = npt.NDArray[np.float64]
 
 ORDERS: Final[FloatArray] = 1.0 + 2.0 ** (np.arange(-16, 41) / 4.0)  # 1.06 to 1025
 """The orders of filters and odometers."""

@@ -20,9 +20,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.errors import EventError
-from accountant.events import Adjacency, Event, parts
+from accountant.events import Adjacency, Event, parts, trivial_delta, trivial_epsilon
 from accountant.mechanisms.pair import FloatArray
 
 _SAFE = 1.0 + 1e-12  # quoted values err upwards by more than the closed form's rounding

@@ -20,13 +20,10 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln, logsumexp
 
-from accountant.checks import trivial_delta, trivial_epsilon
-from accountant.events import Adjacency, Basic, Event, PoissonSampledGaussian, parts
-
-FloatArray = npt.NDArray[np.float64]
+from accountant.events import Adjacency, Basic, Event, PoissonSampledGaussian, parts, trivial_delta, trivial_epsilon
+from accountant.mechanisms.pair import FloatArray
 
 MAX_LAMBDA: Final = 32
 _LAMBDAS: Final[FloatArray] = np.arange(1, MAX_LAMBDA + 1, dtype=np.float64)

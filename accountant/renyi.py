@@ -21,10 +21,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from accountant.checks import trivial_delta, trivial_epsilon
-from accountant.events import Adjacency, Basic, Event, parts
-
-FloatArray = npt.NDArray[np.float64]
+from accountant.events import Adjacency, Basic, Event, parts, trivial_delta, trivial_epsilon
+from accountant.mechanisms.pair import FloatArray
 
 _MIN_EXCESS: Final = 2.0**-8  # order - 1
 _MAX_EXCESS: Final = 2.0**20

@@ -11,7 +11,7 @@ import numpy as np
 
 import privbo as pb
 from benchmarks._rows import Row, least
-from privbo.algorithms.elimination.tree import Partition
+from privbo.algorithms.elimination.settings import Partition
 from privbo.protocol.messages import FloatArray, IntArray
 
 CLIENTS, HORIZON, SECONDS = 10_000, 5000, 2.0

@@ -229,7 +229,7 @@ def _weight_draws() -> Iterator[Row]:
     """200 clients' posterior weights, M=100, 60 points: BoTorch's batched pathwise sampler beside ours."""
     import torch
 
-    from privbo.algorithms.thompson.ridge import GrowingRidge, ridge_sample
+    from privbo.algorithms.thompson.posterior import GrowingRidge, ridge_sample
     from privbo.algorithms.thompson.streams import Stream, client_normals
 
     n, t, m, noise = 200, 60, 100, 0.1

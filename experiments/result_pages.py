@@ -40,8 +40,7 @@ from experiments.run import Seen
 from experiments.stored import panels_of
 from experiments.study import Study, study, titles
 from experiments.table import brief, table
-from experiments.verdicts import FOLDERS, RESULTS, changed, counts, digest, every
-from experiments.verdicts import table as verdicts
+from experiments.verdicts import FOLDERS, RESULTS, changed, counts, digest, every, table as verdicts
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json, write_atomically
 from privbo.protocol.settings import JsonObject

@@ -17,8 +17,7 @@ from experiments.problems.data import local
 from experiments.study import Panel, Scale, Study, study
 from experiments.summary import Rows, summarise
 from experiments.table import table
-from experiments.verdicts import judge, together
-from experiments.verdicts import table as verdicts
+from experiments.verdicts import judge, table as verdicts, together
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_atomically, write_json
 from privbo.protocol.settings import JsonObject

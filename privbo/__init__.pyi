@@ -5,7 +5,7 @@ from privbo.algorithms.functional.federated import FederatedFLCB as FederatedFLC
 from privbo.algorithms.multitask.multi_task import MultiTask as MultiTask
 from privbo.algorithms.thompson.dp_fts_de import DPFTSDE as DPFTSDE
 from privbo.algorithms.thompson.exploration import Cut as Cut, Exploration as Exploration, Weighting as Weighting
-from privbo.algorithms.thompson.own_model import OwnModel as OwnModel, Prior as Prior, Theorem1 as Theorem1
+from privbo.algorithms.thompson.settings import OwnModel as OwnModel, Prior as Prior, Theorem1 as Theorem1
 from privbo.algorithms.thompson.shared_prior import SharedPrior as SharedPrior
 from privbo.audits.clipping import audit as audit
 from privbo.bridges import optuna as optuna
@@ -21,27 +21,24 @@ from privbo.plans.privacy import (
     paper_delta as paper_delta,
 )
 from privbo.plans.shared_ledger import DeclaredReleases as DeclaredReleases, SharedLedger as SharedLedger
-from privbo.protocol.blocks import in_blocks as in_blocks
 from privbo.protocol.errors import (
     ConfigurationError as ConfigurationError,
     PolicyError as PolicyError,
     RehearsalError as RehearsalError,
     RunError as RunError,
 )
-from privbo.protocol.problem import Problem as Problem
+from privbo.protocol.problem import Problem as Problem, in_blocks as in_blocks
 from privbo.protocol.space import Categorical as Categorical, Int as Int, Real as Real, Space as Space
 from privbo.reports.report import history as history, report as report
 from privbo.reports.report_page import figures as figures, write_report as write_report
 from privbo.runs.altered import Attendance as Attendance
 from privbo.runs.best import Best as Best
-from privbo.runs.spec import Times as Times
 from privbo.runs.history import Round as Round
 from privbo.runs.loop import plan as plan, run as run
 from privbo.runs.record import Record as Record, load as load
 from privbo.runs.rehearsal import Rehearsal as Rehearsal, check as check
-from privbo.runs.session import Session as Session, start as start
-from privbo.runs.session import Site as Site
-from privbo.runs.spec import Spec as Spec
+from privbo.runs.session import Session as Session, Site as Site, start as start
+from privbo.runs.spec import Spec as Spec, Times as Times
 from privbo.runs.trials import Trial as Trial
 from privbo.training.plan import TrainingPlan as TrainingPlan
 from privbo.training.private_neural import Split as Split

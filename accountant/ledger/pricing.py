@@ -31,7 +31,6 @@ from typing import Any
 import numpy as np
 
 from accountant import calibrate, gaussian_dp, renyi
-from accountant.checks import check_delta
 from accountant.envelope import Envelope, Places, free_places
 from accountant.errors import LedgerError
 from accountant.events import (
@@ -41,14 +40,16 @@ from accountant.events import (
     Gaussian,
     Json,
     check_adjacency,
+    check_delta,
     compose,
     most_expensive,
     parts,
     repeat,
 )
-from accountant.filters import ORDERS, FixedOrderFilter, FloatArray, GaussianFilter, fixed_order_filter, gaussian_filter
+from accountant.filters import ORDERS, FixedOrderFilter, GaussianFilter, fixed_order_filter, gaussian_filter
 from accountant.ledger.book import Book
 from accountant.ledger.policy import Budget, LedgerPolicy, Rule
+from accountant.mechanisms.pair import FloatArray
 from accountant.tight import numerical
 from accountant.verify.text import at_least
 from accountant.wording import event_text, upper_text

@@ -139,9 +139,6 @@ class RandomAllocationGaussian(Basic):
     def renyi_curve(self, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
         return allocation_divergence(self.n_rounds, self.participations, self.noise_multiplier, orders)
 
-    def for_group(self, size: int, adjacency: Adjacency) -> None:
-        return None
-
     def seen_samples(self) -> tuple[Basic, int]:
         return Gaussian(noise_multiplier=self.noise_multiplier), self.participations
 

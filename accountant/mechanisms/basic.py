@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+import numpy as np
+
 from accountant.errors import EventError
 from accountant.mechanisms.pair import FloatArray, Pair
 
@@ -177,17 +179,17 @@ class Basic(ABC):
         """How participants are drawn, in one line."""
         return self.sampling.format_map(vars(self)) if self.sampling else self.text
 
-    @abstractmethod
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
         """Both directions of the dominating pair; one where it is symmetric, none where only a Rényi curve is known."""
+        return ()
 
     @abstractmethod
     def renyi_curve(self, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
         """Rényi divergence at real orders above 1, shape ``(n,)``, the larger of both directions."""
 
-    @abstractmethod
     def for_group(self, size: int, adjacency: Adjacency) -> Basic | None:
         """The event as it is for ``size`` units together, at least 2; None where nothing tight is proven."""
+        return None
 
     @abstractmethod
     def seen_samples(self) -> tuple[Basic, int]:
@@ -220,6 +222,35 @@ class Basic(ABC):
         """Refuse an adjacency under which the event says nothing sound."""
         if adjacency in self.unsound:
             raise EventError(f"{self!r} {self.unsound[adjacency]}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonPrivate(Basic):
+    """A release without any guarantee; its epsilon is infinite under every accountant.
+
+    Proof: docs/proofs/plans.md.
+
+    Example:
+        >>> from accountant import Adjacency, moments
+        >>> moments.epsilon(NonPrivate(), 1e-5, adjacency=Adjacency.ZERO_OUT)
+        inf
+    """
+
+    words = "not private"
+    sampling = "none: nothing is protected"
+    is_attained = True
+
+    def renyi_curve(self, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
+        return np.full_like(orders, math.inf)
+
+    def for_group(self, size: int, adjacency: Adjacency) -> NonPrivate:
+        return self
+
+    def seen_samples(self) -> tuple[Basic, int]:
+        return self, 1
+
+    def dp_event(self, factor: float) -> DpCall:
+        return DpCall("NonPrivateDpEvent", {})
 
 
 @dataclass(frozen=True, kw_only=True)

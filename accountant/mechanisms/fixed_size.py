@@ -107,9 +107,6 @@ class FixedSizeSampledGaussian(Basic):
     def renyi_curve(self, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
         return fixed_size_curve(self.sample_rate, self.noise_multiplier, orders)
 
-    def for_group(self, size: int, adjacency: Adjacency) -> None:
-        return None
-
     def seen_samples(self) -> tuple[Basic, int]:
         return Gaussian(noise_multiplier=self.noise_multiplier), 1
 

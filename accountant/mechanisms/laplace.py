@@ -125,9 +125,6 @@ class PoissonSampledLaplace(Basic):
         opposed = adjacency == Adjacency.REPLACE_ONE
         return sampled_laplace_divergence(self.sample_rate, self.scale_multiplier, orders, opposed=opposed)
 
-    def for_group(self, size: int, adjacency: Adjacency) -> None:
-        return None
-
     def seen_samples(self) -> tuple[Basic, int]:
         return Laplace(scale_multiplier=self.scale_multiplier), 1
 

@@ -20,9 +20,8 @@ from functools import lru_cache
 import numpy as np
 
 from accountant.errors import EventError
-from accountant.mechanisms.basic import Adjacency, Basic, Composed, DpCall, compose
-from accountant.mechanisms.non_private import NonPrivate
-from accountant.mechanisms.pair import FloatArray, Pair
+from accountant.mechanisms.basic import Adjacency, Basic, Composed, DpCall, NonPrivate, compose
+from accountant.mechanisms.pair import FloatArray
 
 Curve = Callable[[FloatArray], FloatArray]
 
@@ -75,9 +74,6 @@ class BestOfRandomRuns(Basic):
     @property
     def sampler(self) -> str:
         return self.run.sampler
-
-    def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
-        return ()
 
     def renyi_curve(self, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
         return self._runs.curve(lambda at: _one_run(self.run, tuple(at.tolist()), adjacency), orders)

@@ -156,9 +156,6 @@ class TruncatedPoissonSampledGaussian(Basic):
         logs = [math.log(weight) + log_excess for weight, log_excess in parts if weight]
         return from_log_excess(np.logaddexp.reduce(logs, axis=0), orders)
 
-    def for_group(self, size: int, adjacency: Adjacency) -> None:
-        return None
-
     def seen_samples(self) -> tuple[Basic, int]:
         return Gaussian(noise_multiplier=self.noise_multiplier), 1
 

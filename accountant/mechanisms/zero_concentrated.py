@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accountant.mechanisms.basic import Adjacency, Basic, DpCall
-from accountant.mechanisms.pair import FloatArray, Pair
+from accountant.mechanisms.pair import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,6 @@ class ZeroConcentrated(Basic):
     @property
     def text(self) -> str:
         return f"zero-concentrated, rho {self.rho:.4g}" + (f", xi {self.xi:.4g}" if self.xi else "")
-
-    def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
-        return ()
 
     def renyi_curve(self, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
         return self.xi + self.rho * orders

@@ -33,7 +33,6 @@ from typing import Literal
 import numpy as np
 
 from accountant import gaussian_dp, moments, renyi
-from accountant.checks import trivial_delta, trivial_epsilon
 from accountant.events import (
     Adjacency,
     Basic,
@@ -42,6 +41,8 @@ from accountant.events import (
     compose,
     parts,
     to_dict,
+    trivial_delta,
+    trivial_epsilon,
 )
 from accountant.mechanisms.pair import FloatArray, Pair
 from accountant.tight.refine import (
@@ -50,14 +51,12 @@ from accountant.tight.refine import (
     OutOfRangeError,
     Tests,
     ceiling,
+    curve_ends as curve_of,
     delta_ends,
     epsilon_ends,
     quick_upper_epsilon,
     reach_for,
     rough_upper_epsilon,
-)
-from accountant.tight.refine import (
-    curve_ends as curve_of,
 )
 from accountant.verify import events as read
 from accountant.verify.lower.ends import lower_delta, lower_epsilon, lower_tests

@@ -43,8 +43,7 @@ from accountant.verify.events import (
     Unknown,
 )
 from accountant.verify.lower.ends import lower_epsilon
-from accountant.verify.lower.sums import FloatArray, Law, Scored, cumulant
-from accountant.verify.lower.sums import normal_tail as _tail
+from accountant.verify.lower.sums import FloatArray, Law, Scored, cumulant, normal_tail as _tail
 
 # P(loss > l) under the first law of a dominating pair.
 Above = Callable[[FloatArray], FloatArray]

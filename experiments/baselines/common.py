@@ -9,11 +9,10 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self, TypeAlias
+from typing import ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, Strict
 
 from privbo.protocol.common import CHOSEN, ballot_request, ballots, different, spread
 from privbo.protocol.errors import ConfigurationError
@@ -29,7 +28,7 @@ from privbo.protocol.messages import (
     Setting,
     UnitName,
 )
-from privbo.protocol.settings import Count, settings
+from privbo.protocol.settings import Count, Range, settings
 
 _UNIT_ROUNDOFF = 2.0**-53
 _STREAM = 0xC0  # of public randomness, apart from that of other families
@@ -37,8 +36,6 @@ _SPARE = 4  # points per point that is wanted: rounding to values makes some of 
 _DRAWS = 200  # random points per point that is wanted: at least a hundredth of them keep the constraints
 
 Ballot: TypeAlias = Literal["single", "graded"]
-Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
-Bounds: TypeAlias = Annotated[tuple[Finite, Finite], Strict(strict=False)]
 
 
 # ---- what clients are asked, and how they answer
@@ -224,14 +221,9 @@ class CommonSearch:
     """
 
     answers_together: ClassVar[bool] = True  # its cohort raises for no client's data
-    reward_range: Bounds = (0.0, 1.0)
+    reward_range: Range = (0.0, 1.0)
     evaluations: Count | None = None
     alone: bool = False
-
-    def __post_init__(self) -> None:
-        low, high = self.reward_range
-        if not low < high:
-            raise ConfigurationError(f"reward_range={self.reward_range!r} must be increasing; give (lowest, highest)")
 
     @property
     def caveat(self) -> str | None:

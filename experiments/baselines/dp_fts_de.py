@@ -21,10 +21,9 @@ from privbo.algorithms.thompson.clients import Agents
 from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
 from privbo.algorithms.thompson.exploration import Exploration
 from privbo.algorithms.thompson.features import FourierFeatures
-from privbo.algorithms.thompson.own_model import OwnModel
-from privbo.algorithms.thompson.ridge import ridge_mean
+from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.algorithms.thompson.servers import ThompsonServer
-from privbo.algorithms.thompson.settings import ThompsonSettings
+from privbo.algorithms.thompson.settings import OwnModel, ThompsonSettings
 from privbo.algorithms.thompson.streams import Stream, client_streams
 from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Setting
 from privbo.protocol.settings import Count, Positive, settings

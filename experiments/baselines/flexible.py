@@ -25,8 +25,7 @@ from pydantic import Field
 from privbo.algorithms.elimination.alone import PersonalElimination, Survivors, alone
 from privbo.algorithms.elimination.pf_pne import PFPNEServer
 from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, TreeCohort
-from privbo.algorithms.elimination.settings import CappedSettings
-from privbo.algorithms.elimination.tree import Confidence
+from privbo.algorithms.elimination.settings import CappedSettings, Confidence
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 from privbo.protocol.settings import settings
 

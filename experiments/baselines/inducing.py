@@ -20,11 +20,16 @@ from privbo.algorithms.thompson.exploration import first_points
 from privbo.algorithms.thompson.fits import fit, start
 from privbo.algorithms.thompson.local_model import among
 from privbo.algorithms.thompson.maximise import Search, log_expected_improvement, maximise
-from privbo.algorithms.thompson.own_model import OwnModel
-from privbo.algorithms.thompson.posterior import CONSTANT, Hyperparameters, Moments, Observations, kernel_values
-from privbo.algorithms.thompson.ridge import cholesky
+from privbo.algorithms.thompson.posterior import (
+    CONSTANT,
+    Hyperparameters,
+    Moments,
+    Observations,
+    cholesky,
+    kernel_values,
+)
 from privbo.algorithms.thompson.servers import SharedPriorServer
-from privbo.algorithms.thompson.settings import SharedPriorSettings
+from privbo.algorithms.thompson.settings import OwnModel, SharedPriorSettings
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, Evaluate, FloatArray, IntArray, Setting
 from privbo.protocol.settings import settings

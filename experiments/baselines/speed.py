@@ -15,7 +15,7 @@ import numpy as np
 
 import privbo as pb
 from experiments.baselines.trees import HCT
-from privbo.algorithms.elimination.tree import Partition
+from privbo.algorithms.elimination.settings import Partition
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Value
 

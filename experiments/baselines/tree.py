@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from privbo.algorithms.elimination.tree import Partition
+from privbo.algorithms.elimination.settings import Partition
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, IntArray
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from experiments.baselines.tree import Tree, require_smoothness
-from privbo.algorithms.elimination.tree import Partition
+from privbo.algorithms.elimination.settings import Partition
 from privbo.protocol.errors import ConfigurationError
 
 

@@ -20,7 +20,7 @@ from experiments.outcome import Outcome, Task, make, paid
 from experiments.problems.clients import Clients
 from experiments.problems.environments import Environment, Shifted
 from privbo.algorithms.elimination.alone import PersonalCohort, PersonalElimination
-from privbo.algorithms.elimination.tree import Partition
+from privbo.algorithms.elimination.settings import Partition
 from privbo.protocol.messages import (
     Algorithm,
     Ask,

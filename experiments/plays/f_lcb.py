@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.baselines.function_arms import FunctionArm
-from experiments.baselines.heavy_bandits import Policy, RobustUCBMedian, SGDUCBSMoM
-from experiments.baselines.heavy_bandits import play as play_bandit
+from experiments.baselines.heavy_bandits import Policy, RobustUCBMedian, SGDUCBSMoM, play as play_bandit
 from experiments.cells import Context, Found
 from experiments.figure import scales
 from experiments.outcome import Outcome, Task, make, paid, world

@@ -10,7 +10,7 @@ import numpy as np
 import privbo as pb
 from experiments.outcome import Outcome, Task, make, paid
 from experiments.problems.environments import Environment, Shifted
-from privbo.algorithms.elimination.tree import Partition
+from privbo.algorithms.elimination.settings import Partition
 from privbo.protocol.messages import FloatArray, Release, Setting
 
 POINTS = 200  # of every curve

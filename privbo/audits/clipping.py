@@ -37,9 +37,8 @@ from privbo.protocol.common import is_of_rounds
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import FloatArray
-from privbo.protocol.plain import fields_of, in_two_lines
-from privbo.protocol.settings import JsonObject
-from privbo.protocol.table import Table
+from privbo.protocol.settings import JsonObject, fields_of
+from privbo.protocol.table import Table, in_two_lines
 from privbo.runs.clients import answers_of, clients_of
 from privbo.runs.manifest import derive_seed
 from privbo.runs.record import Record, replay

@@ -24,9 +24,8 @@ from privbo.flower.registry import RUN_FILE
 from privbo.plans.cost import trust_text
 from privbo.protocol.errors import ConfigurationError, PolicyError
 from privbo.protocol.messages import IntArray
-from privbo.protocol.plain import plain
 from privbo.protocol.processes import limited_threads
-from privbo.protocol.settings import JsonObject
+from privbo.protocol.settings import JsonObject, plain
 from privbo.reports.report import price_table
 from privbo.reports.watch import duration_text
 from privbo.runs.clients import require_answers

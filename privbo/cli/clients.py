@@ -12,7 +12,7 @@ from accountant.errors import PrivacyError
 from accountant.verify.text import shown
 from privbo.cli.terminal import Result, Shown
 from privbo.protocol.errors import RunError
-from privbo.protocol.plain import fields_of
+from privbo.protocol.settings import fields_of
 from privbo.protocol.space import Value
 from privbo.protocol.table import Table
 from privbo.runs.best import FACTS, best_at_site, common_at_site, file_of_one_run

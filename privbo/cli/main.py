@@ -158,8 +158,7 @@ def scout(
 
     The standard error to expect is printed before anything is charged.
     """
-    from privbo.cli.scout import forecast
-    from privbo.cli.scout import scout as find
+    from privbo.cli.scout import forecast, scout as find
 
     if dry_run:
         return forecast(config, overrides or [], epsilon=epsilon, n_points=points, trust=trust)
@@ -353,12 +352,10 @@ def audit(
     """PRIVATE: audit the clipping. Exit code 3 if the black-box audit contradicts the claim."""
     from dataclasses import replace
 
-    from privbo.audits.clipping import audit as audit_clipping
-    from privbo.audits.clipping import price_of_norms
-    from privbo.audits.clipping import publish_norms as publish
+    from privbo.audits.clipping import audit as audit_clipping, price_of_norms, publish_norms as publish
     from privbo.audits.empirical import Audit, audit_plan, audit_run
     from privbo.protocol.files import require_no_link, write_json
-    from privbo.protocol.plain import fields_of
+    from privbo.protocol.settings import fields_of
     from privbo.reports.audit import write_audit
     from privbo.runs.manifest import RunDirectory
     from privbo.runs.opening import plan_run, planned_requests

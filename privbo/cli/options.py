@@ -83,7 +83,7 @@ def say_lines(text: str) -> None:
 def show_result(result: object, *, as_json: bool) -> None:
     """Show a result in the terminal, or print it as JSON."""
     if as_json:
-        from privbo.protocol.plain import plain
+        from privbo.protocol.settings import plain
 
         say_lines(json.dumps(plain(result), indent=2, allow_nan=False) + "\n")
         return

@@ -23,15 +23,13 @@ from privbo.plans.plan import Plan, SignalToNoise, signal_to_noise
 from privbo.plans.policy import Decision
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import fresh_directory, require_no_link, save_arrays
-from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.processes import limited_threads
-from privbo.protocol.settings import JsonObject
+from privbo.protocol.settings import JsonObject, fields_of, plain
 from privbo.protocol.table import Table
 from privbo.reports.bundle import public_key
 from privbo.reports.diagnostics import LABELS, Diagnostics, diagnostics
 from privbo.reports.report import Report, price_table, report
-from privbo.reports.report_page import Told, document
-from privbo.reports.report_page import statement as statement_of
+from privbo.reports.report_page import Told, document, statement as statement_of
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import decided, plan_run, planned_requests

@@ -23,9 +23,8 @@ import numpy as np
 from privbo.comparisons.verdict import Kind, RunCost, Setting
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json, today, write_json
-from privbo.protocol.plain import fields_of, plain
 from privbo.protocol.processes import limited_threads, process_pool
-from privbo.protocol.settings import JsonObject, read_settings
+from privbo.protocol.settings import JsonObject, fields_of, plain, read_settings
 from privbo.runs.code import CodeKey
 
 _FORMAT = 5  # of a kept file; files of other formats are made again

@@ -31,9 +31,8 @@ from privbo.comparisons.verdict import (
     verdicts,
 )
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.plain import fields_of, in_two_lines, plain
-from privbo.protocol.settings import JsonObject
-from privbo.protocol.table import Table
+from privbo.protocol.settings import JsonObject, fields_of, plain
+from privbo.protocol.table import Table, in_two_lines
 
 OF_CLIENTS = ("utility", "standard_error", "final", "evaluations")  # of a row: what clients' own data say
 SEEDED = "simulation: seeded noise, no guarantee"

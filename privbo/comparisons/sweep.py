@@ -45,8 +45,7 @@ from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import private_folder
 from privbo.protocol.messages import FloatArray
-from privbo.protocol.plain import plain
-from privbo.protocol.settings import JsonObject
+from privbo.protocol.settings import JsonObject, plain
 from privbo.runs.code import CodeKey, forget
 from privbo.runs.evidence import declared_by
 from privbo.runs.loop import run_spec

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privbo.protocol.messages import FloatArray
-from privbo.protocol.plain import fields_of
-from privbo.protocol.settings import JsonObject
+from privbo.protocol.settings import JsonObject, fields_of
 
 UNIT_ROUNDOFF = 2.0**-53
 SMALLEST_BOUND, LARGEST_BOUND = 1e-100, 1e100

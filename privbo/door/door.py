@@ -22,12 +22,12 @@ from accountant.ledger import Ledger, Receipt
 from privbo.door.adaptive import AdaptiveSum, QuantileClipper
 from privbo.door.clipping import ClipStatistics
 from privbo.door.mechanism import Mechanism, PlainSum, PrivateSum, WeightGeometry, require_request
-from privbo.door.noise import BoolArray, NoiseSource
+from privbo.door.noise import NoiseSource
 from privbo.door.payload import decode_release, encode_release, store, vet_rows
 from privbo.door.sampling import Keeper, Sample
 from privbo.door.sums import Answer, Partial, Sealed, Summing, answer, noisy
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import FloatArray, IntArray, Release, Request
+from privbo.protocol.messages import BoolArray, FloatArray, IntArray, Release, Request
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

@@ -20,9 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import IntArray
-
-BoolArray = npt.NDArray[np.bool_]
+from privbo.protocol.messages import Array, BoolArray, IntArray
 
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**10, 2.0**40
 
@@ -178,7 +176,7 @@ def uniform_subsets(draw: Callable[[int], npt.NDArray[np.uint64]], shape: tuple[
     return smallest(words, size)
 
 
-def smallest(keys: npt.NDArray[np.generic], size: int) -> BoolArray:
+def smallest(keys: Array, size: int) -> BoolArray:
     """Membership of the ``size`` smallest keys of every row, same shape as ``keys``.
 
     Raises:

@@ -25,13 +25,12 @@ from dataclasses import asdict, dataclass
 from typing import TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 
 from accountant.errors import LedgerError
 from accountant.events import Json
 from accountant.ledger import Ledger
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import FloatArray, Release
+from privbo.protocol.messages import Array, FloatArray, Release
 
 _RELEASE = b"privbo release 1\n"
 _ANSWER = b"privbo answer 1\n"
@@ -53,7 +52,7 @@ class Clipping:
     fraction: float
 
 
-def framed(magic: bytes, header: Json, values: npt.NDArray[np.generic]) -> bytes:
+def framed(magic: bytes, header: Json, values: Array) -> bytes:
     """Canonical bytes: a magic line, a JSON header line, the values in little-endian order."""
     line = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     return magic + line + b"\n" + values.tobytes()

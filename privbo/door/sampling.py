@@ -42,8 +42,9 @@ from accountant.events import (
 )
 from accountant.mechanisms.truncated import shares
 from accountant.sensitivity import Sampler
-from privbo.door.noise import BoolArray, NoiseSource
+from privbo.door.noise import NoiseSource
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import BoolArray
 
 Sampling: TypeAlias = Literal["poisson", "fixed-size", "truncated-poisson", "random-allocation"]
 _NAMES = ("poisson", "fixed-size", "truncated-poisson", "random-allocation")

@@ -27,9 +27,9 @@ from accountant.errors import PrivacyError
 from accountant.ledger import Budget
 from accountant.ledger.chain import Position, Row
 from accountant.ledger.signing import sign
-from privbo.door.apart import own_blocks
 from privbo.door.payload import encode_answer
 from privbo.door.shares import own_units
+from privbo.door.sums import own_blocks
 from privbo.flower.fork_server import fork_server
 from privbo.flower.messages import (
     ACTION,
@@ -65,8 +65,7 @@ from privbo.guardians.guardian import Guardian, StateStore
 from privbo.plans.policy import Policy
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
-from privbo.protocol.files import Arrays
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.messages import Arrays, FloatArray
 from privbo.protocol.processes import Stopped, limited_loaded_threads, watched_interrupts
 from privbo.protocol.settings import read_settings
 from privbo.runs.clients import clients_of

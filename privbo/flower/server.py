@@ -35,11 +35,10 @@ from accountant.events import Json
 from accountant.ledger.chain import Position, encode_rows
 from accountant.ledger.signing import checked
 from accountant.verify.text import shown
-from privbo.door.apart import joined_blocks
 from privbo.door.door import Gather, Ticket
 from privbo.door.mechanism import PrivateSum
 from privbo.door.payload import Box, Inbox
-from privbo.door.sums import Sealed
+from privbo.door.sums import Sealed, joined_blocks
 from privbo.flower.messages import (
     ACTION,
     GUARD,

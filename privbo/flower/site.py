@@ -42,17 +42,8 @@ from accountant.ledger.signing import checked, sign, signing_key
 from privbo.flower.messages import Question
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import (
-    Arrays,
-    alone,
-    append_line,
-    load_arrays,
-    read_json,
-    read_lines,
-    save_arrays,
-    write_json,
-)
-from privbo.protocol.messages import Cohort, FloatArray, IntArray, Standing
+from privbo.protocol.files import alone, append_line, load_arrays, read_json, read_lines, save_arrays, write_json
+from privbo.protocol.messages import Arrays, Cohort, FloatArray, IntArray, Standing
 from privbo.protocol.settings import dump_settings
 from privbo.protocol.space import Space
 from privbo.runs.best import COMMON, FACTS, SiteFacts

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -32,7 +31,7 @@ from privbo.door.mechanism import PrivateSum
 from privbo.door.payload import Box
 from privbo.door.shares import share_sizes, split
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import IntArray, Request
+from privbo.protocol.messages import Array, IntArray, Request
 from privbo.protocol.settings import settings
 
 SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
@@ -202,7 +201,7 @@ def encode_ciphertext(round_: int, ciphertext: Ciphertext) -> bytes:
     return _MAGIC + _ROUND.pack(round_) + bytes.fromhex(ciphertext.share_id) + b"".join(ciphertext.sealed)
 
 
-def stored(round_: int, ciphertexts: Sequence[Ciphertext]) -> dict[str, npt.NDArray[np.generic]]:
+def stored(round_: int, ciphertexts: Sequence[Ciphertext]) -> dict[str, Array]:
     """Give ciphertexts as arrays, as they are kept: every client's number and its message."""
     messages = [np.frombuffer(encode_ciphertext(round_, ciphertext), dtype=np.uint8) for ciphertext in ciphertexts]
     return {"clients": np.array([each.client for each in ciphertexts], dtype=np.int64), "messages": np.array(messages)}

@@ -45,8 +45,8 @@ from privbo.guardians.ciphertexts import (
     stored,
 )
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import Arrays, alone, array_bytes, write_atomically
-from privbo.protocol.messages import IntArray, Request
+from privbo.protocol.files import alone, array_bytes, write_atomically
+from privbo.protocol.messages import Arrays, IntArray, Request
 
 STATED = "guardian's statement"
 _AT_ONCE = 1024  # clients whose rows stand in memory as integers

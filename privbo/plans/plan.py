@@ -24,9 +24,8 @@ from privbo.plans.cost import Exposure, exposures
 from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, safe_delta
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
-from privbo.protocol.plain import in_two_lines
 from privbo.protocol.settings import JsonObject
-from privbo.protocol.table import Table
+from privbo.protocol.table import Table, in_two_lines
 
 # Mechanisms for a run's multiplier of 1 (what they have is their scale), how many numbers each releases, how often.
 _Releases: TypeAlias = Counter[tuple[Mechanism, int]]

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from accountant.events import Adjacency
 from privbo.door.adaptive import AdaptiveClipping
-from privbo.door.apart import blocks_of
 from privbo.door.mechanism import Mechanism, mechanism_for, require_unit
 from privbo.door.sampling import Sampling, require_sampling, sample_of
+from privbo.door.sums import blocks_of
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.settings import Count, Positive, Probability, settings

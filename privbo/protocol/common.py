@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
-from privbo.protocol.messages import Ask, Broadcast, FloatArray, Request
+from privbo.protocol.messages import Ask, BoolArray, Broadcast, FloatArray, Request
 from privbo.protocol.space import Space
 
 Final: TypeAlias = Literal["common"]
@@ -88,7 +87,7 @@ def _divided(values: FloatArray, by: FloatArray) -> FloatArray:
     return np.divide(values, by, out=np.zeros_like(values), where=by > 0.0)
 
 
-def _centred(values: FloatArray, known: npt.NDArray[np.bool_]) -> FloatArray:
+def _centred(values: FloatArray, known: BoolArray) -> FloatArray:
     """Values at mean 0 per row over what is known; 0 elsewhere."""
     kept = np.where(known, values, 0.0)
     means = kept.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)

@@ -15,19 +15,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from accountant.ledger.durable import appearing_whole, sync_folder
 from privbo.protocol.errors import RunError
+from privbo.protocol.messages import Array, Arrays
 
 if sys.platform != "win32":
     import fcntl
 
-Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
-"""Arrays by name, as they are kept."""
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
 _MARK, _HEADER = b"privbo record 1\n", struct.Struct("<QI")  # before each record of a journal
 _START = len(_MARK) + _HEADER.size
@@ -369,7 +367,7 @@ def array_bytes(arrays: Arrays) -> bytes:
     return buffer.getvalue()
 
 
-def load_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+def load_arrays(path: Path) -> dict[str, Array]:
     """Read named arrays written by ``save_arrays``; pickles are refused."""
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}

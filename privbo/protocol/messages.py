@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,9 @@ from privbo.protocol.space import Space
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+Array: TypeAlias = npt.NDArray[Any]
+Arrays: TypeAlias = Mapping[str, Array]
 # Means of ``counts[i]`` rewards of ``clients[i]`` at ``units[i]``, ``(n,)``; NaN where all failed.
 PullObjective: TypeAlias = Callable[[IntArray, FloatArray, IntArray], FloatArray]
 # Whose data a release hides: everything of one client, one record of its data, or the outcome of one evaluation.
@@ -45,7 +48,7 @@ class Broadcast:
     """
 
     round: int
-    arrays: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,11 +228,11 @@ class Cohort(Protocol):
         """
         ...
 
-    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+    def snapshot(self) -> Arrays:
         """Everything needed to go on in another process (private; no object arrays)."""
         ...
 
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    def restore(self, snapshot: Arrays) -> None:
         """Take the state of ``snapshot``."""
         ...
 

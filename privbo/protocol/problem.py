@@ -1,13 +1,23 @@
-"""A problem: a search space, an objective, and the clients that hold it."""
+"""A problem: a search space, an objective, and the clients that hold it.
+
+Any learner is put under record-level privacy by sample and aggregate (``in_blocks``; Nissim, Raskhodnikova and Smith
+2007).
+
+What a client evaluates is a function of its history and of public numbers, so a round that is played again asks for the
+same points in the same order: an evaluation is known by its client, its round and its place in it, if the point agrees
+(``Memory``; PRIVATE).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -19,11 +29,86 @@ from pydantic import SkipValidation
 from accountant.errors import EventError
 from accountant.events import Event, compose, from_dict, to_dict
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.memory import Memory
-from privbo.protocol.messages import FloatArray, IntArray, PullObjective
+from privbo.protocol.messages import Array, BoolArray, FloatArray, IntArray, PullObjective
 from privbo.protocol.processes import NoAnswerError, Stopped, named, nobody_stops, within
 from privbo.protocol.settings import Count, JsonObject, Range, Sequence, settings
 from privbo.protocol.space import Parameter, Space, Value
+
+Rows = npt.NDArray[np.void]
+_KEY = ("client", "round", "place", "count")
+
+
+def row_type(n_dims: int) -> np.dtype[np.void]:
+    """Layout of one evaluation in a file or on the wire, of 64-bit words; ``count`` is 0 but for a mean."""
+    numbers = [(name, "<i8") for name in _KEY]
+    return np.dtype([*numbers, ("value", "<f8"), ("unit", "<f8", (n_dims,))])
+
+
+class Memory:
+    """Remembers the evaluations of some clients, whose numbers follow each other.
+
+    Args:
+        clients: Their numbers.
+        n_dims: Of the search space.
+        keep: Told of every evaluation as soon as it was made; what it keeps is never made again.
+    """
+
+    def __init__(self, clients: IntArray, n_dims: int, keep: Callable[[Rows], None]) -> None:
+        self._first, self._n_dims, self._keep = int(clients.min(initial=0)), n_dims, keep
+        self._places = np.zeros(int(clients.max(initial=-1)) + 1 - self._first, dtype=np.int64)
+        self.begin(0, np.empty(0, dtype=row_type(n_dims)))
+
+    def begin(self, round_: int, known: Rows) -> None:
+        """Begin a round, maybe again, with those of its evaluations that are known."""
+        self._places[:] = 0
+        self._round = round_
+        known = known[known["round"] == round_]
+        order = np.argsort(_names(known["client"], known["place"]), kind="stable")
+        self._known = known[order]
+        self._named = _names(self._known["client"], self._known["place"])
+
+    def recall(self, clients: IntArray, units: FloatArray, counts: IntArray | None) -> tuple[FloatArray, IntArray]:
+        """Give the values that are known of what is to be evaluated, NaN elsewhere, and the places of those.
+
+        Args:
+            clients: ``(n,)``.
+            units: ``(n, n_dims)``.
+            counts: Rewards that are averaged, ``(n,)``; None where one value is asked for.
+        """
+        index = np.asarray(clients) - self._first
+        order = np.argsort(index, kind="stable")
+        ordered, rank = index[order], np.empty(len(index), dtype=np.int64)
+        rank[order] = np.arange(len(index)) - np.searchsorted(ordered, ordered)
+        places = self._places[index] + rank  # of each evaluation among its client's in this round
+        np.add.at(self._places, index, 1)
+        self._rows = rows = np.zeros(len(clients), dtype=row_type(self._n_dims))
+        rows["client"], rows["round"], rows["place"] = clients, self._round, places
+        rows["count"], rows["unit"] = 0 if counts is None else counts, units
+        self._values = rows["value"]  # a view, as one evaluation after the other is kept
+        self._values[:] = np.nan
+        if not len(self._known):
+            return self._values.copy(), np.arange(len(rows))
+        last = np.searchsorted(self._named, _names(clients, places), side="right") - 1
+        there = self._known[np.maximum(last, 0)]
+        same = [there[name] == rows[name] for name in _KEY]
+        same.append((there["unit"].view("<i8") == rows["unit"].view("<i8")).reshape(len(rows), -1).all(axis=1))
+        found = np.logical_and.reduce(same)
+        return np.where(found, there["value"], np.nan), np.flatnonzero(~found)
+
+    def is_first(self, rows: IntArray) -> BoolArray:
+        """Tell which of the rows that were recalled are their client's first of the round."""
+        return np.asarray(self._rows["place"][rows] == 0)
+
+    def keep(self, made: int | IntArray, values: FloatArray | float) -> None:
+        """Keep the values of what was recalled at a place or at several, each once."""
+        self._values[made] = values
+        self._keep(self._rows[made : made + 1] if isinstance(made, int) else self._rows[made])
+
+
+def _names(clients: IntArray, places: IntArray) -> IntArray:
+    """One number per client and place."""
+    return np.asarray((clients << 28) | places)
+
 
 Objective: TypeAlias = Callable[[int, dict[str, Value]], float | npt.ArrayLike | tuple[npt.ArrayLike, Event]]
 BatchObjective: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
@@ -178,8 +263,6 @@ class Problem:
         object.__setattr__(self, "search_space", space)
         if (self.objective is None) == (self.batch_objective is None):
             raise ConfigurationError("give exactly one of objective and batch_objective")
-        if not self.score_range[0] < self.score_range[1]:
-            raise ConfigurationError(f"score_range={self.score_range!r} must be increasing; give (lowest, highest)")
         if self.n_records is not None and (len(self.n_records) != self.n_clients or not callable(self.objective)):
             raise ConfigurationError(
                 f"n_records of {len(self.n_records)} clients must speak of n_clients={self.n_clients}, and of scores "
@@ -408,7 +491,7 @@ class Evaluator:
         finally:
             self._left[client] = left - (time.monotonic() - started)
 
-    def _guarded(self, function: Callable[..., object], *given: npt.NDArray[np.generic]) -> FloatArray:
+    def _guarded(self, function: Callable[..., object], *given: Array) -> FloatArray:
         """Values of many clients at once; where that fails, of each half, so that who fails does so alone."""
         n = len(given[0])
         reason = "each is asked alone"
@@ -486,3 +569,61 @@ def require_call(function: object, name: str, arguments: str, *given: object, **
         return  # compiled code without a signature
     except TypeError as error:
         raise ConfigurationError(f"{name} can't be called as {name}({arguments}): {error}; fix it") from None
+
+
+TrainAndScore: TypeAlias = Callable[[int, Mapping[str, object], IntArray], float]
+"""``train_and_score(client, params, rows)``: trains and scores a model on these records of the client alone."""
+
+
+def in_blocks(
+    train_and_score: TrainAndScore, *, n_records: Iterable[int], n_blocks: int
+) -> Callable[[int, Mapping[str, object]], FloatArray]:
+    """Give an objective that scores a learner on ``n_blocks`` disjoint blocks of every client's records.
+
+    .. versionadded:: 0.3.0
+
+    One record is in one block, so it moves one of ``n_blocks`` scores, whatever the learner does with it. State
+    ``n_records=[n_blocks] * n_clients`` in the problem and ``protects="records"``: a score then stands for a block, and
+    what hides one score hides each of its records. A block that fails gives NaN, which counts as the lower end. State
+    ``delta`` yourself, far below one over the number of all records: its default counts blocks.
+
+    A model of a block sees few records, and may prefer other settings than one of all records.
+
+    Args:
+        train_and_score: ``(client, params, rows) -> score``. It may read the records ``rows`` of the client alone, and
+            trains and validates within them.
+        n_records: Records of every client, ``(n_clients,)``, public.
+        n_blocks: Blocks of every client, at least 1 and at most the fewest records of a client. Noise on the mean
+            score falls with it, and so do the records of a block.
+
+    Raises:
+        ConfigurationError: If some block would hold no record.
+
+    Example:
+        >>> data = [np.arange(10.0), np.arange(8.0)]
+        >>> scores = in_blocks(lambda client, params, rows: data[client][rows].mean(), n_records=[10, 8], n_blocks=2)
+        >>> scores(1, {})
+        array([3., 4.])
+    """
+    counts = tuple(n_records)
+    if not 1 <= n_blocks <= min(counts, default=0):
+        raise ConfigurationError(
+            f"n_blocks={n_blocks!r} must lie between 1 and the fewest records of a client, {min(counts, default=0)}; "
+            "every block needs a record"
+        )
+    return functools.partial(_scores, train_and_score, counts, n_blocks)
+
+
+def _scores(
+    train_and_score: TrainAndScore,
+    n_records: tuple[int, ...],
+    n_blocks: int,
+    client: int,
+    params: Mapping[str, object],
+) -> FloatArray:
+    found = np.full(n_blocks, math.nan)
+    for block in range(n_blocks):
+        rows = np.arange(block, n_records[client], n_blocks)  # by place alone, so that no value moves another record
+        with suppress(Exception):  # one record may break its own block, and must break nothing else
+            found[block] = float(train_and_score(client, params, rows))
+    return found

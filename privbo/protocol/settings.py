@@ -4,14 +4,18 @@
 number, no number for a flag) and whose faults are ``ConfigurationError`` with the key, the
 value, what is allowed, and where to look. ``read_settings`` makes one from a table of a TOML
 or JSON document, ``dump_settings`` gives that table back, ``settings_schema`` its JSON schema.
+Results become JSON by ``plain``: dataclasses by their fields, numbers that JSON cannot hold as null.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Container, Mapping
+from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -29,8 +33,8 @@ from typing import (
 
 import numpy as np
 import pydantic
-from pydantic import ConfigDict, Field, JsonValue, Strict, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, Strict, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError, PydanticSerializationError
 
 from privbo.protocol.errors import ConfigurationError
 
@@ -44,7 +48,16 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 # Sequences in a setting: Python's lists and tuples and TOML's arrays are all taken.
 Sequence: TypeAlias = Annotated[tuple[T, ...], Strict(strict=False)]
 Finite: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
-Range: TypeAlias = Annotated[tuple[Finite, Finite], Strict(strict=False)]
+Ends: TypeAlias = tuple[Finite, Finite]
+
+
+def _rising(ends: Ends) -> Ends:
+    if not ends[0] < ends[1]:
+        raise PydanticCustomError("rising", "input must be increasing, (lowest, highest)")
+    return ends
+
+
+Range: TypeAlias = Annotated[Ends, Strict(strict=False), AfterValidator(_rising)]
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -248,3 +261,56 @@ def _expected(item: ErrorDetails) -> str:
 def _plain(value: object) -> object:
     """A NumPy scalar as the Python number it is."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def plain(value: object) -> JsonValue:
+    """Give a result as JSON-able data.
+
+    Dataclasses become objects of their fields, unless they have a ``to_dict`` of their own;
+    infinity and NaN become None, which JSON calls null.
+
+    Raises:
+        TypeError: If a value has no such form, such as a function.
+
+    Example:
+        >>> plain({"epsilon": (1.5, float("inf"))})
+        {'epsilon': [1.5, None]}
+    """
+    match value:
+        case None | bool() | int() | str() if not isinstance(value, enum.Enum):
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {str(key): plain(item) for key, item in value.items()}
+        case tuple() | list():
+            return [plain(item) for item in value]
+        case _:
+            return _of_object(value)
+
+
+def _of_object(value: object) -> JsonValue:
+    if isinstance(value, type):
+        raise TypeError(f"{value!r} is a class, not a value; make one")
+    if hasattr(value, "to_dict"):
+        return plain(value.to_dict())  # one of another package may hold infinity
+    if dataclasses.is_dataclass(value):
+        return fields_of(value)
+    if isinstance(value, enum.Enum):
+        return plain(value.value)
+    if isinstance(value, np.generic | np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{value!r} has no form in JSON; use plain values or dataclasses")
+
+
+def fields_of(value: object, *, but: Container[str] = ()) -> JsonObject:
+    """Give a dataclass's public fields as JSON-able data, whether or not it has a ``to_dict``.
+
+    Args:
+        value: A dataclass.
+        but: Names of fields to leave out.
+    """
+    named = [f.name for f in dataclasses.fields(value)]  # type: ignore[arg-type]  # every caller holds a dataclass
+    return {name: plain(getattr(value, name)) for name in named if name not in but and not name.startswith("_")}

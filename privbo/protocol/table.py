@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from accountant.verify.text import shown
 from privbo.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -33,6 +34,18 @@ def text_of(value: object) -> str:
     if isinstance(value, float):
         return "-" if math.isnan(value) else "infinite" if math.isinf(value) else f"{value:.4g}"
     return str(value)
+
+
+def in_two_lines(kind: str, name: str, first: str, second: str) -> str:
+    r"""Give a result's ``repr``: kind, name and the first facts, then the second; no text steers a terminal.
+
+    Example:
+        >>> print(in_two_lines("Plan", "", "3 releases", "epsilon 2"))
+        <Plan: 3 releases
+         epsilon 2>
+    """
+    head = " ".join(word for word in (kind, shown(name)) if word)
+    return f"<{head}: {shown(first)}\n {shown(second)}>"
 
 
 @dataclass(frozen=True, kw_only=True)

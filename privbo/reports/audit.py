@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from privbo.audits.black_box import World
 from privbo.audits.clipping import ClippingAudit
-from privbo.audits.empirical import Audit
+from privbo.audits.empirical import Audit, World
 from privbo.protocol.table import Table
 from privbo.reports.document import Document
 from privbo.reports.figure import Axis, Figure, Series

@@ -21,7 +21,7 @@ from accountant.ledger.chain import Row
 from accountant.ledger.signing import BUNDLE, RECEIPT, checked, sign, signing_key
 from accountant.verify.auditor import FORMAT
 from privbo.protocol.files import private_folder, read_json, read_lines, write_json
-from privbo.protocol.plain import plain
+from privbo.protocol.settings import plain
 from privbo.reports.report import report
 from privbo.runs.evidence import Evidence, plan_of, planned
 from privbo.runs.guarded import GUARDIANS, RECEIPTS

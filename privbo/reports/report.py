@@ -27,9 +27,8 @@ from privbo.plans import cost
 from privbo.plans.cost import Exposure, exposures, trust_text
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json
-from privbo.protocol.plain import fields_of, in_two_lines
-from privbo.protocol.settings import JsonObject
-from privbo.protocol.table import Table
+from privbo.protocol.settings import JsonObject, fields_of
+from privbo.protocol.table import Table, in_two_lines
 from privbo.runs.best import Common
 from privbo.runs.evidence import LedgerCheck
 from privbo.runs.guarded import GUARDIANS, HERE

@@ -11,8 +11,7 @@ from accountant.ledger import Entry, Ledger
 from accountant.wording import event_text
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json, require_contained
-from privbo.protocol.plain import fields_of, plain
-from privbo.protocol.settings import JsonObject, read_settings
+from privbo.protocol.settings import JsonObject, fields_of, plain, read_settings
 from privbo.protocol.table import Table
 from privbo.training.plan import TrainingPlan
 

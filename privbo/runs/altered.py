@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from privbo.protocol.files import Arrays
-from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, IntArray
+from privbo.protocol.messages import Array, Arrays, BoolArray, Broadcast, ClientHistory, Cohort, FloatArray, IntArray
 from privbo.protocol.settings import Count, settings
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
@@ -37,10 +35,10 @@ class AlteredCohort:
 
     cohort: Cohort
     alter: Callable[[FloatArray, int], FloatArray] = lambda answers, _: answers
-    kept: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+    kept: dict[str, Array] = field(default_factory=dict)
 
     @property
-    def clients(self) -> npt.NDArray[np.int64]:
+    def clients(self) -> IntArray:
         """As the wrapped cohort."""
         return self.cohort.clients
 
@@ -97,14 +95,14 @@ class Attendance:
     late: Share = 0.0
     seed: Annotated[int, Field(ge=0)] = 0
 
-    def away(self, round_: int, clients: IntArray) -> npt.NDArray[np.bool_]:
+    def away(self, round_: int, clients: IntArray) -> BoolArray:
         """Tell who is away in a round, ``(len(clients),)``."""
         gone = np.zeros(len(clients), dtype=bool)
         for start in range(max(0, round_ - self.away_for + 1), round_ + 1):
             gone |= self._draws(start, clients, _AWAY) < self.dropout
         return gone
 
-    def is_late(self, round_: int, clients: IntArray) -> npt.NDArray[np.bool_]:
+    def is_late(self, round_: int, clients: IntArray) -> BoolArray:
         """Tell whose newest answer of a round has not arrived yet, ``(len(clients),)``."""
         return self._draws(round_, clients, _LATE) < self.late
 
@@ -119,7 +117,7 @@ def unreliable(cohort: Cohort, attendance: Attendance) -> AlteredCohort:
 
     It keeps the last two answers and their round, so that a round that is asked again has the same late answers.
     """
-    kept: dict[str, npt.NDArray[np.generic]] = {}
+    kept: dict[str, Array] = {}
 
     def arrived(answers: FloatArray, round_: int) -> FloatArray:
         if not answers.shape[1]:

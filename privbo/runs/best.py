@@ -13,15 +13,13 @@ the vote's noise multiplier is sqrt((1 - f) / (f A)) times the run's.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from collections.abc import Sequence as Numbers
+from collections.abc import Iterator, Sequence as Numbers
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from privbo.protocol.common import (
     CANDIDATES,
@@ -34,9 +32,11 @@ from privbo.protocol.common import (
     ballots,
 )
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import Arrays, load_arrays, read_json, require_contained, write_json
+from privbo.protocol.files import load_arrays, read_json, require_contained, write_json
 from privbo.protocol.messages import (
     Algorithm,
+    Array,
+    Arrays,
     Ask,
     Broadcast,
     ClientHistory,
@@ -402,9 +402,7 @@ class Common:
         return f"{chosen} ({'what the releases say' if self.vote is None else self.vote.text})"
 
 
-def keep_common(
-    announced: npt.NDArray[np.generic] | None, server: Server, space: Space, directory: Path | None
-) -> Common | None:
+def keep_common(announced: Array | None, server: Server, space: Space, directory: Path | None) -> Common | None:
     """Give the common setting that a run announced, and write it down; None where it announced none."""
     if announced is None:
         return None

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import Arrays
 from privbo.protocol.messages import (
     Algorithm,
+    Array,
+    Arrays,
     Broadcast,
     ClientHistory,
     Cohort,
@@ -64,7 +65,7 @@ class Each:
     evaluate: Evaluator
     waiting: Waiting | None = None
     _cohorts: dict[int, Cohort] = field(default_factory=dict, init=False, repr=False)
-    _kept: dict[int, dict[str, npt.NDArray[np.generic]]] = field(default_factory=dict, init=False, repr=False)
+    _kept: dict[int, dict[str, Array]] = field(default_factory=dict, init=False, repr=False)
     _histories: dict[int, ClientHistory] = field(default_factory=dict, init=False, repr=False)
 
     def answer(self, broadcast: Broadcast, dim: int) -> FloatArray:

@@ -20,10 +20,9 @@ import numpy as np
 from privbo.door.door import Ticket
 from privbo.door.sums import Partial, together
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import Arrays, write_json
-from privbo.protocol.memory import Rows
-from privbo.protocol.messages import Ask, Broadcast, ClientHistory, FloatArray
-from privbo.protocol.problem import Evaluator
+from privbo.protocol.files import write_json
+from privbo.protocol.messages import Arrays, Ask, Broadcast, ClientHistory, FloatArray
+from privbo.protocol.problem import Evaluator, Rows
 from privbo.protocol.processes import named, start_server
 from privbo.runs.clients import joined
 from privbo.runs.history import OnPrivateRound, PrivateRound

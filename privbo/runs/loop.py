@@ -335,7 +335,7 @@ def run_spec(
         on_rehearsal(rehearsed)
     opened = open_run(spec, priced, home, resume=resume, root=root)
     if progress:
-        from privbo.runs.progress import progress_bar
+        from privbo.runs.history import progress_bar
     with (
         progress_bar(spec.name, spec.rounds, on_round) if progress else nullcontext(on_round) as heard,
         watched_interrupts() as stopped,

@@ -32,7 +32,7 @@ import numpy as np
 
 from accountant.ledger.address import place_of
 from accountant.ledger.store import Place
-from privbo.door.noise import BoolArray, ExactNoise, NoiseSource, SecureNoise, SimulatedNoise
+from privbo.door.noise import ExactNoise, NoiseSource, SecureNoise, SimulatedNoise
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import (
@@ -47,6 +47,7 @@ from privbo.protocol.files import (
     write_json,
     write_once,
 )
+from privbo.protocol.messages import BoolArray
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import toolkit
 from privbo.runs.spec import Spec

@@ -19,9 +19,8 @@ from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json
 from privbo.protocol.messages import Ask, ClientHistory, FloatArray, Release
-from privbo.protocol.plain import in_two_lines
 from privbo.protocol.settings import read_settings
-from privbo.protocol.table import Table
+from privbo.protocol.table import Table, in_two_lines
 from privbo.runs.best import COMMON, Best, Common, best_points, read_history
 from privbo.runs.evidence import LedgerCheck, examine, require_agreement
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger

@@ -18,9 +18,8 @@ import numpy as np
 
 from accountant.verify.text import shown
 from privbo.protocol.errors import RehearsalError
-from privbo.protocol.memory import Rows
 from privbo.protocol.messages import FloatArray, IntArray
-from privbo.protocol.problem import Evaluator, Problem
+from privbo.protocol.problem import Evaluator, Problem, Rows
 from privbo.protocol.processes import watched_interrupts
 from privbo.protocol.space import Space
 from privbo.runs.in_process import in_process, printed_to

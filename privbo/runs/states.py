@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from privbo.protocol.files import Arrays, Journal, array_bytes
-from privbo.protocol.memory import Rows, row_type
+from privbo.protocol.files import Journal, array_bytes
+from privbo.protocol.messages import Array, Arrays
+from privbo.protocol.problem import Rows, row_type
 
 Group: TypeAlias = tuple[int, int]
 """The first client of a group, and the first behind it."""
@@ -39,13 +39,13 @@ class Stamp:
     head: str
 
 
-def difference(old: Arrays | None, new: Arrays) -> dict[str, npt.NDArray[np.generic]]:
+def difference(old: Arrays | None, new: Arrays) -> dict[str, Array]:
     """Give what makes a new state of an old one; keys say how: ``whole/name``, ``rows/name``, ``columns/name``.
 
     Everything that did not change is left out; a name that is gone is a ``gone/name``.
     """
     before = {} if old is None else old
-    made: dict[str, npt.NDArray[np.generic]] = {f"gone/{name}": np.empty(0) for name in before.keys() - new.keys()}
+    made: dict[str, Array] = {f"gone/{name}": np.empty(0) for name in before.keys() - new.keys()}
     for name, array in new.items():
         if name not in before:
             made[f"whole/{name}"] = np.asarray(array)
@@ -54,7 +54,7 @@ def difference(old: Arrays | None, new: Arrays) -> dict[str, npt.NDArray[np.gene
     return made
 
 
-def applied(old: Arrays | None, change: Arrays) -> dict[str, npt.NDArray[np.generic]]:
+def applied(old: Arrays | None, change: Arrays) -> dict[str, Array]:
     """Give the new state of an old one and ``difference``."""
     made = {} if old is None else dict(old)
     for key, array in change.items():
@@ -68,7 +68,7 @@ def applied(old: Arrays | None, change: Arrays) -> dict[str, npt.NDArray[np.gene
     return made
 
 
-def _growth(old: npt.NDArray[np.generic], new: npt.NDArray[np.generic]) -> tuple[str, npt.NDArray[np.generic]] | None:
+def _growth(old: Array, new: Array) -> tuple[str, Array] | None:
     """The part of an array that is new, and where it was appended; None where nothing changed."""
     if old.dtype != new.dtype or old.ndim != new.ndim:
         return "whole", new
@@ -82,7 +82,7 @@ def _growth(old: npt.NDArray[np.generic], new: npt.NDArray[np.generic]) -> tuple
     return None if old.shape == new.shape and _same(old, new) else ("whole", new)
 
 
-def _same(old: npt.NDArray[np.generic], new: npt.NDArray[np.generic]) -> bool:
+def _same(old: Array, new: Array) -> bool:
     """Whether arrays are the same to the last bit, NaN and the sign of zero included."""
     if old.dtype == np.float64:
         return np.array_equal(np.ascontiguousarray(old).view(np.int64), np.ascontiguousarray(new).view(np.int64))
@@ -104,13 +104,13 @@ class States:
         """The state of the group that begins with a client, in a run's private folder."""
         return cls(folder / f"clients-{first}.states")
 
-    def load(self) -> dict[str, npt.NDArray[np.generic]] | None:
+    def load(self) -> dict[str, Array] | None:
         """Read the last state; None if the clients never answered.
 
         Raises:
             RunError: If the file is damaged before its end.
         """
-        state: dict[str, npt.NDArray[np.generic]] | None = None
+        state: dict[str, Array] | None = None
         for record in self._journal.records():
             with np.load(io.BytesIO(record.partition(b"\n")[2]), allow_pickle=False) as archive:
                 state = applied(state, {name: archive[name] for name in archive.files})

@@ -14,10 +14,8 @@ from typing import TypeAlias
 import numpy as np
 
 from privbo.door.sums import Partial, Summing
-from privbo.protocol.files import Arrays
-from privbo.protocol.memory import Memory, Rows
-from privbo.protocol.messages import Broadcast, ClientHistory, Cohort, FloatArray, Setting
-from privbo.protocol.problem import Evaluator, Rehearsed
+from privbo.protocol.messages import Arrays, Broadcast, ClientHistory, Cohort, FloatArray, Setting
+from privbo.protocol.problem import Evaluator, Memory, Rehearsed, Rows
 from privbo.runs.altered import unreliable, zeroed
 from privbo.runs.clients import Each, Waiting, answers_of, clients_of
 from privbo.runs.spec import Spec

@@ -21,8 +21,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.memory import Rows
-from privbo.protocol.problem import Evaluator
+from privbo.protocol.problem import Evaluator, Rows
 from privbo.protocol.processes import WorkerProcess, limited_loaded_threads, n_jobs, portable
 from privbo.runs.states import EvaluationJournal, Group
 from privbo.runs.worker import LocalWorker, Outcome, Result, WorkerSetup, WorkerTask

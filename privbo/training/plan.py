@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from accountant.calibrate import noise_multiplier as calibrate_noise
-from accountant.calibrate import poisson
+from accountant.calibrate import noise_multiplier as calibrate_noise, poisson
 from accountant.events import Adjacency, BestOfRandomRuns, Event, Gaussian, compose, of_group, repeat
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from accountant.sensitivity import contribution_factor

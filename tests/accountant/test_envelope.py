@@ -7,8 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from accountant import renyi
 from accountant.envelope import Envelope, dominates, envelope, free_places

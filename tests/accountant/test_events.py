@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from accountant import epsilon_table, gaussian_dp, moments, numerical, renyi
 from accountant.errors import AccountingError, EventError

@@ -10,7 +10,7 @@ from experiments.baselines.arms import fed1_ucb, play_tree, random_arms
 from experiments.baselines.hoo import HOO
 from experiments.baselines.tree import Tree, TreeBandit
 from experiments.baselines.trees import HCT, VHCT
-from privbo.algorithms.elimination.tree import Partition
+from privbo.algorithms.elimination.settings import Partition
 
 
 def garland(x: float) -> float:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from privbo.protocol.plain import plain
-from privbo.protocol.settings import read_settings
+from privbo.protocol.settings import plain, read_settings
 from privbo.runs.code import CodeKey, code_key
 
 

@@ -19,11 +19,10 @@ from accountant.ledger import Ledger
 from accountant.tight import numerical
 from privbo.algorithms.multitask.posterior import front
 from privbo.door import apart
-from privbo.door.apart import blocks_of, joined_blocks, own_blocks
 from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import SimulatedNoise
-from privbo.door.sums import lattice_sums
+from privbo.door.sums import blocks_of, joined_blocks, lattice_sums, own_blocks
 from privbo.flower.party import ledger_path, read_site
 from privbo.protocol.messages import FloatArray, Records, Request
 from tests.deployment.federations import Federation, make

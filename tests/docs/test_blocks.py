@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import Block, blocks_of, require_said, run_block
-from tests.docs.blocks import play as play_blocks
+from tests.docs.blocks import Block, blocks_of, play as play_blocks, require_said, run_block
 
 ROOT = Path(__file__).parents[2]
 TOUR = [

@@ -22,8 +22,8 @@ from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, Gaussi
 from accountant.ledger import Ledger, LedgerPolicy
 from privbo.door.door import Door
 from privbo.door.mechanism import PrivateSum
-from privbo.door.noise import BoolArray, NoiseSource
-from privbo.protocol.messages import FloatArray, IntArray, Request
+from privbo.door.noise import NoiseSource
+from privbo.protocol.messages import BoolArray, FloatArray, IntArray, Request
 
 _TOLERANCE = 1e-9
 Draw: TypeAlias = tuple[str, tuple[int, ...] | int, float]  # kind, shape or number, parameter

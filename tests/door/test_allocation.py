@@ -12,11 +12,10 @@ from accountant.events import RandomAllocationGaussian
 from accountant.ledger import Budget, Ledger
 from accountant.ledger.book import Declaration
 from privbo.door.door import Door
-from privbo.door.noise import BoolArray, SecureNoise
+from privbo.door.noise import SecureNoise
 from privbo.door.sampling import Keeper
-from privbo.protocol.messages import Request
-from tests.builders import ledger as new_ledger
-from tests.builders import mechanism_for
+from privbo.protocol.messages import BoolArray, Request
+from tests.builders import ledger as new_ledger, mechanism_for
 
 N, T, K, Z = 6, 5, 2, 1e-4
 EVENT = RandomAllocationGaussian(n_rounds=T, participations=K, noise_multiplier=Z)

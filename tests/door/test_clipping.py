@@ -6,8 +6,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from privbo.door.clipping import BOUND_FACTORS, NORM_LEVELS, clip_rows, measure_clipping
 from privbo.door.sums import answer

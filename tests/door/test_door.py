@@ -15,8 +15,7 @@ from accountant.ledger import Budget, Ledger
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
-from tests.builders import door, mechanism_for
-from tests.builders import ledger as new_ledger
+from tests.builders import door, ledger as new_ledger, mechanism_for
 
 N, DIM = 6, 4
 WEIGHTS = np.arange(1.0, 2 * N + 1).reshape(2, N) / 50

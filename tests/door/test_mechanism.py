@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, NonPrivate, PoissonSampledGaussian
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND

@@ -16,10 +16,10 @@ from accountant.events import (
     RandomAllocationGaussian,
     TruncatedPoissonSampledGaussian,
 )
-from privbo.door.noise import BoolArray, NoiseSource, SecureNoise, SimulatedNoise
+from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.door.sampling import Sample
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Request
+from privbo.protocol.messages import BoolArray, Request
 from tests.builders import mechanism_for
 
 SOURCES: list[NoiseSource] = [SecureNoise(), SimulatedNoise(3)]

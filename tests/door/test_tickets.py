@@ -15,8 +15,7 @@ from privbo.door.mechanism import PrivateSum, require_request
 from privbo.door.noise import SimulatedNoise
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
-from tests.builders import WEIGHTS, ledger, mechanism_for, request
-from tests.builders import door as new_door
+from tests.builders import WEIGHTS, door as new_door, ledger, mechanism_for, request
 
 REWARD = {"adjacency": Adjacency.REPLACE_ONE}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.algorithms.elimination.tree import noise_half_width
+from privbo.algorithms.elimination.settings import noise_half_width
 from privbo.protocol.messages import FloatArray, IntArray, Release, Setting
 
 PLAIN = pb.NoPrivacy()

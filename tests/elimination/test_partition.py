@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import privbo as pb
 from experiments.baselines.tree import locate
-from privbo.algorithms.elimination.tree import Partition
+from privbo.algorithms.elimination.settings import Partition
 
 shapes = st.tuples(st.integers(1, 4), st.sampled_from([2, 3]))
 

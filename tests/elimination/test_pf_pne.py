@@ -9,7 +9,7 @@ import pytest
 import privbo as pb
 from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.algorithms.elimination.forest import Forest
-from privbo.algorithms.elimination.tree import Confidence, Partition
+from privbo.algorithms.elimination.settings import Confidence, Partition
 from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate, Release, Setting
 from privbo.protocol.space import Space
 

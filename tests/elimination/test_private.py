@@ -8,7 +8,7 @@ import pytest
 
 import privbo as pb
 from experiments.baselines.tree import locate
-from privbo.algorithms.elimination.tree import NOISE_FAILURE, Partition, noise_half_width
+from privbo.algorithms.elimination.settings import NOISE_FAILURE, Partition, noise_half_width
 from privbo.protocol.messages import FloatArray, Release, Setting
 
 SPACE = pb.Space({"x": pb.Real(0, 1)})

@@ -6,7 +6,7 @@ import torch
 import privbo as pb
 from experiments.baselines.fts import FTS
 from privbo.algorithms.thompson.exploration import Exploration
-from privbo.algorithms.thompson.own_model import OwnModel
+from privbo.algorithms.thompson.settings import OwnModel
 from privbo.algorithms.thompson.streams import Stream, client_streams
 from tests.thompson.conftest import play, setting
 

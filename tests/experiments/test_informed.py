@@ -10,8 +10,8 @@ import privbo as pb
 from experiments.baselines.dp_fts_de import Variant
 from experiments.baselines.informed import explain
 from privbo.algorithms.thompson.exploration import Exploration
-from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.algorithms.thompson.posterior import Observations
+from privbo.algorithms.thompson.settings import OwnModel
 from privbo.protocol.messages import PlainEvaluate
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, hyperparameters, play, setting
 

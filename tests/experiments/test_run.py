@@ -220,8 +220,7 @@ def test_one_cell_by_command_is_what_is_stored_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The study is a file of its own; a stored number that is off by a thousandth is named."""
-    from experiments import __main__ as command
-    from experiments import one
+    from experiments import __main__ as command, one
 
     panel = Panel(title="heights", arms=[height(1.0), height(2.0)], seeds=2, columns={})
     chosen = Study(name="heights", title="t", panels=[panel], pictures={})

@@ -30,8 +30,7 @@ from privbo.runs.record import load
 from privbo.runs.spec import Spec
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, problem
-from tests.guardians.committees import Silence, circle, declared, policy
-from tests.guardians.committees import committee as local_of
+from tests.guardians.committees import Silence, circle, committee as local_of, declared, policy
 
 GUARDED = {"trust": "guardians", "noise": "simulation"}
 

@@ -7,8 +7,7 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import keystream

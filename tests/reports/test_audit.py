@@ -12,9 +12,8 @@ import pytest
 import privbo as pb
 from accountant.errors import LedgerError
 from accountant.events import Gaussian
-from privbo.audits.black_box import audit_curve
 from privbo.audits.clipping import advise, agreement, publish_norms
-from privbo.audits.empirical import audit_plan, audit_run
+from privbo.audits.empirical import audit_curve, audit_plan, audit_run
 from privbo.door.clipping import BOUND_FACTORS, clip_rows, measure_clipping
 from privbo.door.noise import SecureNoise
 from privbo.protocol.files import append_line, read_lines

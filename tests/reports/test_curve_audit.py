@@ -13,7 +13,7 @@ from accountant.events import Adjacency, PoissonSampledGaussian
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.tight import numerical
 from privbo.audits import black_box
-from privbo.audits.black_box import (
+from privbo.audits.empirical import (
     audit_curve,
     epsilon_lower_bound,
     heaviest_client,

@@ -12,7 +12,7 @@ from scipy import stats
 from accountant.events import Adjacency, PoissonSampledGaussian
 from accountant.tight import numerical
 from privbo.audits import black_box
-from privbo.audits.black_box import (
+from privbo.audits.empirical import (
     N_BOUNDS,
     THRESHOLDS,
     Point,

@@ -18,7 +18,7 @@ from privbo.cli.run import report_run
 from privbo.comparisons.runs import compare
 from privbo.door import door, payload
 from privbo.door.sampling import Sample
-from privbo.protocol.plain import plain
+from privbo.protocol.settings import plain
 from privbo.reports.comparison import write_comparison
 from privbo.reports.report import write_parquet
 from privbo.runs.record import load

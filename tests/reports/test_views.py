@@ -24,7 +24,7 @@ from privbo.audits.empirical import Audit, audit_run
 from privbo.cli.run import WrittenReport, report_run
 from privbo.cli.terminal import show
 from privbo.plans.calibration import calibrate
-from privbo.protocol.plain import plain
+from privbo.protocol.settings import plain
 from privbo.protocol.table import text_of
 from privbo.reports.bundle import write_bundle, write_receipt
 from privbo.reports.document import percent_bound

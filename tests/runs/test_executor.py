@@ -18,12 +18,11 @@ import pytest
 import privbo as pb
 from privbo.cli.run import carry_out
 from privbo.protocol.files import read_json
-from privbo.protocol.memory import Memory
+from privbo.protocol.problem import Memory
 from privbo.protocol.processes import portable
 from privbo.reports.diagnostics import diagnostics
 from privbo.runs.in_process import groups_of, in_process
-from privbo.runs.loop import play as run_over
-from privbo.runs.loop import run_spec
+from privbo.runs.loop import play as run_over, run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.spec import Spec, read_spec

@@ -9,8 +9,7 @@ from unittest import mock
 
 import pytest
 
-from privbo.runs.history import Round
-from privbo.runs.progress import progress_bar
+from privbo.runs.history import Round, progress_bar
 
 
 class ZMQInteractiveShell:

@@ -23,8 +23,7 @@ from tests.conformance.cases import bumps, problem
 from tests.deployment.federations import make
 from tests.deployment.reading import releases
 from tests.whole_run import clinic
-from tests.whole_run.worlds import SHORT, Outcome
-from tests.whole_run.worlds import play as play_world
+from tests.whole_run.worlds import SHORT, Outcome, play as play_world
 
 START, ROUND = 1_800_000_000.0, 60.0
 PRIVACY = pb.Privacy(noise_multiplier=1.0, noise="simulation")

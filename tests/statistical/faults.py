@@ -17,9 +17,9 @@ from privbo.audits import black_box
 from privbo.door import sums
 from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
-from privbo.door.noise import BoolArray, NoiseSource
+from privbo.door.noise import NoiseSource
 from privbo.door.payload import vet_rows
-from privbo.protocol.messages import FloatArray, IntArray, Request
+from privbo.protocol.messages import BoolArray, FloatArray, IntArray, Request
 from tests.door.replayed_runs import through_the_door
 
 Arithmetic: TypeAlias = Callable[[PrivateSum, FloatArray, FloatArray, BoolArray, NoiseSource], FloatArray]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privbo.audits.black_box import audit_curve, epsilon_lower_bound
+from privbo.audits.empirical import audit_curve, epsilon_lower_bound
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.protocol.messages import Request
 from tests.builders import mechanism_for

@@ -38,7 +38,7 @@ import privbo as pb
 from accountant import numerical
 from accountant.events import Event
 from experiments.examples.zoom import Zoom
-from privbo.audits.black_box import (
+from privbo.audits.empirical import (
     EPSILONS,
     N_BOUNDS,
     Point,

@@ -7,8 +7,7 @@ import torch
 from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson.evaluations import standardise
 from privbo.algorithms.thompson.exploration import Exploration, Regions
-from privbo.algorithms.thompson.own_model import OwnModel, Prior
-from privbo.algorithms.thompson.settings import shared_vectors
+from privbo.algorithms.thompson.settings import OwnModel, Prior, shared_vectors
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, PlainEvaluate
 from tests.thompson.conftest import FINITE, MIXED, PLANE, Counting, bumps, play, setting

@@ -3,8 +3,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.stats import qmc
 
 from privbo.algorithms.thompson.exploration import Cut, Exploration, Regions, Weighting, assign_regions, first_points

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from privbo.algorithms.thompson.dp_fts_de import DPFTSDE
 from privbo.algorithms.thompson.features import FourierFeatures

@@ -13,8 +13,8 @@ import torch
 from scipy.stats import multivariate_normal
 
 from privbo.algorithms.thompson.fits import fit, start
-from privbo.algorithms.thompson.own_model import OwnModel, Prior
 from privbo.algorithms.thompson.posterior import condition, kernel_values
+from privbo.algorithms.thompson.settings import OwnModel, Prior
 from tests.thompson.conftest import by_torch, observed, shared
 
 CPU = torch.device("cpu")

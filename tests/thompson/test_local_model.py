@@ -13,8 +13,8 @@ from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson import local_model
 from privbo.algorithms.thompson.evaluations import Evaluations
 from privbo.algorithms.thompson.local_model import LocalModel, grid_index
-from privbo.algorithms.thompson.own_model import OwnModel, Prior, Theorem1, information_gains, regularisation
 from privbo.algorithms.thompson.posterior import kernel_values
+from privbo.algorithms.thompson.settings import OwnModel, Prior, Theorem1, information_gains, regularisation
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import PlainEvaluate, Setting
 from privbo.protocol.space import Int, Space

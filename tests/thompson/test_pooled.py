@@ -12,7 +12,7 @@ from privbo.algorithms.thompson import pooled
 from privbo.algorithms.thompson.evaluations import without_minima
 from privbo.algorithms.thompson.features import correlated
 from privbo.algorithms.thompson.pooled import _SHARES, Decoder, decode, function_of, public_points
-from privbo.algorithms.thompson.ridge import ridge_mean
+from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.algorithms.thompson.shared_prior import SharedPrior
 from tests.thompson.conftest import FINITE, MIXED, PLANE, by_torch, setting
 

@@ -8,7 +8,6 @@ import torch
 
 from privbo.algorithms.thompson import compiled
 from privbo.algorithms.thompson.fits import fit, start
-from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.algorithms.thompson.posterior import (
     Observations,
     common_factor,
@@ -19,6 +18,7 @@ from privbo.algorithms.thompson.posterior import (
     kernel_values,
     own_factors,
 )
+from privbo.algorithms.thompson.settings import OwnModel
 from tests.thompson.conftest import by_torch, hyperparameters, moments, observed, shared
 
 KERNELS = ["se", "matern52", "matern32", "matern12"]

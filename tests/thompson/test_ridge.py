@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from experiments.baselines.dp_fts_de import Variant
-from privbo.algorithms.thompson.own_model import OwnModel
-from privbo.algorithms.thompson.ridge import GrowingRidge, ridge_mean, ridge_sample
+from privbo.algorithms.thompson.posterior import GrowingRidge, ridge_mean, ridge_sample
+from privbo.algorithms.thompson.settings import OwnModel
 from tests.thompson.conftest import moments, play, setting
 
 SHAPES = [(3, 8), (8, 3), (5, 5), (1, 6)]

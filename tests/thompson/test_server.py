@@ -7,7 +7,7 @@ import pytest
 
 from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson.exploration import Exploration, Weighting
-from privbo.algorithms.thompson.own_model import OwnModel, Prior, Theorem1
+from privbo.algorithms.thompson.settings import OwnModel, Prior, Theorem1
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Release
 from privbo.protocol.space import Categorical, Space

@@ -10,7 +10,7 @@ import torch
 import privbo as pb
 from accountant import Gaussian
 from accountant.events import parts
-from privbo.algorithms.thompson.ridge import ridge_mean
+from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import PlainEvaluate, Release
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting

@@ -34,23 +34,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from accountant.verify.events import (
-    Adjacency,
-    Basic,
-    BestOfRandomRuns,
-    Composed,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    Laplace,
-    MixtureOfGaussians,
-    NonPrivate,
-    PoissonSampledGaussian,
-    PoissonSampledLaplace,
-    RandomAllocationGaussian,
-    TruncatedPoissonSampledGaussian,
-    Unknown,
-    ZeroConcentrated,
-)
+from accountant.verify import events
+from accountant.verify.events import Adjacency, Basic, Composed
 from accountant.verify.lower.sums import (
     EPS,
     TINY,
@@ -90,14 +75,14 @@ def lower_epsilon(paid: Composed, delta: float, adjacency: Adjacency) -> float:
         >>> 0.6 < lower_epsilon(Composed(parts=((event, 1),)), 1e-5, Adjacency.ZERO_OUT) < 0.622
         True
     """
-    if any(isinstance(part, NonPrivate) for part, _ in paid.parts):
+    if any(isinstance(part, events.NonPrivate) for part, _ in paid.parts):
         return math.inf
     return max(_composed(paid, delta, adjacency, added=added).epsilon(delta) for added in (False, True))
 
 
 def lower_delta(paid: Composed, epsilon: float, adjacency: Adjacency, *, near: float) -> float:
     """Delta that ``paid`` costs at least at ``epsilon``; tests are sought that show about ``near``."""
-    if any(isinstance(part, NonPrivate) for part, _ in paid.parts):
+    if any(isinstance(part, events.NonPrivate) for part, _ in paid.parts):
         return 1.0
     near = min(max(near, _LEAST_DELTA), 0.5)
     return max(_composed(paid, near, adjacency, added=added).delta(epsilon) for added in (False, True))
@@ -130,7 +115,9 @@ def _releases(paid: Composed, delta: float, adjacency: Adjacency, *, added: bool
         count = min(n, _MOST)
         if (own := _mu_squared(part)) is not None:
             mu_squared += count * own
-        elif not isinstance(part, Unknown) and len((found := _cells(part, count, delta, adjacency, added=added)).p):
+        elif not isinstance(part, events.Unknown) and len(
+            (found := _cells(part, count, delta, adjacency, added=added)).p
+        ):
             yield found, count
     if mu_squared > _LEAST_MU**2:  # rounded down
         yield _normal(((1.0, 1.0),), ((1.0, 0.0),), 1.0 / math.sqrt(mu_squared) * (1.0 + 1e-12), added=added), 1
@@ -139,13 +126,13 @@ def _releases(paid: Composed, delta: float, adjacency: Adjacency, *, added: bool
 def _mu_squared(part: Basic) -> float | None:
     """Squared distance of what is a Gaussian pair."""
     match part:
-        case Gaussian(noise_multiplier=z):
+        case events.Gaussian(noise_multiplier=z):
             return _squared(1.0 / z)
-        case ZeroConcentrated(rho=rho):
+        case events.ZeroConcentrated(rho=rho):
             return min(2.0 * rho, _MOST_MU**2)
-        case RandomAllocationGaussian(n_rounds=rounds, participations=k, noise_multiplier=z) if k == rounds:
+        case events.RandomAllocationGaussian(n_rounds=rounds, participations=k, noise_multiplier=z) if k == rounds:
             return rounds * _squared(1.0 / z)
-        case PoissonSampledGaussian(noise_multiplier=z) | FixedSizeSampledGaussian(noise_multiplier=z):
+        case events.PoissonSampledGaussian(noise_multiplier=z) | events.FixedSizeSampledGaussian(noise_multiplier=z):
             return _squared(1.0 / z) if part.sample_rate == 1.0 else None
     return None
 
@@ -158,27 +145,27 @@ def _squared(mu: float) -> float:
 def _cells(part: Basic, count: int, delta: float, adjacency: Adjacency, *, added: bool) -> Cells:  # noqa: PLR0911 - one per kind
     replacing = adjacency is Adjacency.REPLACE_ONE
     match part:
-        case PoissonSampledGaussian(sample_rate=q, noise_multiplier=z):
+        case events.PoissonSampledGaussian(sample_rate=q, noise_multiplier=z):
             return _normal(*_sampled(q, opposed=replacing), z, added=added)
-        case TruncatedPoissonSampledGaussian(noise_multiplier=z):
+        case events.TruncatedPoissonSampledGaussian(noise_multiplier=z):
             alone = _normal(*_sampled(least_rate(part), opposed=replacing), z, added=added)
             tried = [alone, *(_opposing(part, share, adjacency, added=added) for share in _OPPOSING)]
             usual = delta if count == 1 else math.sqrt(delta)  # of many releases rare losses decide less
             return max(tried, key=lambda one: one.epsilon(usual))
-        case FixedSizeSampledGaussian(noise_multiplier=z):
+        case events.FixedSizeSampledGaussian(noise_multiplier=z):
             return _fixed_size(part.sample_rate, z)
-        case MixtureOfGaussians(noise_multiplier=z):
+        case events.MixtureOfGaussians(noise_multiplier=z):
             mixture = tuple(zip(part.chances, part.sensitivities, strict=True))
             return _normal(mixture, ((1.0, 0.0),), z, added=added)
-        case Laplace(scale_multiplier=b):
+        case events.Laplace(scale_multiplier=b):
             return _laplace(*_sampled(1.0, opposed=False), b, added=added)
-        case PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):
+        case events.PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):
             return _laplace(*_sampled(q, opposed=replacing and q < 1.0), b, added=added)
-        case RandomAllocationGaussian():
+        case events.RandomAllocationGaussian():
             shares = _OF_ONE if part.participations == 1 else _OF_SEVERAL
             tried = [_allotted(part, delta, share, added=added) for share in (shares[:1] if added else shares)]
             return max(tried, key=lambda one: one.epsilon(delta))
-        case BestOfRandomRuns():
+        case events.BestOfRandomRuns():
             return _selected(part, delta, adjacency, added=added)
     raise TypeError(f"no neighbours are known for {part!r}; name them in accountant.verify.lower.ends")
 
@@ -190,7 +177,9 @@ def _sampled(q: float, *, opposed: bool) -> tuple[Parts, Parts]:
     return (((1.0 - q, 0.0), (q, 1.0)) if q < 1.0 else ((1.0, 1.0),)), ((1.0, 0.0),)
 
 
-def _opposing(part: TruncatedPoissonSampledGaussian, share: float, adjacency: Adjacency, *, added: bool) -> Cells:
+def _opposing(
+    part: events.TruncatedPoissonSampledGaussian, share: float, adjacency: Adjacency, *, added: bool
+) -> Cells:
     """Cells where every other unit contributes minus ``share`` of what the unit does; none where that is no help."""
     n, q, size = part.n_clients, part.sample_rate, part.batch_size
     if size > min(_SMALL_BATCH, n - 1) or q == 1.0 or n * q > _MOST_JOINING:
@@ -260,7 +249,7 @@ def _fixed_size(q: float, z: float) -> Cells:
     )
 
 
-def _allotted(part: RandomAllocationGaussian, delta: float, share: float, *, added: bool) -> Cells:
+def _allotted(part: events.RandomAllocationGaussian, delta: float, share: float, *, added: bool) -> Cells:
     """Cells of the sum of all rounds' scores."""
     rounds, k, z = part.n_rounds, part.participations, max(part.noise_multiplier, _LEAST_NOISE)
     if rounds > _MOST or z > 1.0 / _LEAST_MU:
@@ -281,7 +270,7 @@ def _law(score: FloatArray, masses: list[tuple[FloatArray, int]]) -> list[Scored
     return [Scored(scores=score, masses=one, count=count) for one, count in masses if count]
 
 
-def _selected(part: BestOfRandomRuns, delta: float, adjacency: Adjacency, *, added: bool) -> Cells:
+def _selected(part: events.BestOfRandomRuns, delta: float, adjacency: Adjacency, *, added: bool) -> Cells:
     """Two cells: the best run's output lies in Y, or it does not."""
     run = _composed(part.run, delta, adjacency, added=added)
     if not len(run.p) or _rounding(part) > _MOST_ROUNDING:
@@ -305,7 +294,7 @@ def _selected(part: BestOfRandomRuns, delta: float, adjacency: Adjacency, *, add
     return Cells(p=p[p > 0.0], q=q[p > 0.0])
 
 
-def difference(part: BestOfRandomRuns, one: FloatArray, less: FloatArray, *, lower: bool) -> FloatArray:
+def difference(part: events.BestOfRandomRuns, one: FloatArray, less: FloatArray, *, lower: bool) -> FloatArray:
     """A bound of f(one) - f(one - less), f the probability generating function of K, convex and rising."""
     eta, log_gamma = part.eta, math.log(part.gamma)
     ends = [np.log1p(-(1.0 - part.gamma) * np.clip(x, 0.0, 1.0)) for x in (one, one - less)]
@@ -322,14 +311,14 @@ def difference(part: BestOfRandomRuns, one: FloatArray, less: FloatArray, *, low
     return np.minimum(at - before + relative * at, at_end * (1.0 + relative)) + TINY
 
 
-def _rounding(part: BestOfRandomRuns) -> float:
+def _rounding(part: events.BestOfRandomRuns) -> float:
     """Relative error of f: 1 - (1 - gamma) x is at least gamma, and is raised to at most the power 2 + |eta|."""
     if abs(part.eta * math.log(part.gamma)) > _LARGEST_LOG:
         return math.inf
     return 64.0 * EPS * (2.0 + abs(part.eta)) * (1.0 - math.log(part.gamma)) / part.gamma
 
 
-def least_rate(part: TruncatedPoissonSampledGaussian) -> float:
+def least_rate(part: events.TruncatedPoissonSampledGaussian) -> float:
     """The chance of being in the batch, q P(X < B) + (B / N) P(Bin(N, q) > B), rounded down; X is Bin(N - 1, q)."""
     n, q, size = part.n_clients, part.sample_rate, part.batch_size
     if size >= n:

@@ -7,20 +7,21 @@ operations per depth.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from privbo.algorithms.elimination.forest import Forest
 from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, TreeCohort
-from privbo.algorithms.elimination.settings import PhasedSettings, TreeSettings
-from privbo.algorithms.elimination.tree import Confidence, Partition
+from privbo.algorithms.elimination.settings import Confidence, Partition, PhasedSettings, TreeSettings
 from privbo.protocol.common import spread
 from privbo.protocol.messages import (
+    Array,
+    Arrays,
     Ask,
+    BoolArray,
     Broadcast,
     ClientHistory,
     Evaluate,
@@ -32,7 +33,6 @@ from privbo.protocol.messages import (
 )
 from privbo.protocol.settings import settings
 
-BoolArray = npt.NDArray[np.bool_]
 Stage2: TypeAlias = Literal["printed", "in-phase", "warm", "optimistic"]
 AloneTail: TypeAlias = Literal["commit", "printed"]
 AloneStage: TypeAlias = Literal["printed", "in-phase", "optimistic"]
@@ -87,12 +87,12 @@ class Survivors:
     means: FloatArray
     radii: FloatArray
 
-    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+    def arrays(self) -> dict[str, Array]:
         """Named arrays for a broadcast."""
         return {f"survivor_{name}": np.asarray(value) for name, value in vars(self).items()}
 
     @staticmethod
-    def of(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Survivors | None:
+    def of(arrays: Arrays) -> Survivors | None:
         """Read a broadcast's arrays; None if they say nothing of a phase."""
         if "survivor_nodes" not in arrays:
             return None
@@ -322,7 +322,7 @@ class PersonalCohort(TreeCohort):
         """Mean rewards of the clients' own pulls nearest to shared points, ``(n, k)``; NaN where none worked."""
         return self._judged(self._table, units)
 
-    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+    def snapshot(self) -> Arrays:
         """Everything (private)."""
         survivors = {
             f"{depth}_{name}": a for depth, each in self._survivors.items() for name, a in each.arrays().items()
@@ -338,7 +338,7 @@ class PersonalCohort(TreeCohort):
         }
         return self._table.arrays() | forest | survivors | state
 
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    def restore(self, snapshot: Arrays) -> None:
         """Take the state of ``snapshot``."""
         taken = {name: np.array(array) for name, array in snapshot.items()}
         self._table, self._forest = PullTable.of(taken), None

@@ -11,18 +11,14 @@ the largest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from privbo.algorithms.elimination.pulls import PullTable
-from privbo.algorithms.elimination.tree import Confidence, Partition
-from privbo.protocol.messages import FloatArray, IntArray
+from privbo.algorithms.elimination.settings import Confidence, Partition
+from privbo.protocol.messages import Array, Arrays, BoolArray, FloatArray, IntArray
 from privbo.protocol.space import Space
-
-BoolArray = npt.NDArray[np.bool_]
 
 # What a node holds that nobody has seen yet.
 _FRESH = {"first": -1, "depths": 0, "indices": 0, "visits": 0, "means": 0.0, "bounds": np.inf, "open_": False}
@@ -241,14 +237,12 @@ class Forest:
             )
         return table
 
-    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+    def arrays(self) -> dict[str, Array]:
         """Named arrays for a snapshot."""
         return {f"forest_{name}": getattr(self, name) for name in _STATE}
 
     @staticmethod
-    def of(
-        arrays: Mapping[str, npt.NDArray[np.generic]], partition: Partition, space: Space, confidence: Confidence
-    ) -> Forest:
+    def of(arrays: Arrays, partition: Partition, space: Space, confidence: Confidence) -> Forest:
         """The forest of a snapshot."""
         state = {name: np.array(arrays[f"forest_{name}"]) for name in _STATE}
         return Forest(partition=partition, space=space, confidence=confidence, **state)

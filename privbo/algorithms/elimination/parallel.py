@@ -17,12 +17,11 @@ from dataclasses import field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from privbo.algorithms.elimination.alone import PersonalElimination, alone
 from privbo.algorithms.elimination.phases import Phase, PhaseCohort, PhaseServer
 from privbo.algorithms.elimination.settings import HOEFFDING, Fraction, SharingSettings
-from privbo.protocol.messages import Evaluate, FloatArray, IntArray, Setting
+from privbo.protocol.messages import BoolArray, Evaluate, FloatArray, IntArray, Setting
 from privbo.protocol.settings import Count, Positive, settings
 
 
@@ -104,7 +103,7 @@ class ParallelServer(PhaseServer[ParallelXArmed]):
     def _pulls(self, depth: int, n_nodes: int) -> int:
         return self._algorithm.pulls_per_player(depth, n_nodes, self._setting.n_clients)
 
-    def _stays(self, phase: Phase, means: FloatArray, noise: float) -> npt.NDArray[np.bool_]:
+    def _stays(self, phase: Phase, means: FloatArray, noise: float) -> BoolArray:
         return np.asarray(means >= means.max() - (3 * self._confidence.variation(phase.depth) + 2 * noise))
 
     def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> Phase:  # noqa: ARG002  # the hook gives more

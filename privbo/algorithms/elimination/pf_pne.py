@@ -24,7 +24,6 @@ from dataclasses import field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from privbo.algorithms.elimination.alone import (
     AloneServer,
@@ -39,7 +38,17 @@ from privbo.algorithms.elimination.alone import (
 from privbo.algorithms.elimination.phases import Phase, PhaseServer
 from privbo.algorithms.elimination.settings import CappedSettings
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, Broadcast, Evaluate, FloatArray, IntArray, Release, Request, Setting
+from privbo.protocol.messages import (
+    Ask,
+    BoolArray,
+    Broadcast,
+    Evaluate,
+    FloatArray,
+    IntArray,
+    Release,
+    Request,
+    Setting,
+)
 from privbo.protocol.settings import Positive, settings
 
 
@@ -185,7 +194,7 @@ class PFPNEServer(PhaseServer[PFPNE]):
         else:
             self._silent.tell(None)
 
-    def _stays(self, phase: Phase, means: FloatArray, noise: float) -> npt.NDArray[np.bool_]:
+    def _stays(self, phase: Phase, means: FloatArray, noise: float) -> BoolArray:
         stays = super()._stays(phase, means, noise)
         radii = np.full(int(stays.sum()), self._radius(phase) + noise)
         self._survivors = Survivors(depth=phase.depth, nodes=phase.nodes[stays], means=means[stays], radii=radii)

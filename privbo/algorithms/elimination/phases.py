@@ -6,21 +6,21 @@ client. Phases that end in a release and the silent tail of a run look the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice, takewhile
 from typing import Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from privbo.algorithms.elimination.pulls import TreeCohort, judge, recommend
-from privbo.algorithms.elimination.settings import SharingSettings, TreeSettings
-from privbo.algorithms.elimination.tree import noise_half_width
+from privbo.algorithms.elimination.settings import SharingSettings, TreeSettings, noise_half_width
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import (
+    Arrays,
     Ask,
+    BoolArray,
     Broadcast,
     ClientHistory,
     Evaluate,
@@ -222,7 +222,7 @@ class PhaseServer(Generic[A]):
         """Whether nodes are split once more before they are pulled."""
         return False
 
-    def _stays(self, phase: Phase, means: FloatArray, noise: float) -> npt.NDArray[np.bool_]:
+    def _stays(self, phase: Phase, means: FloatArray, noise: float) -> BoolArray:
         """``mu + b + w beta + nu1 rho^h >= mu_best - b - w beta``, cut to the cap; ``noise`` is w beta."""
         radius = self._radius(phase) + noise
         stays = np.asarray(means + radius + self._deficit(phase.depth) >= means.max() - radius)
@@ -285,11 +285,11 @@ class PhaseCohort(TreeCohort):
         self._pulls = np.append(self._pulls, phase.pulls)
         self._rounds = np.append(self._rounds, np.full(k, round_))
 
-    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+    def snapshot(self) -> Arrays:
         """Everything (private)."""
         return {name: getattr(self, f"_{name}") for name in _STATE}
 
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    def restore(self, snapshot: Arrays) -> None:
         """Take the state of ``snapshot``."""
         for name in _STATE:
             setattr(self, f"_{name}", np.array(snapshot[name]))

@@ -6,14 +6,13 @@ may offer ``pull(clients, units, counts)`` and answer with the means of many pul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from privbo.algorithms.elimination.settings import TreeSettings
-from privbo.protocol.messages import ClientHistory, Evaluate, FloatArray, IntArray, Setting
+from privbo.protocol.messages import Array, Arrays, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
 
 def judge(
@@ -127,12 +126,12 @@ class PullTable:
         here = self.rounds == round_
         return PullTable(**{name: array[here] for name, array in vars(self).items()})
 
-    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+    def arrays(self) -> dict[str, Array]:
         """Named arrays for a snapshot."""
         return {f"table_{name}": array for name, array in vars(self).items()}
 
     @staticmethod
-    def of(arrays: Mapping[str, npt.NDArray[np.generic]]) -> PullTable:
+    def of(arrays: Arrays) -> PullTable:
         """The table of a snapshot."""
         return PullTable(**{name: np.array(arrays[f"table_{name}"]) for name in PullTable.__dataclass_fields__})
 

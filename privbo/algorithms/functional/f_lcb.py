@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.messages import FloatArray, IntArray
 
 # An arm is retired when its value passes the first one by more than this many times max(g(1), |first value|).
 _DIVERGENCE = 1e6
@@ -87,7 +86,7 @@ class Bounds:
         self.value: FloatArray = np.full(n_arms, np.nan)
         self.width: FloatArray = np.zeros(n_arms)
         self.rate: FloatArray = np.full(n_arms, np.inf)
-        self.pulls: npt.NDArray[np.int64] = np.zeros(n_arms, dtype=np.int64)
+        self.pulls: IntArray = np.zeros(n_arms, dtype=np.int64)
         self.violations: list[Violation] = []
         self.retired: dict[int, str] = {}
         self._highest_lower = [-math.inf] * n_arms
@@ -162,9 +161,9 @@ class Selection:
 
     chosen: int | None
     reason: str
-    pulls: npt.NDArray[np.int64]
+    pulls: IntArray
     values: FloatArray
-    played: npt.NDArray[np.int64]
+    played: IntArray
     before: FloatArray
     after: FloatArray
     lower: FloatArray = field(default_factory=lambda: np.empty(0))

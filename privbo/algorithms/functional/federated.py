@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -37,6 +37,7 @@ from privbo.algorithms.functional.methods import Box, GradientNoise, Rates, Stat
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import (
+    Arrays,
     Ask,
     Broadcast,
     ClientHistory,
@@ -112,6 +113,7 @@ class FederatedFLCB:
     """
 
     answers_together: ClassVar[bool] = True
+    is_certified: ClassVar[bool] = False  # its bounds assume that no vector is clipped; they do not fix its norm
     type: Literal["f-lcb"] = dataclasses.field(default="f-lcb", repr=False)
     arm: str | None = None
     reward_range: Range = (0.0, 1.0)
@@ -125,11 +127,6 @@ class FederatedFLCB:
     tolerance: Positive | None = None
     share: Literal["gradients", "nothing"] = "gradients"
     evaluations: Count | None = None
-
-    def __post_init__(self) -> None:
-        low, high = self.reward_range
-        if not low < high:
-            raise ConfigurationError(f"reward_range={self.reward_range!r} must be increasing; give (lowest, highest)")
 
     @classmethod
     def paper(cls, **changes: Any) -> FederatedFLCB:  # noqa: ANN401  # the fields of this class
@@ -253,11 +250,6 @@ class FederatedFLCB:
         if self.rates == "certified":
             return None
         return "rates='printed' drops constants of the bounds, so the best arm may be given up early: a heuristic."
-
-    @property
-    def is_certified(self) -> bool:
-        """False: the bounds assume that no vector is clipped; they do not fix its norm."""
-        return False
 
     def server(self, setting: Setting) -> FederatedServer:
         """Make the public side."""
@@ -483,11 +475,11 @@ class FederatedCohort:
                 search.absorb(search.selected, vector, noise=0.0)
                 self._state["recommended"][i] = search.best
 
-    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+    def snapshot(self) -> Arrays:
         """Evaluations and answers so far; own searches follow from them."""
         return dict(self._state)
 
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    def restore(self, snapshot: Arrays) -> None:
         """Take the state of ``snapshot`` and replay its answers."""
         self._state = {name: np.array(snapshot[name]) for name in self._state}
         for vectors in self._state["vectors"]:

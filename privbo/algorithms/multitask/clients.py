@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
-import numpy.typing as npt
 
 from privbo.algorithms.multitask.posterior import Posterior, Prior, Releases, alone, front, propose
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
+from privbo.protocol.messages import Arrays, Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 
 INITIAL_ROUND = -1
 
@@ -117,11 +114,11 @@ class Sites:
         self.values = np.concatenate([self.values, np.where(np.isfinite(values), values, np.nan)[:, None]], axis=1)
         self.rounds = np.append(self.rounds, round_)
 
-    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+    def snapshot(self) -> Arrays:
         """Evaluations; private."""
         return {name: getattr(self, name).copy() for name in ("clients", "units", "values", "rounds")}
 
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    def restore(self, snapshot: Arrays) -> None:
         """Take the state of ``snapshot``.
 
         Raises:

@@ -7,12 +7,11 @@ after a restart, gives the same vector without new evaluations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations, standardise, without_minima
@@ -21,12 +20,21 @@ from privbo.algorithms.thompson.features import FourierFeatures, InducingFeature
 from privbo.algorithms.thompson.local_model import LocalModel, chunks
 from privbo.algorithms.thompson.maximise import Search, maximise
 from privbo.algorithms.thompson.pooled import Decoder, Pooled
-from privbo.algorithms.thompson.posterior import Observations, is_compiled
-from privbo.algorithms.thompson.ridge import GrowingRidge, ridge_mean, ridge_sample
+from privbo.algorithms.thompson.posterior import GrowingRidge, Observations, is_compiled, ridge_mean, ridge_sample
 from privbo.algorithms.thompson.settings import SharedPriorSettings, ThompsonSettings, digest_array, shared_vectors
 from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms, public_stream
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
+from privbo.protocol.messages import (
+    Array,
+    Arrays,
+    BoolArray,
+    Broadcast,
+    ClientHistory,
+    Evaluate,
+    FloatArray,
+    IntArray,
+    Setting,
+)
 
 T = TypeVar("T")
 
@@ -48,11 +56,11 @@ class Clients:
         """Global numbers of the clients, ``(n,)``."""
         return self.seen.clients
 
-    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+    def snapshot(self) -> Arrays:
         """Evaluations; private."""
         return self.seen.snapshot()
 
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    def restore(self, snapshot: Arrays) -> None:
         """Take the state of ``snapshot``.
 
         Raises:
@@ -112,11 +120,11 @@ class ModellingClients(Clients, Generic[T]):
         answer[self.seen.lacking(round_)] = np.nan
         return answer
 
-    def snapshot(self) -> Mapping[str, npt.NDArray[np.generic]]:
+    def snapshot(self) -> Arrays:
         """Evaluations and fitted models; private."""
         return {**super().snapshot(), **self.model.snapshot()}
 
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    def restore(self, snapshot: Arrays) -> None:
         """Take the state of ``snapshot``.
 
         Raises:
@@ -145,7 +153,7 @@ class ModellingClients(Clients, Generic[T]):
         """Shared features of observations, ``(n, t, n_features)``; zero where one is missing."""
         return self.features(observed.embedded) * observed.mask[..., None]
 
-    def tensor(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
+    def tensor(self, array: Array) -> torch.Tensor:
         """Numbers on the run's device."""
         return torch.as_tensor(array, dtype=torch.float64, device=self.device)
 
@@ -168,7 +176,7 @@ class Agents(ModellingClients[FloatArray]):
         self._regions = algorithm.regions(setting)
         self._home = assign_regions(setting.n_clients, algorithm.n_regions)[self.clients]
 
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    def restore(self, snapshot: Arrays) -> None:
         """Take the state of ``snapshot``.
 
         Raises:
@@ -199,7 +207,7 @@ class Agents(ModellingClients[FloatArray]):
             points[row] = regions.sample(int(homes[row]), count, space, generator)
         return points.swapaxes(0, 1)
 
-    def alone(self, round_: int) -> npt.NDArray[np.bool_]:
+    def alone(self, round_: int) -> BoolArray:
         """Clients whose coin says that they act on their own posteriors, ``(n,)``."""
         probability = self.algorithm.exploration.own_probability(round_)
         return client_uniforms(self.seed, self.clients, round_, Stream.CHOICE)[:, 0] < probability

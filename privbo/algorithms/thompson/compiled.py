@@ -41,7 +41,7 @@ import numpy.typing as npt
 from numba import boolean, float64, int64, uint64, void
 from numba.core.typing.templates import Signature
 
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.messages import BoolArray, FloatArray
 
 if sys.platform != "win32":
     import fcntl
@@ -278,7 +278,7 @@ def climb(
     constant: float,
     between: bool,
     steps: int,
-    mask: npt.NDArray[np.bool_],
+    mask: BoolArray,
     points: FloatArray,
     values: FloatArray,
     expected: FloatArray,

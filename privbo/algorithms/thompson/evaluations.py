@@ -9,17 +9,16 @@ the farthest from those that were chosen before. Which they are depends on the c
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from privbo.algorithms.thompson.own_model import OwnModel, Part
 from privbo.algorithms.thompson.posterior import Observations
+from privbo.algorithms.thompson.settings import OwnModel, Part
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import ClientHistory, Evaluate, FloatArray, IntArray
+from privbo.protocol.messages import Array, Arrays, BoolArray, ClientHistory, Evaluate, FloatArray, IntArray
 from privbo.protocol.space import Space
 
 INITIAL_ROUND = -1
@@ -111,16 +110,16 @@ class Evaluations:
             scale=self._tensor(divisor),
         )
 
-    def lacking(self, round_: int) -> npt.NDArray[np.bool_]:
+    def lacking(self, round_: int) -> BoolArray:
         """Clients whose evaluations of a round all failed, ``(n,)``; those of round 0 are the initial ones."""
         latest = self.rounds == (INITIAL_ROUND if round_ == 0 else round_)
         return np.asarray(~np.isfinite(self.values[:, latest]).any(axis=1))
 
-    def snapshot(self) -> dict[str, npt.NDArray[np.generic]]:
+    def snapshot(self) -> dict[str, Array]:
         """Copies of everything."""
         return {name: getattr(self, name).copy() for name in ("clients", "units", "values", "rounds")}
 
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    def restore(self, snapshot: Arrays) -> None:
         """Take the state of ``snapshot``.
 
         Raises:
@@ -149,7 +148,7 @@ class Evaluations:
         return torch.as_tensor(array, dtype=torch.float64, device=self._device)
 
 
-def standardise(values: FloatArray, mask: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+def standardise(values: FloatArray, mask: BoolArray) -> tuple[FloatArray, FloatArray]:
     """Values per row at mean 0 and standard deviation 1, zero where masked, and what they were divided by, ``(n,)``.
 
     Constant rows become zero, divided by one.
@@ -166,7 +165,7 @@ def standardise(values: FloatArray, mask: npt.NDArray[np.bool_]) -> tuple[FloatA
     return np.where(negligible, 0.0, centred / scale), scale[:, 0]
 
 
-def without_minima(values: FloatArray, mask: npt.NDArray[np.bool_]) -> FloatArray:
+def without_minima(values: FloatArray, mask: BoolArray) -> FloatArray:
     """Values per row, none further below the row's median than the best lies above it, then standardised.
 
     Where a surface falls off steeply its minima are most of its variance, and tell nothing about its maxima.
@@ -234,7 +233,7 @@ def kept_points(units: FloatArray, values: FloatArray, count: int, parts: Collec
     return np.asarray(np.nonzero(chosen)[1].reshape(n, count))
 
 
-def _nearer(distances: FloatArray, some: npt.NDArray[np.bool_], units: FloatArray, place: IntArray) -> None:
+def _nearer(distances: FloatArray, some: BoolArray, units: FloatArray, place: IntArray) -> None:
     """Lower some clients' squared distances to their chosen points by one more of these."""
     points = units[some, place[some]]
     squares = np.zeros((len(points), units.shape[1]))

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from privbo.algorithms.thompson.features import SMOOTHNESS
-from privbo.algorithms.thompson.own_model import OwnModel
 from privbo.algorithms.thompson.posterior import (
     CONSTANT,
     JITTER,
@@ -25,10 +24,11 @@ from privbo.algorithms.thompson.posterior import (
     Observations,
     Shared,
     as_array,
+    cholesky,
     is_compiled,
     masked_covariance,
 )
-from privbo.algorithms.thompson.ridge import cholesky
+from privbo.algorithms.thompson.settings import OwnModel
 
 RATE, FIRST, SECOND, TINY = 0.15, 0.9, 0.999, 1e-8  # of Adam (Kingma & Ba 2015)
 # A logarithm this close to its prior's median is at the median: from a gradient that is a rounding error only, Adam

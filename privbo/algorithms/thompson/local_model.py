@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from privbo.algorithms.thompson.evaluations import Evaluations, Failures, narrowed
 from privbo.algorithms.thompson.features import draw_frequencies
 from privbo.algorithms.thompson.fits import fit, start
 from privbo.algorithms.thompson.maximise import Functions, Search, candidates, log_expected_improvement, maximise
-from privbo.algorithms.thompson.own_model import OwnModel, Theorem1, information_gains
 from privbo.algorithms.thompson.pooled import Pooled
 from privbo.algorithms.thompson.posterior import (
     CONSTANT,
@@ -36,10 +34,11 @@ from privbo.algorithms.thompson.posterior import (
     draw_feature_paths,
     draw_paths,
     own_factors,
+    row_times,
 )
-from privbo.algorithms.thompson.ridge import row_times
+from privbo.algorithms.thompson.settings import OwnModel, Theorem1, information_gains
 from privbo.algorithms.thompson.streams import Stream, client_normals, public_stream
-from privbo.protocol.messages import FloatArray, IntArray, Setting
+from privbo.protocol.messages import Array, Arrays, BoolArray, FloatArray, IntArray, Setting
 from privbo.protocol.space import Space
 
 Acquisition: TypeAlias = Literal["log-ei", "thompson"]
@@ -132,12 +131,12 @@ class LocalModel:
         self._grid = setting.space.grid(own.n_candidates)
         self._gains: FloatArray = np.empty(0)
 
-    def snapshot(self) -> dict[str, npt.NDArray[np.generic]]:
+    def snapshot(self) -> dict[str, Array]:
         """Fitted models; private."""
         models = {name: values.cpu().numpy().copy() for name, values in vars(self.models).items()}
         return {"fitted": self._fitted.copy(), **models}
 
-    def restore(self, snapshot: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    def restore(self, snapshot: Arrays) -> None:
         """Take the models of ``snapshot``."""
         self._fitted = np.array(snapshot["fitted"], dtype=np.int64)
         self.models = Hyperparameters(**{name: self._tensor(np.array(snapshot[name])) for name in vars(self.models)})
@@ -353,11 +352,11 @@ class LocalModel:
     def _candidates(self, round_: int) -> np.random.Generator:
         return public_stream(self._setting.public_seed, Stream.CANDIDATES, round_)
 
-    def _tensor(self, array: npt.NDArray[np.generic]) -> torch.Tensor:
+    def _tensor(self, array: Array) -> torch.Tensor:
         return torch.as_tensor(array, dtype=torch.float64, device=self._device)
 
 
-def among(points: FloatArray, units: FloatArray) -> npt.NDArray[np.bool_]:
+def among(points: FloatArray, units: FloatArray) -> BoolArray:
     """Tell whether points ``(n or 1, c, n_dims)`` are among each client's ``(n, t, n_dims)``, ``(n, c)``.
 
     One coordinate after another, and candidates last: what is compared is then long rows in one piece.

@@ -24,8 +24,7 @@ from scipy.special import softmax
 from privbo.algorithms.thompson.evaluations import without_minima
 from privbo.algorithms.thompson.features import SMOOTHNESS, InducingFeatures, Kernel, correlated, times
 from privbo.algorithms.thompson.maximise import Functions, public_points
-from privbo.algorithms.thompson.posterior import Shared, as_array, is_compiled
-from privbo.algorithms.thompson.ridge import batch_product
+from privbo.algorithms.thompson.posterior import Shared, as_array, batch_product, is_compiled
 from privbo.algorithms.thompson.settings import SharedPriorSettings
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.common import spread

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from privbo.algorithms.thompson.exploration import assign_regions
 from privbo.algorithms.thompson.settings import SharedPriorSettings, ThompsonSettings, digest_array
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, Broadcast, FloatArray, Release, Request, Setting
+from privbo.protocol.messages import Array, Ask, Broadcast, FloatArray, Release, Request, Setting
 
 if TYPE_CHECKING:
     from privbo.algorithms.thompson.maximise import Functions
@@ -74,7 +73,7 @@ class PoolingServer:
         """Pooled weights, and the standard deviation of the noise in every one of them."""
         return self._sum / self._weight, math.sqrt(self._noise_variance) / self._weight
 
-    def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+    def _arrays(self) -> dict[str, Array]:
         return {
             "rounds": np.array(self._setting.rounds, dtype=np.int64),
             "features": self._features,
@@ -105,7 +104,7 @@ class ThompsonServer(PoolingServer):
             weights=algorithm.weighting.weights(round_ + 1, self._assignment, algorithm.n_regions),
         )
 
-    def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+    def _arrays(self) -> dict[str, Array]:
         public = super()._arrays()
         if self._last is not None:
             public["vectors"] = np.asarray(self._last.values, dtype=np.float64)
@@ -133,7 +132,7 @@ class SharedPriorServer(PoolingServer):
         share = self._releases.get(round_)
         return None if share is None else self._algorithm.request(share, self._setting.n_clients)
 
-    def _arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+    def _arrays(self) -> dict[str, Array]:
         public = super()._arrays()
         if self._weight > 0.0:
             weights, noise_stddev = self._pool()
