@@ -10,8 +10,7 @@ import numpy as np
 from experiments.cells import Found
 from experiments.outcome import Outcome
 from experiments.run import Seen
-from experiments.statistics import Estimate, geometric
-from experiments.statistics import ratio as ratio_of
+from experiments.statistics import Estimate, geometric, ratio as ratio_of
 from experiments.study import Panel
 from experiments.worth import MEASURES, Measure
 from privbo.protocol.settings import JsonObject
