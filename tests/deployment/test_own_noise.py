@@ -18,7 +18,7 @@ from accountant.events import Adjacency, Gaussian, Unit, compose
 from accountant.ledger import Ledger
 from accountant.tight import numerical
 from privbo.algorithms.multitask.posterior import front
-from privbo.door import apart
+from privbo.door import sums as door_sums
 from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import SimulatedNoise
@@ -226,7 +226,7 @@ def test_sites_blocks_are_those_of_one_door_and_their_noise_is_what_the_event_sa
     assert noise.std() * mechanism.grid_step() == pytest.approx(mechanism.noise_stddev(), rel=0.04)
     assert mechanism.noise_stddev() >= 2.0 * request.unit_bound
     monkeypatch.setattr(
-        apart, "hidden", lambda mechanism, totals, noise: totals * mechanism.grid_step()
+        door_sums, "hidden", lambda mechanism, totals, noise: totals * mechanism.grid_step()
     )  # planted: no noise
     bare = own_blocks(mechanism, request, rows, np.arange(3), SimulatedNoise(0))
     np.testing.assert_array_equal(bare, sums * mechanism.grid_step())

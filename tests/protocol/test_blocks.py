@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.protocol import blocks
 from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.problem import TrainAndScore
 
 COUNTS = (23, 40)
 
 
-def learner(data: list[FloatArray]) -> blocks.TrainAndScore:
+def learner(data: list[FloatArray]) -> TrainAndScore:
     def train_and_score(client: int, params: Mapping[str, object], rows: IntArray) -> float:
         mine = data[client][rows]
         if np.any(mine > 1e6):

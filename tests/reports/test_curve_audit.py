@@ -12,7 +12,7 @@ from scipy import stats
 from accountant.events import Adjacency, PoissonSampledGaussian
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.tight import numerical
-from privbo.audits import black_box
+from privbo.audits import empirical
 from privbo.audits.empirical import (
     audit_curve,
     epsilon_lower_bound,
@@ -30,7 +30,7 @@ from tests.door.replayed_runs import ScriptedNoise
 
 WEIGHTS = np.array([[0.3, 0.2, 0.6], [0.1, 0.2, 0.8]])  # the last client is the canary, of norm 1
 WORLDS = ["others zero", "others opposing", "alone"]
-EPSILONS = np.array(black_box.EPSILONS)
+EPSILONS = np.array(empirical.EPSILONS)
 BOUND = 2.0 / math.sqrt(2)  # S = 2 over two blocks
 
 
@@ -108,7 +108,7 @@ def test_every_sign_score_threshold_tail_and_direction_shares_the_false_alarm_ra
     found = audit_curve(build, WEIGHTS[blocks], noise=everyone, world="others zero", trials=400, alpha=1e-3)
     assert not found.passed
     bounds = worth(400, 400, 1e-3 / (2 * n_scores * 49 * 4 * 2))
-    assert found.delta_lower == pytest.approx(bounds[black_box.EPSILONS.index(found.epsilon)], rel=1e-9)
+    assert found.delta_lower == pytest.approx(bounds[empirical.EPSILONS.index(found.epsilon)], rel=1e-9)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -141,7 +141,7 @@ def test_opposing_clients_are_taken_out_by_their_mean_and_spread(sign: float) ->
     settings = {"noise": SimulatedNoise(1), "world": "others opposing", "trials": 400, "alpha": 1e-3}
     found = audit_curve(build, WEIGHTS[:1], release=release, **settings)
     bounds = worth(400, 400, 1e-3 / (2 * 49 * 4 * 2))
-    assert found.delta_lower == pytest.approx(bounds[black_box.EPSILONS.index(found.epsilon)], rel=1e-9)
+    assert found.delta_lower == pytest.approx(bounds[empirical.EPSILONS.index(found.epsilon)], rel=1e-9)
 
 
 # --- the bound on epsilon -------------------------------------------------------------------

@@ -11,7 +11,7 @@ from scipy import stats
 
 from accountant.events import Adjacency, PoissonSampledGaussian
 from accountant.tight import numerical
-from privbo.audits import black_box
+from privbo.audits import empirical
 from privbo.audits.empirical import (
     N_BOUNDS,
     THRESHOLDS,
@@ -23,7 +23,7 @@ from privbo.audits.empirical import (
     upper_confidence,
 )
 
-EPSILONS = np.array(black_box.EPSILONS)
+EPSILONS = np.array(empirical.EPSILONS)
 
 
 def test_bounds_are_clopper_and_pearsons() -> None:
@@ -74,7 +74,7 @@ def test_a_point_above_the_accountants_comes_before_any_below_and_shares_decide_
 def test_the_curve_to_stay_below_is_the_accountants(rate: float, adjacency: Adjacency) -> None:
     event = PoissonSampledGaussian(sample_rate=rate, noise_multiplier=1.0)
     found = curve_of(event.pairs(adjacency))
-    for epsilon, delta in zip(black_box.EPSILONS, found, strict=True):
+    for epsilon, delta in zip(empirical.EPSILONS, found, strict=True):
         interval = numerical.delta_interval(event, epsilon, adjacency=adjacency)
         assert interval.lower * (1 - 1e-9) <= delta <= interval.upper * (1 + 1e-3) + 1e-12
     if rate == 1.0:  # Balle and Wang (2018), theorem 8, at mu = 1

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from accountant.events import Event, PoissonSampledGaussian
-from privbo.audits import black_box
+from privbo.audits import empirical
 from privbo.door import sums
 from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
@@ -127,7 +127,7 @@ class Fault:
     def releases(self, mechanism, weights, rows, trials, noise) -> FloatArray:
         """For ``audit_curve``: many releases of vectors of length one."""
         if self.arithmetic is None:
-            return black_box.releases(mechanism, weights, rows, trials, noise)
+            return empirical.releases(mechanism, weights, rows, trials, noise)
         participation = mechanism.sample.draw(trials, noise)
         clipped = clip_rows(rows, mechanism.applied_bound)
         return self.arithmetic(mechanism, weights, clipped, participation, noise)[:, :, 0]
