@@ -61,36 +61,11 @@ def test_an_objective_that_cannot_be_called_stops_before_the_first_charge(
     assert not (config.parent / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"objective": lambda params: 0.0}, {"batch_objective": lambda clients: clients}, {"objective": 3}],
-)
-def test_wrong_signatures_are_refused_in_python_too(wrong: dict) -> None:
-    with pytest.raises(pb.ConfigurationError, match="objective"):
-        pb.Problem(space={"x": pb.Real(0, 1)}, n_clients=3, **wrong)
-
-
 LEDGER = """
 [ledger]
 population = "ward"
 path = "people.sqlite"
 """
-
-
-def test_a_typo_of_all_clients_ends_the_command_before_a_run_exists(config: Path) -> None:
-    """It once charged the whole plan, and ended as a success."""
-    (config.parent / "wards.py").write_text("def score(client, params): return params['Dose']\n")
-    config.write_text(CONFIG + LEDGER)
-    done, checked = privbo("run", "run.toml", "--out", "out"), privbo("check", "run.toml")
-    assert (done.returncode, checked.returncode) == (3, 3)
-    assert done.stderr.startswith("privbo: rehearsal: none of 4 clients has a value (KeyError 4); no run was made")
-    assert len(done.stderr.splitlines()) == 1
-    assert not done.stdout
-    assert "no client has a value" in checked.stdout
-    assert "KeyError" not in checked.stdout + checked.stderr
-    assert {path.name for path in config.parent.iterdir()} - {"__pycache__"} == {"run.toml", "wards.py"}
-    assert privbo("run", "run.toml", "--out", "out", "--no-rehearsal").returncode == 0
-    assert (config.parent / "people.sqlite").exists()
 
 
 LAST = """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,11 @@ from accountant.ledger import Ledger
 from privbo.algorithms.multitask.posterior import front
 from privbo.flower.party import ledger_path, read_site
 from privbo.flower.registry import public_spec
-from privbo.protocol.errors import RunError
 from privbo.protocol.messages import FloatArray
 from privbo.runs.opening import plan_run
 from tests.deployment import lies
 from tests.deployment.federations import Federation
 from tests.deployment.grid import Node
-from tests.deployment.processes import deployed, start_parties
-from tests.deployment.reading import releases
 from tests.deployment.test_lies import HARMLESS, first, forging, lying_home
 from tests.deployment.test_own_noise import (
     COUNTS,
@@ -114,42 +109,3 @@ def test_a_bent_question_is_refused_or_answered_as_approved(case: str, tmp_path:
     grid = lies.play(federation, federation.nodes(), bend=bend)
     assert grid.answers
     assert bool(answered(federation, grid)) == (case in HARMLESS)
-
-
-@pytest.mark.deployment
-def test_real_sites_refuse_a_hostile_server_and_answer_an_honest_one(tmp_path: Path) -> None:
-    """A SuperLink and three sites: shipped lies, another run under the approved files, then the approved run."""
-    federation = federation_of(tmp_path, round_timeout=60.0, start_timeout=60.0)
-    app, honest = federation.home / "run.toml", (federation.home / "run.toml").read_text()
-    program = federation.home / "federated_app.py"
-    code = program.read_text()
-
-    def play() -> None:
-        with contextlib.suppress(RunError):
-            deployment.play(federation.home, timeout=300)
-
-    with deployed(federation) as deployment:
-        start_parties(deployment, federation)
-        for key in ("privacy.noise_multiplier", "problem"):
-            app.write_text((lie(federation, key) / "run.toml").read_text())
-            play()
-            app.write_text(honest)
-            shutil.rmtree(federation.run.path, ignore_errors=True)
-        program.write_text(code.replace("server_app(HOME)", f"server_app(Path({str(lie(federation, 'rounds'))!r}))"))
-        play()
-        assert not lies.sent_vectors(federation)
-        for site in SITES:
-            assert {row["field"] for row in lies.refusals(federation, site)} == {"run.toml", "ledger's settings"}
-        program.write_text(code)
-        shutil.rmtree(federation.run.path, ignore_errors=True)
-        deployment.play(federation.home, timeout=300)
-    (release,) = releases(federation)
-    plan = plan_run(public_spec(federation.home))
-    (mechanism,) = plan.mechanisms
-    assert release.noise_stddev == mechanism.noise_stddev()
-    assert len(lies.sent_vectors(federation)) == len(SITES)
-    for site in SITES:
-        with Ledger.open(ledger_path(read_site(federation.site_file(site)))) as ledger:
-            # Charged before it is looked at: the run that was refused for its ledger, too, and then the approved one.
-            assert ledger.book().paid == [plan.event] * 2
-            assert spent(ledger) == pytest.approx(2.93, rel=2e-3)

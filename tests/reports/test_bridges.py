@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.reports.report import write_parquet
 from privbo.runs.history import PrivateRound
 from tests.reports.leaks import leaks, private_folder_numbers
 from tests.reports.runs import small_run
@@ -23,17 +22,6 @@ SPACE = pb.Space(
         "kind": pb.Categorical(("a", "b")),
     }
 )
-
-
-def test_history_as_parquet(tmp_path: Path) -> None:
-    import pandas as pd
-
-    result = small_run(tmp_path / "run", rounds=3)
-    back = pd.read_parquet(write_parquet(result, tmp_path / "history.parquet"))
-    assert list(back["sequence"]) == [2, 3, 4]  # the first row binds the plan
-    assert back["norm"].iloc[2] == pytest.approx(np.linalg.norm(result.releases[2].values))
-    assert back["cumulative_epsilon"].is_monotonic_increasing
-    assert back["digest"].iloc[-1] == result.ledger.head
 
 
 def test_tensorboard_gets_every_release(tmp_path: Path) -> None:
@@ -255,18 +243,6 @@ def test_a_study_with_other_bounds_than_the_runs_is_refused_at_its_first_trial(o
     again = optuna.create_study(sampler=pb.optuna.FederatedSampler(run.site), direction="minimize")
     again.optimize(lambda trial: trial.suggest_float("x", 0.0, 1.0))  # the trial that waited is told here
     assert len(again.trials) == len(run.result().clients.values[0])
-
-
-def test_a_study_that_was_killed_leaves_its_trial_to_the_next_one(optuna, tmp_path: Path) -> None:
-    run = begun(tmp_path, rounds=1)
-    run.site.ask()
-    first = []
-    for _ in range(2):  # nobody ever says what became of the first one
-        study = optuna.create_study(sampler=pb.optuna.FederatedSampler(tmp_path / "run", client=1))
-        first.append(suggested(study.ask()))
-    assert first[0] == first[1]
-    assert len(run.site.trials(1)) == 1
-    told(run)
 
 
 def test_what_a_study_can_not_be_is_refused(optuna, tmp_path: Path) -> None:

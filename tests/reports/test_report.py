@@ -49,15 +49,6 @@ def test_another_program_recomputes_epsilon_from_the_json_alone(tmp_path: Path, 
     ) == pytest.approx(theirs, rel=1e-3)
 
 
-def test_python_gets_figures_and_a_frame(tmp_path: Path) -> None:
-    result = small_run(tmp_path / "run", rounds=2)
-    found = pb.figures(result)
-    every = {"epsilon-by-release", "epsilon-by-accountant", "delta-epsilon", "trade-off", "release-norms"}
-    assert every == set(found)
-    assert [len(found[name].series) for name in ("epsilon-by-release", "epsilon-by-accountant")] == [1, 3]
-    assert list(pb.history(result)["round"]) == [0, 1]
-
-
 def test_a_page_of_three_thousand_releases_lists_the_ends_and_draws_the_extremes(tmp_path: Path) -> None:
     """The JSON keeps every charge; the page names the command that lists them."""
     count, found = 3_000, report(small_run(tmp_path / "run", rounds=2))

@@ -46,11 +46,6 @@ def test_the_commands_print_them_and_end_with_3_where_they_disagree(home: Path) 
     released.write_bytes(whole)
 
 
-def test_commands_that_read_runs_say_what_to_use(home: Path) -> None:
-    with pytest.raises(pb.RunError, match="holds a private training and no run; privbo ledger show"):
-        pb.load(home / "one")
-
-
 def test_another_model_plan_or_ledger_is_noticed(home: Path) -> None:
     file, told = home / "several" / "selected.pt", home / "several" / "search.json"
     whole, said = file.read_bytes(), told.read_text()
