@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import privbo as pb
-from experiments.baselines.heavy_bandits import RobustUCBMedian, SGDUCBSMoM, bandit_arm, play
+from experiments.baselines.heavy_bandits import SGDUCBSMoM, bandit_arm, play
 from privbo.algorithms.functional.f_lcb import f_lcb
 
 MEANS = np.array([0.1, 0.9, 0.3, 0.5])
@@ -34,13 +33,6 @@ def test_the_printed_functional_index_never_settles() -> None:
     assert ends[0] > 3 * ends[1]
 
 
-def test_robust_ucb_finds_the_best_gaussian_arm() -> None:
-    policy = RobustUCBMedian(4, n_trials=5, horizon=3000, scale=0.1)
-    rng = np.random.default_rng(3)
-    curve = play(policy, MEANS, horizon=3000, noise=rng.standard_normal, n_trials=5, n_points=2)
-    assert (curve[:, 1] - curve[:, 0]).mean() / 1500 < 0.1
-
-
 @pytest.mark.parametrize("objective", ["zero-order", "first-order"])
 def test_both_reductions_find_the_best_arm(objective) -> None:
     rng = np.random.default_rng(4)
@@ -52,8 +44,3 @@ def test_both_reductions_find_the_best_arm(objective) -> None:
     assert found.chosen == 1
     assert found.pulls[1] > 2000
     assert found.states[1].point[0] == pytest.approx(0.9, abs=0.05)
-
-
-def test_impossible_blocks_are_refused() -> None:
-    with pytest.raises(pb.ConfigurationError, match="n_blocks=4"):
-        SGDUCBSMoM(2, n_trials=1, rng=np.random.default_rng(0), n_blocks=4)

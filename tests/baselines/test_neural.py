@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import nn
 
-import privbo as pb
 from experiments.baselines import architectures
 from experiments.baselines.neural import NeuralArm, accuracy, adam, validation_loss
 from experiments.plays import neural
@@ -140,18 +139,6 @@ def test_archives_in_the_original_format(archive, tmp_path) -> None:
     np.testing.assert_array_equal(train.classes[-3:], last[:, archive.n_labels - 1])
     assert train.images[-1, 0, 0, 1] == last[-1, archive.n_labels + 1]  # red, first row, second column
     assert train.images[-1, 2, 31, 31] == last[-1, -1]  # blue, last row, last column
-
-
-def test_archives_that_do_not_fit_are_refused(tmp_path) -> None:
-    with pytest.raises(pb.ConfigurationError, match="is not there"):
-        load(CIFAR10, tmp_path)
-    tiny, _ = tiny_archive(tmp_path, CIFAR10)
-    with pytest.raises(pb.ConfigurationError, match="has md5"):
-        load(CIFAR10, tmp_path)
-    with pytest.raises(pb.ConfigurationError, match=r"has no member 'train\.bin'"):
-        load(dataclasses.replace(tiny, train=("train.bin",)), tmp_path)
-    with pytest.raises(pb.ConfigurationError, match="whole number"):
-        load(dataclasses.replace(tiny, n_labels=2), tmp_path)
 
 
 def test_the_own_first_loss_starves_a_fast_learner_and_a_common_one_does_not() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.baselines.arms import fed1_ucb, play_tree, random_arms
+from experiments.baselines.arms import fed1_ucb, random_arms
 from experiments.baselines.hoo import HOO
 from experiments.baselines.tree import Tree, TreeBandit
 from experiments.baselines.trees import HCT, VHCT
@@ -85,20 +85,6 @@ def test_leaf_checked_trees_never_lose_a_subtree(kind: Any) -> None:
 
     assert reachable(kept.tree) == len(kept.tree.depths)
     assert reachable(lost.tree) < len(lost.tree.depths)  # the flag does what it says
-
-
-@pytest.mark.parametrize("kind", ["hct", "vhct", "hoo"])
-def test_finds_the_top_of_a_smooth_hill(kind: str) -> None:
-    partition = Partition(n_dims=1, n_children=3)
-    bandit: TreeBandit = {
-        "hct": lambda: HCT(partition),
-        "vhct": lambda: VHCT(partition),
-        "hoo": lambda: HOO(partition, horizon=3000),
-    }[kind]()
-    noise = np.random.default_rng(2).uniform(-0.1, 0.1, 3000)
-    earned = play_tree(bandit, lambda x: float(1 - 2 * abs(x[0] - 0.63)), noise)
-    assert earned[-500:].mean() > earned[:100].mean()
-    assert earned[-500:].mean() > (0.8 if kind == "hoo" else 0.95)
 
 
 def test_fed1_ucb_ends_on_the_best_arm() -> None:

@@ -169,39 +169,6 @@ def test_dry_run_touches_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ("privacy.epsilon=0", "epsilon"),
-        ("privacy.epsilon=-1", "epsilon"),
-        ("privacy.sample_rate=0", "sample_rate"),
-        ("privacy.sample_rate=1.5", "sample_rate"),
-        ("privacy.delta=2.0", "delta"),
-        ("privacy.noise='loud'", "noise"),
-        ("privacy.noise_multiplier=1.0", "exactly one"),
-        ("privacy={noise_multiplier=1.0, budget=0.1}", "budget"),
-        ("algorithm.n_regions=100", "region"),
-        ("algorithm.n_regiosn=2", "n_regiosn"),
-        ("algorithm.type='magic'", "dp-fts-de"),
-        ("rounds=0", "rounds"),
-        ("round=3", "round"),
-        ("problem.factory='nowhere:problem'", "nowhere"),
-        ("problem.factory='tests.crash_problem'", "module:function"),
-        ("nonsense", "key.path=value"),
-    ],
-)
-def test_bad_settings_stop_before_any_data_with_one_line_and_exit_code_2(
-    change: str, words: str, tmp_path: Path
-) -> None:
-    config = written(tmp_path)
-    done = privbo("run", str(config), "--out", str(tmp_path / "run"), "--set", change)
-    assert done.returncode == 2, done.stderr
-    assert words in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "run" / "private" / "clients-0.states").exists()
-
-
-@pytest.mark.parametrize(
     "arguments", [["run"], ["run", "no-such.toml"], ["report", "no-such-dir"], ["calibrate"], ["run", "--what"]]
 )
 def test_bad_commands_exit_with_2(arguments: list[str]) -> None:

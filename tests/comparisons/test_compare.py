@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import os
 import shutil
@@ -16,14 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency
 from accountant.ledger import Ledger
 from accountant.tight.numerical import epsilon_table
-from privbo.cli.terminal import show
 from privbo.comparisons.cells import Cell, CellResult
 from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.runs import compare
@@ -142,24 +139,6 @@ def test_tables_are_escaped() -> None:
     rows = numbers(evil).csv().splitlines()
     assert len(rows) == 3
     assert rows[0].startswith("setting,kind,epsilon")
-
-
-def test_in_80_columns_a_table_tells_settings_and_their_scores_apart() -> None:
-    alike = [0.73121, 0.73122, 0.73124]
-    long = "algorithm.own.hyperparameters.lengthscale_prior_spread=0.4, privacy.epsilon="
-    table = comparison(setting(f"{long}2.0", alike), setting(f"{long}4.0", [v + 0.0002 for v in alike], 4.0))
-    console = Console(width=80, file=io.StringIO(), record=True)
-    show(table, console)
-    said = console.export_text()
-    assert max(len(line) for line in said.splitlines() if "sharing is not known" not in line) <= 80
-    whole = "".join(line.split("│")[1].strip() for line in said.splitlines() if line.startswith("│"))
-    assert f"{long}2.0".replace(" ", "") in whole.replace(" ", "")
-    assert f"{long}4.0".replace(" ", "") in whole.replace(" ", "")
-    assert "0.7312" in said
-    assert "0.7314" in said
-    rows = markdown(table).splitlines()
-    assert "0.7312233 ± 0.0000088" in rows[2]
-    assert "0.7314233 ± 0.0000088" in rows[3]
 
 
 def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:

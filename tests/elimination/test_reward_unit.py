@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import privbo as pb
 from accountant.events import Adjacency, Gaussian, Unit, compose
 from privbo.audits.empirical import audit_run
 from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate, Release, Setting
-from privbo.reports.report import report
 from privbo.runs.record import load
 from tests.conformance.cases import bumps, problem
 
@@ -87,15 +85,6 @@ def test_one_reward_moves_one_vector_of_one_release_by_no_more_than_stated(algor
     assert tightest > 0.5  # and the statement is no idle one
 
 
-def test_a_mean_over_the_pulls_that_worked_would_break_the_bound() -> None:
-    """The planted fault of the test above: of seven pulls three worked, so each of them weighs more."""
-    sharing = pb.FedPNE().sharing
-    worlds, worked = [np.array([[total / 3]]) for total in (0.0, 1.0)], np.array([[3 / 7]])
-    bound = sharing.reward_bound(n_nodes=1, pulls=7)
-    assert abs(float(np.diff([sharing.vector(means, worked)[0, 0] for means in worlds])[0])) <= bound
-    assert abs(float(np.diff([sharing.vector(means)[0, 0] for means in worlds])[0])) > 2 * bound
-
-
 def test_a_run_charges_every_release_and_costs_the_dearest(tmp_path: Path) -> None:
     privacy = pb.Privacy(epsilon=1.0, delta=1e-5, unit="reward")
     algorithm = pb.FedPNE(horizon=400, c=0.02, release_when="always")
@@ -119,37 +108,11 @@ def test_a_run_charges_every_release_and_costs_the_dearest(tmp_path: Path) -> No
     assert client.releases[-1].noise_stddev > 2 * result.releases[-1].noise_stddev
 
 
-def test_pages_and_json_say_which_unit(tmp_path: Path) -> None:
-    home = tmp_path / "run"
-    privacy = pb.Privacy(epsilon=1.0, unit="reward")
-    result = pb.run(problem(), pb.FedPNE(horizon=400, c=0.02), privacy=privacy, rounds=4, directory=home)
-    page = pb.write_report(result).read_text()
-    assert "for one reward over the whole run (replace-one adjacency)" in page
-    assert "the outcome of one evaluation; what a client does as a whole is not hidden" in page
-    assert "which of two values one reward had" in page
-    found = report(result)
-    assert (found.unit.value, found.adjacency.value) == ("reward", "replace-one")
-    assert found.cumulative_epsilon[-1].epsilon["tight"] == found.cumulative_epsilon[0].epsilon["tight"]
-    assert found.guarantee.guaranteed == pytest.approx(1.0, abs=1e-3)
-    json.dumps(found.to_dict(), allow_nan=False)
-
-
 @pytest.mark.parametrize("algorithm", [pb.DPFTSDE(n_features=12), pb.FederatedFLCB()], ids=str)
 def test_algorithms_that_reuse_rewards_are_refused(algorithm: Any) -> None:
     """Their vectors rest on every evaluation so far, so one reward enters all later releases."""
     with pytest.raises(pb.ConfigurationError, match="for one client only"):
         pb.plan(problem(), algorithm, privacy=pb.Privacy(epsilon=1.0, unit="reward"), rounds=4)
-
-
-def test_a_clients_ledger_does_not_take_rewards(tmp_path: Path) -> None:
-    shared = pb.SharedLedger(path=str(tmp_path / "shared.sqlite"), population="people")
-    settings = {"rounds": 4, "ledger": shared}
-    algorithm = pb.FedPNE(horizon=400, c=0.02)
-    pb.run(problem(), algorithm, privacy=pb.Privacy(epsilon=1.0), directory=tmp_path / "a", **settings)
-    with pytest.raises(pb.RunError, match="name its own ledger"):
-        pb.run(
-            problem(), algorithm, privacy=pb.Privacy(epsilon=1.0, unit="reward"), directory=tmp_path / "b", **settings
-        )
 
 
 def test_the_empirical_audit_moves_one_reward(tmp_path: Path) -> None:
