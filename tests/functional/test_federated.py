@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import privbo as pb
 from accountant import Gaussian, repeat
@@ -91,6 +92,20 @@ def test_noise_enters_width_and_rate() -> None:
     assert quiet.width[0] > 3 * 0.01 / algorithm().loss_scale
     assert (loud.rate[loud.pulls > 1] > quiet.rate[quiet.pulls > 1].min()).all()
     assert (loud.lower < quiet.lower).all()
+
+
+def test_widths_and_the_first_rate_are_neither_too_small_nor_three_times_too_large() -> None:
+    """Against the noise's own quantile over all 2 K T ends, and the gap of the steepest straight slope there is."""
+    chosen, noise = algorithm(), 0.1
+    search = Search(chosen, SETTING)
+    arms, n_dims = len(search.arms.coordinates), len(search.arms.free)
+    search.absorb(0, np.zeros(n_dims + 1), noise=noise)
+    delta = 1.0 / (arms * SETTING.rounds**2 + 1)
+    exact = stats.norm.isf(delta / (2 * arms * SETTING.rounds)) * noise / chosen.loss_scale
+    width, rate = search.bounds.width[0], search.bounds.rate[0]
+    gap = chosen.gradient_bound / math.sqrt(n_dims) * n_dims * max(chosen.start, 1 - chosen.start)
+    for lower, bound in ((exact, width), (gap, rate)):
+        assert 0.3 * bound < lower <= bound  # the planted faults: three tenths, and more than three times
 
 
 def test_after_the_last_round_the_result_is_announced() -> None:
