@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -24,21 +24,26 @@ def problem(objective: Callable[[IntArray, FloatArray], FloatArray] = hills, n_c
     return pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=objective, n_clients=n_clients, name="hills")
 
 
-def reference(m: int, horizon: int, *, expand: str, tail: str, k: int = 2, c: float = 0.1) -> list[tuple[float, int]]:
-    """Every phase of the pseudo-code: (centre, pulls) of every node, in order; nu1 = 1, rho = 1/2, c1 = 1."""
+Cell: TypeAlias = tuple[float, float]
+
+
+def mean_of(m: int) -> Callable[[Cell], float]:
+    return lambda cell: float(hills(np.arange(m), np.full((m, 1), sum(cell) / 2)).mean())
+
+
+def phases(
+    mean: Callable[[Cell], float], m: int, horizon: int, *, expand: str, tail: str, k: int = 2, c: float = 0.1
+) -> tuple[list[tuple[float, int]], float]:
+    """Centre and pulls of every node of the pseudo-code, and the best node; nu1 = 1, rho = 1/2, c1 = 1."""
     log = math.log(horizon * m)
 
     def tau(h: int) -> int:
         return math.ceil(c**2 * log * 4**h)
 
-    def split(cells: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    def split(cells: list[Cell]) -> list[Cell]:
         return [(a + (b - a) * j / k, a + (b - a) * (j + 1) / k) for a, b in cells for j in range(k)]
 
-    def value(cell: tuple[float, float]) -> float:
-        x = np.full((m, 1), (cell[0] + cell[1]) / 2)
-        return float(hills(np.arange(m), x).mean())
-
-    active, h, t, played, best = [(0.0, 1.0)], 0, 0, [], None
+    active, h, t, played, best = [(0.0, 1.0)], 0, 0, [], (0.0, 1.0)
     while t < horizon:
         while {"ktau": len(active) * tau(h) < m or h == 0, "tau": tau(h) < m, "none": False}[expand]:
             active, h = split(active), h + 1
@@ -53,15 +58,15 @@ def reference(m: int, horizon: int, *, expand: str, tail: str, k: int = 2, c: fl
                         played.append((sum(cell) / 2, now))
                     t += now
             break
-        means = [value(cell) for cell in active]
-        played += [((cell[0] + cell[1]) / 2, pulls) for cell in active]
+        means = [mean(cell) for cell in active]
+        played += [(sum(cell) / 2, pulls) for cell in active]
         t += pulls * len(active)
         b = c * math.sqrt(log / (m * pulls))
         top = max(means)
         best = active[means.index(top)]
         active = split([cell for cell, mu in zip(active, means, strict=True) if not mu + b + 0.5**h < top - b])
         h += 1
-    return played
+    return played, sum(best) / 2
 
 
 def played(algorithm: pb.FedPNE, n_clients: int, privacy: Any = PLAIN, rounds: int = 50) -> list[tuple[float, int]]:
@@ -85,7 +90,7 @@ def played(algorithm: pb.FedPNE, n_clients: int, privacy: Any = PLAIN, rounds: i
 @pytest.mark.parametrize(("n_clients", "horizon", "k"), [(1, 400, 2), (20, 700, 2), (20, 500, 3), (300, 300, 2)])
 def test_plays_the_pseudo_code(tail: Any, expand: Any, n_clients: int, horizon: int, k: int) -> None:
     ours = played(pb.FedPNE(horizon=horizon, expand=expand, tail=tail, n_children=k), n_clients)
-    wanted = reference(n_clients, horizon, expand=expand, tail=tail, k=k)
+    wanted, _ = phases(mean_of(n_clients), n_clients, horizon, expand=expand, tail=tail, k=k)
     np.testing.assert_allclose(np.array(ours), np.array(wanted), rtol=1e-12)
     assert sum(n for _, n in ours) == horizon
 
@@ -101,7 +106,8 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_with_privacy_off_every_private_form_is_the_plain_algorithm(form: str) -> None:
     assert played(FORMS[form], 20) == played(pb.FedPNE(horizon=700), 20)
-    np.testing.assert_allclose(played(FORMS[form], 20), reference(20, 700, expand="ktau", tail="commit"), rtol=1e-12)
+    wanted, _ = phases(mean_of(20), 20, 700, expand="ktau", tail="commit")
+    np.testing.assert_allclose(played(FORMS[form], 20), wanted, rtol=1e-12)
 
 
 def test_the_cap_holds_after_the_first_phase_and_is_named() -> None:

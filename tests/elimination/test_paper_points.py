@@ -9,6 +9,7 @@ import pytest
 
 import privbo as pb
 from privbo.protocol.messages import FloatArray, IntArray
+from tests.elimination.test_fed_pne import phases
 
 Cell: TypeAlias = tuple[float, float]
 CASES = range(100)
@@ -33,20 +34,8 @@ def split(cells: list[Cell], k: int) -> list[Cell]:
 
 
 def fed_pne(mean: Callable[[Cell], float], m: int, horizon: int, k: int) -> float:
-    """Algorithm 1 of Fed-PNE with nu1 = 1, rho = 1/2, c = .1, c1 = 1: the best node of the last whole phase."""
-    c, log = 0.1, math.log(horizon * m)
-    active, depth, spent, best = [(0.0, 1.0)], 0, 0, (0.0, 1.0)
-    while True:
-        while depth == 0 or len(active) * math.ceil(c * c * log * 4**depth) < m:
-            active, depth = split(active, k), depth + 1
-        pulls = math.ceil(math.ceil(c * c * log * 4**depth) / m)
-        if spent + pulls * len(active) > horizon:
-            return sum(best) / 2
-        spent += pulls * len(active)
-        means, radius = [mean(cell) for cell in active], c * math.sqrt(log / (m * pulls))
-        best = active[means.index(max(means))]
-        kept = [cell for cell, mu in zip(active, means, strict=True) if mu + radius + 0.5**depth >= max(means) - radius]
-        active, depth = split(kept, k), depth + 1
+    """The best node of the last whole phase of Fed-PNE's Algorithm 1."""
+    return phases(mean, m, horizon, expand="ktau", tail="printed", k=k)[1]
 
 
 def parallel(mean: Callable[[Cell], float], m: int, horizon: int, k: int) -> float:
@@ -95,11 +84,11 @@ def test_the_common_point_is_the_papers_in_a_hundred_cases(name: str) -> None:
 
 
 def pf_pne(
-    values: Callable[[FloatArray], FloatArray], m: int, horizon: int, k: int, gap: float
-) -> tuple[list[float], int]:
-    """Algorithms 1 to 3 of PF-PNE with nu1 = 1, rho = 1/2, c = .1, c1 = 1: every client's point, shared phases.
+    values: Callable[[FloatArray], FloatArray], m: int, horizon: int, k: int, shared: int, *, tail: str = "printed"
+) -> list[dict[float, int]]:
+    """Algorithms 1 to 3 of PF-PNE with nu1 = 1, rho = 1/2, c = .1, c1 = 1: every client's pulls by point.
 
-    The papers name no point that a client returns: it is that with the largest lower confidence bound of its own pulls.
+    ``shared`` is the most phases that are shared; without any it is PE.
     """
     c, log = 0.1, math.log(horizon * m)
 
@@ -112,8 +101,8 @@ def pf_pne(
     pulls: list[dict[float, int]] = [{} for _ in range(m)]
     said: list[dict[Cell, tuple[float, float]]] = []  # what the server keeps by depth, with its mean and radius
     counted: dict[tuple[int, Cell], int] = {}
-    active, spent, depths = [(0.0, 1.0)], 0, max(1, math.ceil(math.log(gap) / math.log(0.5)))
-    while len(said) < depths and spent + len(active) * (each := math.ceil(tau(len(said)) / m)) <= horizon:
+    active, spent = [(0.0, 1.0)], 0
+    while len(said) < shared and spent + len(active) * (each := math.ceil(tau(len(said)) / m)) <= horizon:
         for cell in active:
             counted[len(said), cell] = each
             for mine in pulls:
@@ -123,33 +112,32 @@ def pf_pne(
         kept = [cell for cell in active if not mu[cell] + radius + 0.5 ** len(said) < max(mu.values()) - radius]
         said.append({cell: (mu[cell], radius) for cell in kept})
         active = split(kept, k)
-    points = []
     for client, mine in enumerate(pulls):
-        cells, h, left = [(0.0, 1.0)], 0, horizon - spent
-        while left > 0:  # PE: what the server keeps is not pulled; a depth that does not fit is pulled in order
+        cells, h, left, best = [(0.0, 1.0)], 0, horizon - spent, (0.0, 1.0)
+        while left > 0:  # PE: what the server keeps is not pulled
             known = said[h] if h < len(said) else {}
-            facts = dict(known)
-            for cell in cells:
-                if cell in known:
-                    continue
-                now = min(max(0, tau(h) - counted.get((h, cell), 0)), left)
+            need = {cell: max(0, tau(h) - counted.get((h, cell), 0)) for cell in cells if cell not in known}
+            if sum(need.values()) > left and tail == "commit":
+                need, cells = {best: left}, []
+            for cell, number in need.items():  # a depth that does not fit is pulled in order
+                now = min(number, left)
                 mine[sum(cell) / 2] = mine.get(sum(cell) / 2, 0) + now
                 left -= now
-                number = max(tau(h), counted.get((h, cell), 0))
-                facts[cell] = float(own(cell)[client]), c * math.sqrt(log / number)
-            best = max(cells, key=lambda cell, facts=facts: facts[cell][0])
-            low = facts[best][0] - facts[best][1]
+            facts = {
+                cell: known.get(cell)
+                or (float(own(cell)[client]), c * math.sqrt(log / max(tau(h), counted.get((h, cell), 0))))
+                for cell in cells
+            }
+            best = max(cells, key=lambda cell, facts=facts: facts[cell][0], default=best)
             cells = split(
-                [cell for cell in cells if cell in known or facts[cell][0] + facts[cell][1] + 0.5**h >= low], k
+                [x for x in cells if x in known or sum(facts[x]) + 0.5**h >= facts[best][0] - facts[best][1]], k
             )
             h += 1
-        bounds = {x: float(values(np.array([x]))[client, 0]) - c * math.sqrt(log / n) for x, n in mine.items() if n}
-        points.append(max(bounds, key=lambda x, bounds=bounds: bounds[x]))
-    return points, len(said)
+    return [{x: n for x, n in mine.items() if n} for mine in pulls]
 
 
 def test_every_clients_point_is_that_of_the_papers_pulls_in_a_hundred_cases() -> None:
-    distinct, phases = set(), set()
+    distinct, shares = set(), set()
     for case in CASES:
         generator = np.random.default_rng([8, case])
         m, k, horizon = int(generator.integers(2, 12)), int(generator.integers(2, 4)), int(generator.integers(60, 600))
@@ -163,11 +151,16 @@ def test_every_clients_point_is_that_of_the_papers_pulls_in_a_hundred_cases() ->
         problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=play, n_clients=m)
         algorithm = pb.PFPNE.paper(horizon=horizon, nu1=1.0, rho=0.5, n_children=k, gap=gap)
         made = pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=40, seed=case)
-        wanted, shared = pf_pne(values, m, horizon, k, gap)
-        assert len(made.releases) == shared, case
+        depths = max(1, math.ceil(math.log(gap) / math.log(0.5)))
+        # The papers name no point that a client returns: it is that with the largest lower bound of its own pulls.
+        radius = 0.1 * math.sqrt(math.log(horizon * m))
+        wanted = [
+            max(mine, key=lambda x, n=mine, i=i, v=values: float(v(np.array([x]))[i, 0]) - radius / math.sqrt(n[x]))
+            for i, mine in enumerate(pf_pne(values, m, horizon, k, depths))
+        ]
         found = [made.best(client).params["x"] for client in range(m)]
         assert found == pytest.approx(wanted, abs=1e-9), case
         distinct.update(round(x, 6) for x in wanted)
-        phases.add(shared)
+        shares.add(len(made.releases))
     assert len(distinct) > 50  # a constant answer would not do
-    assert len(phases) > 2
+    assert len(shares) > 2

@@ -12,9 +12,10 @@ from privbo.algorithms.elimination.forest import Forest
 from privbo.algorithms.elimination.settings import Confidence, Partition
 from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate, Release, Setting
 from privbo.protocol.space import Space
+from tests.elimination.test_paper_points import pf_pne
 
 PLAIN = pb.NoPrivacy()
-M, C = 12, 0.1
+M = 12
 
 
 def hills(clients: IntArray, units: FloatArray) -> FloatArray:
@@ -44,61 +45,11 @@ def play(algorithm: Any, **settings: Any) -> tuple[Environment, pb.Record]:
     return environment, pb.run(problem, algorithm, **({"privacy": PLAIN, "rounds": 50, "seed": 1} | settings))
 
 
-def reference(client: int, horizon: int, shared: int, *, tail: str) -> dict[float, int]:  # noqa: C901 (as printed)
-    """The printed algorithm for one client: pulls by point; nu1 = 1, rho = 1/2, c1 = 1, binary tree."""
-    log = math.log(horizon * M)
+def reference(horizon: int, shared: int, *, tail: str) -> list[dict[float, int]]:
+    def values(x: FloatArray) -> FloatArray:
+        return np.stack([hills(np.full(len(x), client), x[:, None]) for client in range(M)])
 
-    def tau(h: int) -> int:
-        return math.ceil(C**2 * log * 4**h)
-
-    def b(n: float) -> float:
-        return C * math.sqrt(log / n)
-
-    def centre(h: int, i: int) -> float:
-        return (i + 0.5) / 2**h
-
-    def own(h: int, i: int, m: int = client) -> float:
-        return float(hills(np.array([m]), np.array([[centre(h, i)]]))[0])
-
-    pulls: dict[float, int] = {}
-    left = horizon
-    kept: dict[int, dict[int, tuple[float, float]]] = {}
-    counted: dict[tuple[int, int], int] = {}
-    active = [0]
-    for h in range(shared):  # stage 1
-        each = math.ceil(tau(h) / M)
-        for i in active:
-            pulls[centre(h, i)] = pulls.get(centre(h, i), 0) + each
-            counted[h, i] = each
-            left -= each
-        mu = {i: np.mean([own(h, i, m) for m in range(M)]) for i in active}
-        radius, top = b(M * each), max(mu.values())
-        active = [i for i in active if not mu[i] + radius + 0.5**h < top - radius]
-        kept[h] = {i: (float(mu[i]), radius) for i in active}
-        active = [c for i in active for c in (2 * i, 2 * i + 1)]
-    mine, h, best = [0], 0, None
-    while left > 0:  # PE
-        known = kept.get(h, {})
-        need = {i: max(0, tau(h) - counted.get((h, i), 0)) for i in mine if i not in known}
-        if sum(need.values()) > left:
-            if tail == "commit":
-                pulls[centre(*best)] = pulls.get(centre(*best), 0) + left
-                break
-            for i, n in need.items():
-                now = min(n, left)
-                pulls[centre(h, i)] = pulls.get(centre(h, i), 0) + now
-                left -= now
-            break
-        for i, n in need.items():
-            pulls[centre(h, i)] = pulls.get(centre(h, i), 0) + n
-            left -= n
-        facts = {i: known.get(i) or (own(h, i), b(max(tau(h), counted.get((h, i), 0)))) for i in mine}
-        lead = max(facts, key=lambda i: (facts[i][0], -i))
-        best, low = (h, lead), facts[lead][0] - facts[lead][1]
-        mine = [i for i in mine if i in known or not facts[i][0] + facts[i][1] + 0.5**h < low]
-        mine = [c for i in mine for c in (2 * i, 2 * i + 1)]
-        h += 1
-    return {x: n for x, n in pulls.items() if n}
+    return pf_pne(values, M, horizon, 2, shared, tail=tail)
 
 
 def counts(environment: Environment, client: int) -> dict[float, int]:
@@ -114,16 +65,14 @@ def counts(environment: Environment, client: int) -> dict[float, int]:
 def test_the_printed_form_plays_the_pseudo_code(tail: str, gap: float, shared: int) -> None:
     environment, result = play(pb.PFPNE(horizon=900, gap=gap, stage2="printed", tail=tail))
     assert len(result.releases) == shared
-    for client in range(M):
-        assert counts(environment, client) == reference(client, 900, shared, tail=tail)
+    assert [counts(environment, client) for client in range(M)] == reference(900, shared, tail=tail)
 
 
 @pytest.mark.parametrize("tail", ["commit", "printed"])
 def test_alone_it_is_pe(tail: str) -> None:
     environment, result = play(PersonalElimination(horizon=900, stage2="printed", tail=tail))
     assert result.releases == ()
-    for client in range(M):
-        assert counts(environment, client) == reference(client, 900, 0, tail=tail)
+    assert [counts(environment, client) for client in range(M)] == reference(900, 0, tail=tail)
 
 
 @pytest.mark.parametrize("stage2", ["printed", "in-phase", "warm", "optimistic"])
