@@ -1,0 +1,104 @@
+"""The leaderboard of many evaluations: families set aside by digest, its player and its tables."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import privbo as pb
+from experiments.many_page import again
+from experiments.outcome import Task, make
+from experiments.played import Entry, Played, kept
+from experiments.plays.many import HORIZON, alone, play
+from experiments.study import study
+
+STUDY = study("many-evaluations", "paper")
+ASIDE = Path(__file__).parents[2] / "experiments/problems/set_aside.json"
+
+
+def digest(panel) -> str:
+    """Of what clients of the first seed are worth at 512 points, rounded to a millionth."""
+    probes = make(panel.arms[0].problem, 0).probes
+    return hashlib.sha256(np.round(probes, 6).tobytes()).hexdigest()[:16]
+
+
+def test_half_of_the_families_were_set_aside_and_are_what_they_were():
+    kept, aside = json.loads(ASIDE.read_text()), [one for one in STUDY.panels if one.purpose == "reporting"]
+    assert len(aside) == len(STUDY.panels) / 2 == 8
+    assert {panel.title: digest(panel) for panel in aside} == kept
+
+
+def task(algorithm, **options):
+    problem = {"type": "experiments.problems.drawn_surfaces:gaussian_process", "n_clients": 4, "n_dims": 1}
+    return Task(
+        problem=problem | {"correlation": 0.5}, algorithm=algorithm, privacy=pb.NoPrivacy(), control=None, rounds=20,
+        seed=0, options={"width": 0.3, "horizon": 300} | options,
+    )  # fmt: skip
+
+
+def test_local_and_global_regret_differ_by_what_no_algorithm_changes():
+    """By the clients' own best points less the best common one, as long as nobody's regret is below the floor."""
+    found = [play(task(one)) for one in (pb.FedPNE(), pb.ParallelXArmed())]
+    assert min(min(one.curves["mean by client"]) for one in found) > 0.01
+    apart = [one.figures["mean"] - one.figures["global"] for one in found]
+    assert apart[0] == pytest.approx(apart[1], abs=1e-9)
+    assert apart[0] > 0.0
+    assert all(one.figures["common"] >= 0.01 for one in found)
+    assert found[0].figures["mean"] != found[1].figures["mean"]
+
+
+def test_what_is_left_of_the_horizon_is_spent_at_the_point_of_the_end():
+    """Twenty-two points of ten evaluations each, and 80 more."""
+    short, long = (play(task(pb.SharedPrior().local(), each=10, horizon=n)) for n in (220, 300))
+    mean, end, later = (np.array(curve) for curve in (*short.curves.values(), long.curves["mean by client"]))
+    exact = end > 0.01  # of the others the regret at the end is known to be below the floor
+    assert exact.any()
+    np.testing.assert_allclose(later[exact], ((220 * mean + 80 * end) / 300)[exact], atol=2e-5)
+    assert (later <= (220 * mean + 80 * end) / 300 + 2e-5).all()
+    with pytest.raises(pb.ConfigurationError, match="a client made 220 evaluations, 200 are allowed"):
+        play(task(pb.SharedPrior().local(), each=10, horizon=200))
+
+
+def test_a_tree_alone_finds_the_best_point_of_each_client():
+    found = alone(task(None, kind="hct", width=0.1, horizon=HORIZON))
+    assert len(found.curves["end by client"]) == 4
+    assert np.median(found.curves["end by client"]) < 0.02
+    assert found.figures["end"] < found.figures["mean"] < 0.06
+    with pytest.raises(pb.ConfigurationError, match="names none"):
+        play(dataclasses.replace(task(None), algorithm=None))
+
+
+def entry(series, at, epsilon=None, *, zeroed=False, **more):
+    mean = tuple(at + shift for shift in (-0.001, 0.001))
+    return Entry(series=series, epsilon=epsilon, zeroed=zeroed, seeds=(0, 1), mean=mean, end=mean, **more)
+
+
+def family(title, n_clients, factor):
+    """Fed-PNE has so much of the regret alone, with noise only twice, and half where nobody is hidden."""
+    entries = {
+        "HCT": entry("alone", 0.2, global_regret=(0.1, 0.1)),
+        "model": entry("alone", 0.3, global_regret=(0.2, 0.2)),
+        "private": entry("Fed-PNE", 0.2 * factor, 2.0, worse=0.25, common=(0.05, 0.07), global_regret=(0.0, 0.1)),
+        "noise": entry("Fed-PNE", 0.4, 2.0, zeroed=True),
+        "open": entry("Fed-PNE", 0.1),
+    }
+    return Played(
+        title=title, purpose="reporting", n_clients=n_clients, correlation=0.9, is_model=False, entries=entries
+    )
+
+
+def test_tables_show_noise_only_and_what_is_not_private_beside_and_recommend_by_families():
+    few = [family(f"{name}, 40", 40, factor) for name, factor in (("a", 0.7), ("b", 0.75), ("c", 0.65), ("d", 0.8))]
+    many = [family(f"{name}, 200", 200, factor) for name, factor in (("a", 0.5), ("b", 1.5), ("c", 0.6), ("d", 1.4))]
+    text = again(kept([*many, *few])).text
+    row = next(line for line in text.splitlines() if line.startswith("| Fed-PNE"))
+    value = (0.7 * 0.75 * 0.65 * 0.8) ** 0.25
+    assert row.startswith(f"| Fed-PNE | {value:.2f} (0.03) | 2.00 (0.00) | 0.50 (0.00) | {value:.2f}")
+    assert row.endswith("| 0.050 ± 0.000 | 0.060 ± 0.000 | 25 % |")
+    over, end = text.partition("**Which algorithm for many evaluations, at the end**")[::2]
+    for part in (over, end):
+        assert "| 40 clients | 4 (4) | Fed-PNE (p = " in part
+        assert "| 200 clients | 4 (4) | no sharing: no gain shown | Fed-PNE" in part
