@@ -19,7 +19,7 @@ from privbo.protocol.messages import Ask, Broadcast, ClientHistory, Release, Req
 from privbo.runs.loop import run_spec
 
 CLIENTS, ROUNDS, SEEDS, COMPARISONS = 4, 3, 8, 400
-GAIN = 0.042  # three standard errors of a comparison
+GAIN = 0.039  # three standard errors of a comparison
 
 
 @dataclass(frozen=True, kw_only=True)
