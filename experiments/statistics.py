@@ -55,14 +55,6 @@ class Estimate:
             return chance_below(math.log(bound / self.value), self.error / self.value, self.count)
         return chance_below(bound - self.value, self.error, self.count)
 
-    def upper(self, comparisons: int = 1) -> float:
-        """Give the upper end that holds for so many estimates together with 95 % confidence (Sidak)."""
-        return self._end(CONFIDENCE ** (1.0 / comparisons))
-
-    def lower(self, comparisons: int = 1) -> float:
-        """Give the lower end that holds for so many estimates together with 95 % confidence."""
-        return self._end(1.0 - CONFIDENCE ** (1.0 / comparisons))
-
     @property
     def interval(self) -> tuple[float, float]:
         """Both ends of the 95 % interval."""

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from experiments.bars import BARS, NEVER_WORSE, Bar
 from experiments.cells import Found
 from experiments.figure import png_of
 from experiments.played import Played, kept, played, read
 from experiments.run import Seen
-from experiments.statistics import Estimate, geometric
+from experiments.statistics import geometric, losing
 from experiments.study import Panel
 from experiments.table import shown
 from experiments.worth import MEASURES, Measure, families
 from privbo.protocol.settings import JsonObject
 
 EPSILONS = (0.5, 1.0, 2.0, 8.0)
-ENOUGH = 4  # seeds from which on an upper end means anything
 OURS, PAPER = "default", "DP-FTS-DE"
-# Families that a target's means are over; it is judged where no setting was chosen.
-GROUPS = {
-    "**all held out**": ("reporting", "own"),
-    "drawn and real": ("reporting",),
-    "simulated systems": ("own",),
-    "development": ("choosing",),
+SHOWN = (1.0, 2.0)
+GROUPS: dict[str, Callable[[Played], bool]] = {
+    "**all held out**": lambda f: f.purpose != "choosing",
+    "drawn and shifted": lambda f: f.purpose == "reporting" and not f.is_model,
+    "models": lambda f: f.purpose == "reporting" and f.is_model,
+    "simulated systems": lambda f: f.purpose == "own",
+    "used in development": lambda f: f.purpose == "choosing",
 }
 
 
@@ -68,7 +67,7 @@ def again(summary: JsonObject) -> Seen:
     every = read(summary)
     plain = [family for family in every if family.purpose != "stress"]
     stress = [family for family in every if family.purpose == "stress"]
-    parts = [_table(plain), _bars(plain), _never_worse(plain), _clients(plain), _stress(stress)]
+    parts = [_table(plain), _over(plain), _clients(plain), _stress(stress)]
     text = "\n".join(part for part in parts if part)
     return Seen(text=text, summary=summary, pictures={"figure": draw(plain)} if plain else {})
 
@@ -103,70 +102,27 @@ def _cell(family: Played, label: str) -> str:
     return " / ".join(f"{family.ratio(label, measure):.2f}" for measure in MEASURES)
 
 
-def _bars(every: Sequence[Played]) -> str:
-    """Geometric means over families, and the targets of development: a row per target, a column per group."""
-    rows = [(bar, [_bar(every, bar, purposes) for purposes in GROUPS.values()]) for bar in BARS]
-    if not any(cell != "-" for _, cells in rows for cell in cells):
-        return ""
+def _over(every: Sequence[Played]) -> str:
+    """Geometric means over families of a kind: a row per kind and epsilon, with the worst family and how many lose."""
     lines = [
-        "**Targets** (geometric mean over families, with its 95 % interval; over all evaluations / at the end; in",
-        "brackets: families, and whether the target is met)",
+        "**Over families** (geometric means with 95 % intervals over families; the largest ratio; families shown to",
+        "lose, by Holm's test over those of the row of Student's t over seeds)",
         "",
-        f"| run and families | target | {' | '.join(GROUPS)} |",
-        "|---" * (2 + len(GROUPS)) + "|",
+        "| families | epsilon | number | over evaluations | largest | lose | at the end | largest | lose |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for bar, cells in rows:
-        run = f"epsilon {bar.epsilon:g}, N >= {bar.clients}, correlation >= {bar.correlation:g}"
-        wanted = " / ".join(f"{bar.limits[measure]:.2f}" for measure in MEASURES)
-        lines.append(f"| {' | '.join([run, wanted, *cells])} |")
-    return "\n".join([*lines, ""])
-
-
-def _bar(every: Sequence[Played], bar: Bar, purposes: Sequence[str]) -> str:
-    asked = [(family, family.label(OURS, bar.epsilon)) for family in every if bar.speaks_of(family, purposes)]
-    known = [(family, label) for family, label in asked if label is not None]
-    if not known:
-        return "-"
-    means = {measure: geometric([f.ratio(label, measure) for f, label in known]) for measure in MEASURES}
-    found = " / ".join(f"{means[measure]:.2f[}" for measure in MEASURES)
-    reached = all(means[measure].value <= bar.limits[measure] for measure in MEASURES)
-    return f"{found} ({len(known)}; {'yes' if reached else 'no'})"
-
-
-def private(every: Sequence[Played]) -> Iterator[tuple[Played, str, Estimate]]:
-    """Give every private arm of the default, controls too, with its ratio over all evaluations."""
-    for family in every:
-        for label, entry in family.entries.items():
-            if entry.series == OURS and entry.epsilon is not None:
-                yield family, label, family.ratio(label, "mean")
-
-
-def _never_worse(every: Sequence[Played]) -> str:
-    """The worst cells, with upper ends that hold for all of them together."""
-    cells = list(private(every))
-    if not cells:
-        return ""
-    count = len(cells)
-    worst = sorted(cells, key=lambda cell: -cell[2].value)[:5]
-    unsure = sum(ratio.error > 0.02 for *_, ratio in cells)
-    few = sum(ratio.count < ENOUGH for *_, ratio in cells)
-    above = sum(ratio.upper(count) > NEVER_WORSE for *_, ratio in cells if ratio.count >= ENOUGH)
-    found = sum(ratio.lower(count) > 1.0 for *_, ratio in cells if ratio.count >= ENOUGH)
-    lines = [
-        f"**Is any family worse off?** (over all evaluations; {count} ratios, {unsure} with an error above 2 %)",
-        "",
-        f"Simultaneous 95 % bounds; {few} ratios have fewer than {ENOUGH} seeds and no bounds. Ratios shown to be",
-        f"above 1: {found}. Ratios not shown to be below {NEVER_WORSE}: {above}. The largest ratios:",
-        "",
-        "| family | arm | ratio | lower bound | upper bound |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [f"| {f.title} | {shown(label)} | {ratio:.3f} | {_ends(ratio, count)} |" for f, label, ratio in worst]
-    return "\n".join([*lines, ""])
-
-
-def _ends(ratio: Estimate, count: int) -> str:
-    return f"{ratio.lower(count):.2f} | {ratio.upper(count):.2f}" if ratio.count >= ENOUGH else "- | -"
+    for epsilon in SHOWN:
+        for title, holds in GROUPS.items():
+            played_ = [(f, label) for f in every if holds(f) and (label := f.label(OURS, epsilon)) is not None]
+            cells = [title, f"{epsilon:g}", str(len(played_))]
+            for measure in MEASURES if played_ else ():
+                ratios = {family.title: family.ratio(label, measure) for family, label in played_}
+                worst = max(ratios, key=lambda name: ratios[name].value)
+                cells += [f"{geometric(ratios.values()):.2f[}", f"{ratios[worst].value:.2f} ({worst})"]
+                cells.append(str(losing(ratios.values())))
+            if played_:
+                lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""]) if lines[5:] else ""
 
 
 def _clients(every: Sequence[Played]) -> str:

@@ -151,8 +151,8 @@ def test_tables_over_all_families() -> None:
     found = overall([(panel("first", correlation=0.6), FOUND), (panel("second", "choosing"), FOUND), (stress, FOUND)])
     assert "| first | 2 | 0.60 | 1.00 (0.00) | 1.33 (0.44) | 1.00 (0.00) |" in found.text
     assert "| second * | 2 |" in found.text
-    assert "**Targets**" not in found.text  # families of two clients are held to none
-    assert "4 ratios, 2 with an error above 2 %" in found.text  # two arms of two families, the zeroed ones
+    assert "| **all held out** | 2 | 1 | 1.00 | 1.00 (first) | 0 | 1.00 | 1.00 (first) | 0 |" in found.text
+    assert "| used in development | 2 | 1 | 1.00 | 1.00 (second) |" in found.text
     assert "| epsilon 2 | 25 % | 25 % |" in found.text
     assert "| noisy | default, epsilon 2 | 1.00 (0.00) / 1.00 (0.00) |" in found.text
     assert "| noisy | default, epsilon 2, noise only | 1.33 (0.44) / " in found.text
