@@ -4,7 +4,7 @@
 ``--show`` prints the experiment as one file, with every table filled in, and runs nothing; ``--arm`` and ``--seed``
 run one cell and print it beside what is stored.
 
-Every experiment writes ``summary.json``, its table as Markdown, CSV and LaTeX and its pictures as PNG and PDF into
+Every experiment writes ``summary.json``, its table as Markdown and CSV and its pictures as PNG and PDF into
 its folder, keeps its finished cells beside it, and goes on where it was interrupted.
 """
 

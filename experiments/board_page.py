@@ -55,7 +55,6 @@ def again(summary: JsonObject) -> Seen:
         _levels(boards),
         _classes(every, named),
         _wins(every, levels),
-        _families(every, named),
         _common(every, levels),
     ]
     return Seen(text="\n".join(parts), summary=summary, pictures={"figure": draw(boards)})
@@ -169,26 +168,6 @@ def advice(groups: Mapping[str, Sequence[Played]], epsilon: float, measure: Meas
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
-
-
-def _families(every: Sequence[Played], epsilon: float) -> str:
-    lines = [
-        f"**Family by family, epsilon {epsilon:g}** (regret divided by that of the best independent method)",
-        "",
-        "| family | SharedPrior | noise only | best other method that shares |",
-        "|---|---|---|---|",
-    ]
-    for family in every:
-        labels = family.competitors(epsilon)
-        ratios = {name: family.ratio(label, "mean") for name, label in labels.items() if not name.startswith("alone")}
-        ours = ratios.pop("SharedPrior", None)
-        control = family.label("SharedPrior", epsilon, zeroed=True)
-        alone = None if control is None else family.ratio(control, "mean")
-        best = min(ratios, key=lambda name: ratios[name].value, default=None)
-        other = "-" if best is None else f"{best} {ratios[best]:.2f}"
-        facts = [family.title, or_dash(ours), or_dash(alone)]
-        lines.append(f"| {' | '.join([*facts, other])} |")
-    return "\n".join([*lines, ""])
 
 
 def _common(every: Sequence[Played], levels: Sequence[float]) -> str:

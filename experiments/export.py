@@ -1,19 +1,14 @@
-"""Tables of a study for other programs: one CSV with a row per arm, and LaTeX with a table per panel."""
+"""Tables of a study for other programs: one CSV with a row per arm."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from experiments.study import Panel
 from experiments.summary import Row, Rows, zeroed
-from experiments.table import columns_of
-
-_SPECIAL = str.maketrans(
-    {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "<": "$<$", ">": "$>$", "^": r"\^{}"}
-)
 
 
 def comma_separated(panels: Sequence[tuple[Panel, Rows]]) -> str:
@@ -42,23 +37,3 @@ def _numbers(row: Row, own: str | None) -> dict[str, str]:
             head = f"{name} minus " + ("sum zeroed" if other == own else other)
             found |= {head: difference.mean, f"{head}, standard error": difference.error}
     return {head: f"{value:.5g}" for head, value in found.items() if value is not None and not math.isnan(value)}
-
-
-def latex(panels: Sequence[tuple[Panel, Rows]]) -> str:
-    """Give a table per panel for LaTeX with booktabs, in the columns of the Markdown table."""
-    return "\n".join(line for panel, rows in panels for line in _tabular(panel, rows))
-
-
-def _tabular(panel: Panel, rows: Rows) -> Iterator[str]:
-    heads = ["arm", *panel.columns]
-    yield rf"% {panel.title}"
-    yield rf"\begin{{tabular}}{{l{'r' * len(panel.columns)}}}"
-    yield r"\toprule"
-    yield " & ".join(head.translate(_SPECIAL) for head in heads) + r" \\"
-    yield r"\midrule"
-    for label, row in rows.items():
-        cells = [label, *columns_of(panel, row, zeroed(label, rows, panel))]
-        yield " & ".join(cell.translate(_SPECIAL) for cell in cells) + r" \\"
-    yield r"\bottomrule"
-    yield r"\end{tabular}"
-    yield ""

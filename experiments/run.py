@@ -1,4 +1,4 @@
-"""Run a study and write what it found: ``summary.json``, tables as Markdown, CSV and LaTeX, pictures as PNG and PDF."""
+"""Run a study and write what it found: ``summary.json``, tables as Markdown and CSV, pictures as PNG and PDF."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeAlias, cast
 
 import privbo as pb
 from experiments.cells import Collect, Context, Found
-from experiments.export import comma_separated, latex
+from experiments.export import comma_separated
 from experiments.figure import draw
 from experiments.problems.data import local
 from experiments.study import Panel, Scale, Study, study
@@ -111,7 +111,7 @@ def write(chosen: Study, out: Path, options: Options) -> None:
     if judged:
         text += f"\n{verdicts(judged)}\n"
     write_json(out / "summary.json", summary)
-    tables = {"md": text + details, "csv": comma_separated(panels), "tex": latex(panels)}
+    tables = {"md": text + details, "csv": comma_separated(panels)}
     for form, content in tables.items():
         write_atomically(out / f"table.{form}", content.encode())
     _draw(chosen, panels, out, f"{chosen.name} ({options.scale} scale)")
