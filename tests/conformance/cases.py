@@ -69,8 +69,6 @@ CASES = [
     Case("pf-pne printed", pb.PFPNE(horizon=60, c=0.02, stage2="printed")),
     Case("pf-pne in-phase, client-centred", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client")),
     Case("pf-pne optimistic", pb.PFPNE(horizon=100, c=0.02)),
-    Case("pf-pne heuristic", pb.PFPNE.heuristic(horizon=100, c=0.02)),
-    Case("pf-pne warm", pb.PFPNE(horizon=60, c=0.02, stage2="warm")),
     Case("f-lcb", pb.FederatedFLCB()),
     Case("fed-pne, one reward", pb.FedPNE(horizon=400, c=0.02), unit="reward"),
     Case("pf-pne, one reward", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client"), unit="reward"),
@@ -97,6 +95,8 @@ ALIKE = [
 ]
 # Variants of these, of the experiments too; slow tests.
 VARIANTS = [
+    Case("pf-pne heuristic", pb.PFPNE.heuristic(horizon=100, c=0.02)),
+    Case("pf-pne warm", pb.PFPNE(horizon=60, c=0.02, stage2="warm")),
     Case("private search, random, one reward", PrivateSearch(n_candidates=2, sampler="random"), unit="reward"),
     Case("best arm", BestArm(n_arms=4)),
     Case("best arm, halving, one reward", BestArm(rule="halving", n_arms=8), unit="reward"),

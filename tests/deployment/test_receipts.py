@@ -204,7 +204,14 @@ def backed_up(federation: Federation, at: int, root: Path, old: Path) -> list[No
     return nodes
 
 
-COMBINATIONS = [parts for count in range(1, len(PARTS) + 1) for parts in itertools.combinations(PARTS, count)]
+# Each part alone, all that is the server's, and everything, in every run of the suite; all of them in ``make slow``.
+ALWAYS = [*((part,) for part in PARTS), *(("ledger", part) for part in PARTS if part != "ledger")]
+ALWAYS += [SERVERS, ("ledger", *SERVERS), (*SERVERS, "sites"), tuple(PARTS)]
+COMBINATIONS = [
+    pytest.param(parts, id="+".join(parts), marks=() if parts in ALWAYS else pytest.mark.slow)
+    for count in range(1, len(PARTS) + 1)
+    for parts in itertools.combinations(PARTS, count)
+]
 assert len(COMBINATIONS) == 31
 
 
@@ -218,7 +225,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path
     return folder / "all", folder / "old", receipt
 
 
-@pytest.mark.parametrize("parts", [parts for parts in COMBINATIONS if "ledger" not in parts], ids="+".join)
+@pytest.mark.parametrize("parts", [one for one in COMBINATIONS if "ledger" not in one.values[0]])
 def test_what_lags_behind_a_federations_ledger_loses_nothing_and_draws_nothing_again(
     parts: tuple[str, ...], finished: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
@@ -233,7 +240,7 @@ def test_what_lags_behind_a_federations_ledger_loses_nothing_and_draws_nothing_a
     assert verify(federation.run.path, [receipt]).verified
 
 
-@pytest.mark.parametrize("parts", [parts for parts in COMBINATIONS if "ledger" in parts], ids="+".join)
+@pytest.mark.parametrize("parts", [one for one in COMBINATIONS if "ledger" in one.values[0]])
 def test_a_federations_ledger_restored_with_any_parts_is_refused_or_betrayed_by_one_receipt(
     parts: tuple[str, ...], finished: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
