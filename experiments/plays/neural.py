@@ -20,12 +20,12 @@ import torch
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from experiments.baselines import architectures
 from experiments.baselines.halving import early_stopping, hyperband, successive_halving, uniform
-from experiments.baselines.neural import NeuralArm, accuracy, adam
+from experiments.baselines.neural import NeuralArm, Training, accuracy, adam
 from experiments.cells import Context, Found
 from experiments.outcome import Outcome, Task, make
 from experiments.plays.curves import RecordedArm
 from experiments.problems.digits import Digits, load_digits, network
-from privbo.algorithms.functional.f_lcb import FLCB, Arm, RateViolated, Selection, f_lcb
+from privbo.algorithms.functional.f_lcb import Arm, RateViolated, Selection, f_lcb
 from privbo.training.plan import RecordPrivacy
 from privbo.training.private_neural import MakeModel, PrivateNeuralArm
 from privbo.training.search import central_run
@@ -226,8 +226,7 @@ def classify(task: Task) -> Outcome:
     ]
     curves: list[list[float]] = [[] for _ in arms]
 
-    def after(search: FLCB, arm: int) -> None:
-        state = search.states.get(arm)
+    def after(arm: int, state: Training | None) -> None:
         if state is not None:
             curves[arm].append(accuracy(state.model, given.test_x, given.test_y))
 

@@ -23,17 +23,17 @@ LOOPBACK = "127.0.0.1"
 Render = Callable[[Mapping[str, str] | None], str]  # from the address' query, None for a file
 
 
-class _Door:
+class _Token:
     """Lets in the browser that brings the token first, by a cookie from then on."""
 
     def __init__(self) -> None:
-        self.token, self._cookie = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+        self.text, self._cookie = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self._used, self._lock = False, threading.Lock()
 
     def redeem(self, token: str) -> str | None:
         """Give the cookie for the token, once."""
         with self._lock:
-            if self._used or not hmac.compare_digest(token.encode(), self.token.encode()):
+            if self._used or not hmac.compare_digest(token.encode(), self.text.encode()):
                 return None
             self._used = True
             return f"privbo={self._cookie}; HttpOnly; SameSite=Strict; Path=/"
@@ -54,7 +54,7 @@ def live_server(render: Render, port: int = 0) -> tuple[ThreadingHTTPServer, str
     Raises:
         RunError: If the port is taken.
     """
-    door, lock = _Door(), threading.Lock()
+    token, lock = _Token(), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         """Answers ``GET /`` and nothing else."""
@@ -67,12 +67,12 @@ def live_server(render: Render, port: int = 0) -> tuple[ThreadingHTTPServer, str
             if host not in allowed or asked.path != "/":
                 self._answer(HTTPStatus.NOT_FOUND)
             elif "token" in (query := parse_qs(asked.query)):
-                cookie = door.redeem(query["token"][0])
+                cookie = token.redeem(query["token"][0])
                 if cookie is None:
                     self._answer(HTTPStatus.FORBIDDEN, "this address was used; start privbo watch again")
                 else:
                     self._answer(HTTPStatus.SEE_OTHER, more={"Set-Cookie": cookie, "Location": "/"})
-            elif door.knows(self.headers.get("Cookie", "")):
+            elif token.knows(self.headers.get("Cookie", "")):
                 with lock:
                     self._answer(HTTPStatus.OK, render({name: values[0] for name, values in query.items()}))
             else:
@@ -104,7 +104,7 @@ def live_server(render: Render, port: int = 0) -> tuple[ThreadingHTTPServer, str
         raise RunError(f"port {port} on {LOOPBACK} can't be had ({error.strerror}); name another, or 0") from None
     here = server.server_address[1]
     allowed = {f"{LOOPBACK}:{here}", f"localhost:{here}"}
-    return server, f"http://{LOOPBACK}:{here}/?token={door.token}"
+    return server, f"http://{LOOPBACK}:{here}/?token={token.text}"
 
 
 def write_until(render: Render, path: Path, *, every: float, stop: threading.Event, private: bool) -> None:

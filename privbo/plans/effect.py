@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
@@ -90,13 +90,13 @@ def acts(algorithm: Algorithm, setting: Setting, plan: Plan) -> bool:
 
 def _differs(algorithm: Algorithm, setting: Setting, plan: Plan, seed: int) -> bool:
     """Whether alike clients on a drawn surface evaluate, use or announce another point than by noise alone."""
-    loud, zeroed = (_Side.of(algorithm, setting, seed) for _ in range(2))
+    loud, zeroed = (_Side(algorithm, setting, seed) for _ in range(2))
     rng = np.random.default_rng([seed, 1])
     while True:
         ask, other = loud.ask(), zeroed.ask()
         if loud.done != zeroed.done:
             return True
-        if ask is None or other is None or loud.is_tired:
+        if ask is None or other is None or loud.turns > _LOOKS:
             return False
         if ask.request is None or other.request is None:
             loud.server.tell(None)
@@ -113,33 +113,34 @@ class _TiredError(Exception):
     """A client has been looked at for long enough."""
 
 
-@dataclass(kw_only=True)
 class _Side:
-    """All clients of a run as one, which they are while they are alike.
+    """All clients of a run as one, which they are while they are alike, on a drawn surface.
 
     Attributes:
         server, cohort: The public side, and the one client.
-        surface: Its objective.
         done: What the last round did, to be compared: points that were evaluated, announced or would be used.
-        is_tired: Whether the client did not finish the last round, after as many turns as are looked at.
+        turns: Of evaluations since the last release.
     """
 
-    server: Server
-    cohort: Cohort
-    surface: _Surface
-    done: list[bytes] = field(default_factory=list)
-    is_tired: bool = False
-    _answer: FloatArray = field(default_factory=lambda: np.zeros(0))
-
-    @staticmethod
-    def of(algorithm: Algorithm, setting: Setting, seed: int) -> _Side:
-        """Make both sides of an algorithm, on a drawn surface."""
+    def __init__(self, algorithm: Algorithm, setting: Setting, seed: int) -> None:
+        self.done: list[bytes] = []
+        self.turns = 0
+        self._asked: list[bytes] = []
+        self._answer = np.zeros(0)
         low, high = getattr(algorithm, "reward_range", (0.0, 1.0))
-        surface = _Surface.drawn(seed, setting.space.n_dims, low, high)
-        evaluate = PlainEvaluate(surface.evaluate, pull=surface.pull)
+        share = _surface(seed, setting.space.n_dims)
+
+        def pull(_clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:
+            self.turns += 1
+            if self.turns > _LOOKS:
+                raise _TiredError
+            self._asked.append(units.tobytes() + counts.tobytes())
+            return low + (high - low) * share(units)
+
+        evaluate = PlainEvaluate(lambda clients, units: pull(clients, units, np.ones(len(units), int)), pull=pull)
         one = np.zeros(1, dtype=np.int64)
-        cohort = algorithm.cohort(setting, clients=one, evaluate=evaluate, seed=seed)
-        return _Side(server=algorithm.server(setting), cohort=cohort, surface=surface)
+        self.cohort: Cohort = algorithm.cohort(setting, clients=one, evaluate=evaluate, seed=seed)
+        self.server: Server = algorithm.server(setting)
 
     def ask(self) -> Ask | None:
         """Ask the server, and let the client answer."""
@@ -147,14 +148,12 @@ class _Side:
         if ask is None:
             self.done = [b"over", self.cohort.history().recommended.tobytes()]
             return None
-        start = len(self.surface.asked)
-        try:
+        self._asked.clear()
+        with suppress(_TiredError):
             self._answer = np.asarray(self.cohort.respond(ask.broadcast), dtype=np.float64)
-        except _TiredError:
-            self.is_tired = True
         chosen = ask.broadcast.arrays.get(CHOSEN)
         shape = b"local" if ask.request is None else str((ask.request.n_blocks, ask.request.dim)).encode()
-        self.done = [shape, b"" if chosen is None else chosen.tobytes(), *self.surface.asked[start:]]
+        self.done = [shape, b"" if chosen is None else chosen.tobytes(), *self._asked]
         return ask
 
     def sums(self, request: Request) -> FloatArray:
@@ -165,45 +164,18 @@ class _Side:
 
     def tell(self, ask: Ask, values: FloatArray, stddev: float) -> None:
         """Tell the server a release."""
-        round_, self.surface.turns = ask.broadcast.round, 0
+        round_, self.turns = ask.broadcast.round, 0
         self.server.tell(Release(round=round_, values=values, noise_stddev=stddev, sequence=round_, head=""))
 
 
-@dataclass(kw_only=True)
-class _Surface:
-    """A smooth random function on the cube whose values fill the range of rewards, and what it was asked."""
+def _surface(seed: int, n_dims: int) -> Callable[[FloatArray], FloatArray]:
+    """A smooth random function on the cube, a sum of waves, whose values fill the range from 0 to 1."""
+    rng = np.random.default_rng([seed, 0])
+    frequencies = rng.normal(0.0, _FREQUENCY, (_WAVES, n_dims))
+    phases = rng.uniform(0.0, 2.0 * np.pi, _WAVES)
 
-    frequencies: FloatArray
-    phases: FloatArray
-    low: float
-    high: float
-    bottom: float = 0.0
-    top: float = 1.0
-    asked: list[bytes] = field(default_factory=list)
-    turns: int = 0
+    def waves(units: FloatArray) -> FloatArray:
+        return np.asarray(np.cos(units @ frequencies.T + phases).sum(axis=1))
 
-    @staticmethod
-    def drawn(seed: int, n_dims: int, low: float, high: float) -> _Surface:
-        """Draw a sum of waves."""
-        rng = np.random.default_rng([seed, 0])
-        frequencies = rng.normal(0.0, _FREQUENCY, (_WAVES, n_dims))
-        found = _Surface(frequencies=frequencies, phases=rng.uniform(0.0, 2.0 * np.pi, _WAVES), low=low, high=high)
-        values = found._waves(rng.random((_NET, n_dims)))
-        found.bottom, found.top = float(values.min()), float(values.max())
-        return found
-
-    def evaluate(self, clients: IntArray, units: FloatArray) -> FloatArray:
-        """Rewards at ``units``, ``(n,)``."""
-        return self.pull(clients, units, np.ones(len(units), dtype=np.int64))
-
-    def pull(self, clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:  # noqa: ARG002 (all alike)
-        """Rewards at ``units``, which are the same at every pull."""
-        self.turns += 1
-        if self.turns > _LOOKS:
-            raise _TiredError
-        self.asked.append(units.tobytes() + counts.tobytes())
-        share = np.clip((self._waves(units) - self.bottom) / (self.top - self.bottom), 0.0, 1.0)
-        return np.asarray(self.low + (self.high - self.low) * share)
-
-    def _waves(self, units: FloatArray) -> FloatArray:
-        return np.asarray(np.cos(units @ self.frequencies.T + self.phases).sum(axis=1))
+    net = waves(rng.random((_NET, n_dims)))
+    return lambda units: np.clip((waves(units) - net.min()) / (net.max() - net.min()), 0.0, 1.0)

@@ -248,7 +248,7 @@ class CommonServer:
         self._n_clients, self._share = setting.n_clients, share
         self._stage: Literal["rounds", "vote", "announce", "over"] = "rounds"
         self._last: Broadcast | None = None
-        self._released: Release | None = None
+        self.released: Release | None = None
 
     @property
     def vote(self) -> Request:
@@ -309,7 +309,7 @@ class CommonServer:
             case "rounds":
                 self.server.tell(release)
             case "vote":
-                self._released, self._stage = release, "announce"
+                self.released, self._stage = release, "announce"
             case _:
                 self._stage = "over"
 
@@ -319,16 +319,11 @@ class CommonServer:
         return self._proposing.propose(N_CANDIDATES)
 
     @property
-    def released(self) -> Release | None:
-        """The vote, once it was made."""
-        return self._released
-
-    @property
     def place(self) -> int:
         """Which candidate was chosen, once the vote was made."""
-        if self._released is None:
+        if self.released is None:
             raise ConfigurationError("the vote was not made yet")
-        return int(self._released.values[0].argmax())
+        return int(self.released.values[0].argmax())
 
     def _broadcast(self, said: Arrays) -> Broadcast:
         """A broadcast with the last round's arrays, which clients may need to judge, and new ones."""

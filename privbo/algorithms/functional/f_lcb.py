@@ -172,8 +172,15 @@ class Selection:
     states: dict[int, Any] = field(default_factory=dict, repr=False)
 
 
-class FLCB:
-    """F-LCB one pull at a time; ``f_lcb`` runs it to its end.
+def f_lcb(
+    arms: Sequence[Arm],
+    *,
+    budget: int,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    on_pull: Callable[[int, Any], None] | None = None,
+) -> Selection:
+    """Run F-LCB to its end.
 
     Args:
         arms: K arms, of any kinds and dimensions.
@@ -184,105 +191,10 @@ class FLCB:
             an arm that is not within epsilon.
         delta: Confidence per rate; None is 1/(K T^2), at which a failed rate costs at most a constant regret where
             values stay below 1.
+        on_pull: Called after every pull with the arm and its state, which is None where its first pull failed.
 
     Raises:
         ConfigurationError: If there is no arm or a number is out of its range.
-    """
-
-    def __init__(
-        self,
-        arms: Sequence[Arm],
-        *,
-        budget: int,
-        epsilon: float | None = None,
-        delta: float | None = None,
-    ) -> None:
-        if not arms or budget < 1:
-            raise ConfigurationError(f"{len(arms)} arms and budget={budget!r}: give at least one of each")
-        if epsilon is not None and not epsilon > 0:
-            raise ConfigurationError(f"epsilon={epsilon!r} must be > 0, or None")
-        self.delta = min(0.5, 1.0 / (len(arms) * budget**2)) if delta is None else float(delta)
-        if not 0.0 < self.delta <= 1.0:
-            raise ConfigurationError(f"delta={delta!r} must lie in (0, 1]")
-        self.arms = tuple(arms)
-        self.bounds = Bounds(len(arms))
-        self.states: dict[int, Any] = {}
-        self._budget, self._epsilon = budget, epsilon
-        self._played: list[int] = []
-        self._before: list[float] = []
-        self._after: list[float] = []
-        self._chosen: int | None = None
-        self._reason: str | None = None
-        # Two-sided Gaussian tail, together over all arms and pulls (2 K T / delta).
-        self._quantile = math.sqrt(2.0 * math.log(2.0 * len(arms) * budget / self.delta))
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing is left to pull."""
-        return self._reason is not None
-
-    def pull(self) -> int | None:
-        """Pull the arm with the smallest bound; None if the search is over."""
-        if self._reason is not None:
-            return None
-        arm = self.bounds.select()
-        if arm is None or (self._epsilon is not None and self.bounds.rate[arm] < self._epsilon / 2.0):
-            self._reason, self._chosen = "retired" if arm is None else "rate", arm
-            return None
-        self._played.append(arm)
-        self._before.append(float(self.bounds.value[arm]))
-        self._advance(arm)
-        self._after.append(float(self.bounds.value[arm]))
-        if len(self._played) >= self._budget:
-            self._reason, self._chosen = "budget", self.bounds.best()
-        return arm
-
-    def _advance(self, index: int) -> None:
-        arm = self.arms[index]
-        try:
-            state = arm.step(self.states[index] if index in self.states else arm.init())
-            value = float(arm.value(state))
-            rate = float(arm.rate(state, int(self.bounds.pulls[index]) + 1, self.delta))
-        except ArithmeticError as error:
-            self.states.setdefault(index, None)
-            self.bounds.pulls[index] += 1
-            self.bounds.retire(index, f"{type(error).__name__}: {error}")
-            return
-        self.states[index] = state
-        self.bounds.observe(index, value, rate, arm.value_stddev * self._quantile)
-
-    def selection(self) -> Selection:
-        """Give the result so far."""
-        bounds = self.bounds
-        return Selection(
-            chosen=self._chosen if self._reason is not None else bounds.best(),
-            reason=self._reason or "running",
-            pulls=bounds.pulls.copy(),
-            values=bounds.value.copy(),
-            played=np.array(self._played, dtype=np.int64),
-            before=np.array(self._before, dtype=np.float64),
-            after=np.array(self._after, dtype=np.float64),
-            lower=bounds.lower.copy(),
-            violations=tuple(bounds.violations),
-            retired=dict(bounds.retired),
-            states={index: state for index, state in self.states.items() if state is not None},
-        )
-
-
-def f_lcb(
-    arms: Sequence[Arm],
-    *,
-    budget: int,
-    on_pull: Callable[[FLCB, int], None] | None = None,
-    **settings: Any,  # noqa: ANN401 (FLCB's fields)
-) -> Selection:
-    """Run F-LCB to its end.
-
-    Args:
-        arms: K arms.
-        budget: Most pulls.
-        on_pull: Called after every pull with the search and the arm.
-        settings: Those of ``FLCB``.
 
     Example:
         >>> class Curve:  # a learning curve limit + 1 / k, whose state is k
@@ -296,9 +208,51 @@ def f_lcb(
         >>> found.chosen, int(found.pulls.sum())
         (1, 30)
     """
-    search = FLCB(arms, budget=budget, **settings)
-    while not search.over:
-        arm = search.pull()
-        if arm is not None and on_pull is not None:
-            on_pull(search, arm)
-    return search.selection()
+    if not arms or budget < 1:
+        raise ConfigurationError(f"{len(arms)} arms and budget={budget!r}: give at least one of each")
+    if epsilon is not None and not epsilon > 0:
+        raise ConfigurationError(f"epsilon={epsilon!r} must be > 0, or None")
+    delta = min(0.5, 1.0 / (len(arms) * budget**2)) if delta is None else delta
+    if not 0.0 < delta <= 1.0:
+        raise ConfigurationError(f"delta={delta!r} must lie in (0, 1]")
+    # Two-sided Gaussian tail, together over all arms and pulls (2 K T / delta).
+    quantile = math.sqrt(2.0 * math.log(2.0 * len(arms) * budget / delta))
+    bounds, states = Bounds(len(arms)), dict[int, Any]()
+    played, before, after = list[int](), list[float](), list[float]()
+    chosen, reason = None, "budget"
+    while len(played) < budget:
+        index = bounds.select()
+        if index is None or (epsilon is not None and bounds.rate[index] < epsilon / 2.0):
+            chosen, reason = index, "retired" if index is None else "rate"
+            break
+        played.append(index)
+        before.append(float(bounds.value[index]))
+        arm = arms[index]
+        try:
+            state = arm.step(states[index] if index in states else arm.init())
+            value, rate = float(arm.value(state)), float(arm.rate(state, int(bounds.pulls[index]) + 1, delta))
+        except ArithmeticError as error:
+            states.setdefault(index, None)
+            bounds.pulls[index] += 1
+            bounds.retire(index, f"{type(error).__name__}: {error}")
+        else:
+            states[index] = state
+            bounds.observe(index, value, rate, arm.value_stddev * quantile)
+        after.append(float(bounds.value[index]))
+        if on_pull is not None:
+            on_pull(index, states[index])
+    else:
+        chosen = bounds.best()
+    return Selection(
+        chosen=chosen,
+        reason=reason,
+        pulls=bounds.pulls,
+        values=bounds.value,
+        played=np.array(played, dtype=np.int64),
+        before=np.array(before, dtype=np.float64),
+        after=np.array(after, dtype=np.float64),
+        lower=bounds.lower,
+        violations=tuple(bounds.violations),
+        retired=bounds.retired,
+        states={index: state for index, state in states.items() if state is not None},
+    )
