@@ -56,7 +56,7 @@ from accountant.ledger.policy import (
     sampler_of,
 )
 from accountant.ledger.store import Place, Store
-from accountant.wording import upper_text
+from accountant.wording import event_text, upper_text
 
 if TYPE_CHECKING:
     from accountant.ledger.pricing import Account, Left
@@ -492,7 +492,9 @@ class Ledger:
         allowed = holds(budget.epsilon, spent, projected)
         reason = None if allowed or event is None else paid.obstacle(event)
         if not allowed and reason is None:
-            what = "what was charged" if event is None else f"{event} on top of epsilon {upper_text(spent, 6)}"
+            what = "what was charged"
+            if event is not None:
+                what = f"{event_text(event)}, on top of epsilon {upper_text(spent, 6)},"
             comes, bound = upper_text(projected, 6), upper_text(budget.epsilon, 6)
             reason = f"{what} comes to epsilon {comes} at delta {upper_text(budget.delta)}, over the budget {bound}"
         return Projection(allowed=allowed, reason=reason, spent=spent, projected=projected, head=self.head)

@@ -151,6 +151,21 @@ class LedgerPolicy:
             del content["disjoint"]
         return content
 
+    def difference(self, wanted: LedgerPolicy) -> str:
+        """Say where this policy of a ledger differs from the one that is wanted.
+
+        Example:
+            >>> from dataclasses import replace
+            >>> policy = LedgerPolicy(
+            ...     unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="hospitals", n_clients=40
+            ... )
+            >>> policy.difference(replace(policy, unit=Unit.RECORD))
+            "its unit is 'client', and 'record' is wanted"
+        """
+        found, other = self.to_dict(), wanted.to_dict()
+        names = [name for name in found | other if found.get(name) != other.get(name)]
+        return "; ".join(f"its {name} is {found.get(name)!r}, and {other.get(name)!r} is wanted" for name in names)
+
     @staticmethod
     def from_dict(content: Json) -> LedgerPolicy:
         """The policy that ``to_dict`` described."""

@@ -72,7 +72,7 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Result, Par
     _require_registered(run, path)
     sites, guardians = {name: len(own) for name, own in run.federation.clients.items()}, run.federation.guardians
     verdict, allowed = verdict_of(run, f"this {party.role}")
-    priced, keys = price_run(run.spec), {name: card.signing for name, card in guardians.items()}
+    priced, keys = price_run(run.spec, opens=trust), {name: card.signing for name, card in guardians.items()}
     hidden = priced.plan
     what = "each client" if hidden.unit == "client" else hidden.unit_text
     trusted = f"; {trust_text(hidden.privacy)}" if hidden.privacy.trust == "server" else ""
@@ -146,7 +146,7 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
             "objective='ask': values come from outside, so there is nothing to try out; privbo run --dry-run prices it"
         )
     require_answers(spec)
-    priced, verdict, allowed = price_run(spec), None, True
+    priced, verdict, allowed = price_run(spec, opens=True), None, True
     if run is not None:
         verdict, allowed = verdict_of(run, "this site")
         if allowed and run.files.digests not in run.party.approved:
@@ -160,6 +160,9 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
     if verdict is not None:
         content["policy"] = verdict
         parts.append(verdict)
+    if priced.room is not None:
+        parts.append(priced.room.words)
+        allowed = allowed and priced.room.allowed
     if show_private:
         content["private_diagnostics"] = {"note": NOTE, "failures": plain(found.failures)}
     if not allowed:

@@ -32,7 +32,7 @@ from privbo.reports.report import Report, price_table, report
 from privbo.reports.report_page import Told, document, statement as statement_of
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import decided, plan_run, planned_requests
+from privbo.runs.opening import Room, decided, plan_run, planned_requests, room_for
 from privbo.runs.record import load
 from privbo.runs.rehearsal import Rehearsal
 from privbo.runs.sources import require_same
@@ -158,6 +158,7 @@ class PricedPlan:
         epsilon_at: Its price at every delta of interest, the headline's first.
         signal_to_noise: The most that its releases can say, by kind.
         decision: What the run's own policy says; None without one.
+        room: What the ledger that it names says; None where it names none.
         control_calls: Most calls of the objective by the run's controls, all clients together; None where unknown.
     """
 
@@ -167,13 +168,26 @@ class PricedPlan:
     epsilon_at: tuple[PriceColumn, ...]
     signal_to_noise: tuple[SignalToNoise, ...] = ()
     decision: Decision | None = None
+    room: Room | None = None
     control_calls: int | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the ledger would take the run."""
+        return self.room is None or self.room.allowed
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """What the policy and the ledger say, a line each."""
+        policy = () if self.decision is None else (self.decision.verdict("this policy"),)
+        return policy if self.room is None else (*policy, self.room.words)
 
     def to_dict(self) -> JsonObject:
         """Give plan and price as JSON-able data."""
-        found = {} if self.decision is None else {"policy": self.decision.verdict("this policy")}
+        found: JsonObject = {} if self.decision is None else {"policy": self.decision.verdict("this policy")}
+        found |= {} if self.room is None else {"ledger": self.room.words, "fits": self.room.allowed}
         return (
-            fields_of(self, but=("plan", "decision"))
+            fields_of(self, but=("plan", "decision", "room"))
             | found
             | {
                 "n_clients": self.plan.n_clients,
@@ -212,8 +226,7 @@ def _plan(found: PricedPlan) -> Iterator[Shown]:
         yield plan.outlook
     if (vote := plan.vote_text(found.epsilon_at[0].delta)) is not None:
         yield f"vote at the end, in the price above: {vote}"
-    if found.decision is not None:
-        yield found.decision.verdict("this policy")
+    yield from found.verdicts
 
 
 def read_run(
@@ -284,8 +297,13 @@ def require_no_ledger(spec: Spec, file: Path) -> None:
         )
 
 
-def price_run(spec: Spec) -> PricedPlan:
-    """Price a run without touching any data."""
+def price_run(spec: Spec, *, opens: bool) -> PricedPlan:
+    """Price a run without touching any data.
+
+    Args:
+        spec: The run.
+        opens: Whether a ledger that it names may be opened, to see whether the run fits on it.
+    """
     plan = replace(plan_run(spec), remedy=spec.remedy, calls_per_client=spec.calls_per_client)
     rows = price(plan.event, delta=plan.delta, n_clients=plan.n_units, adjacency=plan.adjacency)
     made = ((plan.mechanism(request), request) for request in planned_requests(spec)) if plan.releases else ()
@@ -296,6 +314,7 @@ def price_run(spec: Spec) -> PricedPlan:
         epsilon_at=rows,
         signal_to_noise=signal_to_noise(made),
         decision=decided(spec, plan),
+        room=room_for(spec, plan, opens=opens),
         control_calls=_control_calls(spec, plan),
     )
 

@@ -112,10 +112,10 @@ def forecast(config: Path, overrides: Sequence[str], *, epsilon: float, n_points
     if not trust:
         require_no_ledger(asked, config)
     spec = scouting(asked, epsilon=epsilon, n_points=n_points)
-    priced = price_run(spec)
+    priced = price_run(spec, opens=trust)
     expected = _expected(spec, priced.plan, n_points)
     content = priced.to_dict() | {"expected_error": vars(expected), "n_points": n_points}
-    return Result(content=content, parts=(*render(priced), expected.words))
+    return Result(content=content, parts=(*render(priced), expected.words), passed=priced.passed)
 
 
 def _expected(spec: Spec, plan: Plan, n_points: int) -> ExpectedError:
@@ -152,10 +152,15 @@ def scouting(spec: Spec, *, epsilon: float, n_points: int) -> Spec:
     """Give the scout of a run: the same people, ledger, delta, noise source and guardians; all clients take part.
 
     Raises:
-        ConfigurationError: If the run is not private, or has one client only.
+        ConfigurationError: If the run is not private, hides something other than clients, or has one client only.
     """
     if not isinstance(spec.privacy, Privacy):
         raise ConfigurationError("this configuration is not private, and a scout is: add [privacy] epsilon = 1")
+    if spec.privacy.unit != "client":
+        raise ConfigurationError(
+            f"privacy.unit={spec.privacy.unit!r}: a scout hides clients, and this run hides records, whose price it "
+            "would not add to; the first run on these sites shows how alike they are"
+        )
     if spec.problem.n_clients < 2:
         raise ConfigurationError(f"n_clients={spec.problem.n_clients}: likeness is between clients; there must be 2")
     asked = spec.privacy

@@ -265,13 +265,16 @@ class Plan:
         if self.largest_over_noise is None:
             return None
         found = f"{self.largest_over_noise:.2g} times the norm of its noise"
+        by_site = self.unit == "record"
         if self.releases == (self.final is not None):
+            why = f"even if all {self.n_clients} clients answered alike, what they share, {found}, would"
+            if by_site:
+                why = "with as much noise as sites of so few records need, what they share would"
             before = "before the vote " if self.releases else ""
-            return (
-                f"{before}nothing is released or charged: even if all {self.n_clients} clients answered alike, what "
-                f"they share, {found}, would change no point more often than not"
-                + (f"; {self.remedy}" if self.remedy else "")
-            )
+            remedy = f"; {self.remedy}" if self.remedy else ""
+            return f"{before}nothing is released or charged: {why} change no point more often than not{remedy}"
+        if by_site:
+            return f"at best, what a site shares has {found}"
         if self.largest_over_noise < 1.0:
             return (
                 f"sharing cannot beat its noise: even if all {self.n_clients} clients answer alike, what they share "

@@ -536,7 +536,9 @@ class Evaluator:
         scores, (low, high) = np.asarray(returned, dtype=np.float64), self.problem.score_range
         count = self.problem.n_records[client]
         if scores.shape != (count,):
-            raise ValueError(f"scores of shape {scores.shape} for {count} records")
+            raise ValueError(
+                f"scores of shape {scores.shape} for {count} records; return one score per record, ({count},)"
+            )
         inside = np.clip(np.where(np.isfinite(scores), scores, low), low, high)
         return math.fsum(inside) / count, int(np.sum(inside != scores))
 

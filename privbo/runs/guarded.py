@@ -99,7 +99,7 @@ def ledger_of(
         Ledger.create(path, policy).close()
     with Ledger.open(path) as ledger:
         if ledger.policy != policy:
-            raise RunError(f"{path} is a ledger of {ledger.policy}, the run needs {policy}; name its own ledger")
+            raise RunError(f"{path} is another run's ledger: {ledger.policy.difference(policy)}; name its own ledger")
         ledger.reserve(declared)
     return lambda: Ledger.open(path)
 

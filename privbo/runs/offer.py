@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -59,8 +60,16 @@ class Offer:
             n_clients = round(factor * setting.n_clients)
             return n_clients, replace(self, setting=replace(setting, n_clients=n_clients, records=None))
 
-        if setting.unit != "record":  # more sites do not make one of them louder
+        def deeper(factor: float) -> tuple[float, Offer]:
+            records = cast("Any", setting.records)
+            counts = tuple(round(factor * count) for count in records.counts)
+            more = replace(setting, records=replace(records, counts=counts))
+            return statistics.median(counts), replace(self, setting=more)
+
+        if setting.unit != "record":
             yield "{:g} clients", larger
+        elif setting.records is not None:  # more sites do not make one of them louder
+            yield "sites of {:g} records at the median", deeper
         if (horizon := getattr(algorithm, "horizon", None)) is not None:
 
             def longer(factor: float) -> tuple[float, Offer]:

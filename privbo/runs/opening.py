@@ -15,6 +15,7 @@ from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.address import PostgresAddress, place_of, stands
 from accountant.ledger.policy import canonical
 from accountant.ledger.store import Place
+from accountant.wording import upper_text
 from privbo.door.adaptive import QuantileClipper
 from privbo.door.door import Door, Gather
 from privbo.plans.plan import Plan
@@ -104,6 +105,46 @@ def decision_on(policy: Policy, spec: Spec, event: Event | None, paid: Iterable[
     """
     name = str(algorithm_table(spec.algorithm)["type"])
     return policy.decide(spec.privacy, event, algorithm=name, rounds=spec.rounds, paid=paid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """What the ledger that a run names says of the run, before anything is charged.
+
+    Attributes:
+        words: Its bound, what was charged so far, and what this run would make of it.
+        allowed: Whether the run fits; True also where the ledger was not opened.
+    """
+
+    words: str
+    allowed: bool
+
+
+def room_for(spec: Spec, plan: Plan, *, opens: bool) -> Room | None:
+    """Try a plan on the ledger that its run names; charges nothing, makes nothing. None where it names none.
+
+    Args:
+        spec: The run.
+        plan: Its plan.
+        opens: Whether a ledger that exists may be opened; one that does not is as good as an empty one.
+
+    Raises:
+        RunError: If the ledger is one of other people, or of other bounds.
+    """
+    if (shared := spec.ledger) is None:
+        return None
+    name = f"ledger {shared.path} of {shared.population}"
+    if stands(place_of(shared.path)) and not opens:
+        return Room(words=f"{name}: not opened; add --trust to see whether this run fits on it", allowed=True)
+    with considered_shared(shared, plan) as ledger:
+        budget, projection = ledger.policy.budget, ledger.check(plan.event)
+    if budget is None:
+        return Room(words=f"{name}: it has no bound", allowed=True)
+    if not projection.allowed:
+        return Room(words=f"{name} would refuse this run: {projection.reason}", allowed=False)
+    charged, then = upper_text(projection.spent), upper_text(projection.projected)
+    bound = f"bound epsilon {upper_text(budget.epsilon)} at delta {upper_text(budget.delta)}"
+    return Room(words=f"{name}: {bound}; charged so far {charged}, with this run {then}", allowed=True)
 
 
 def require_beginning(spec: Spec, plan: Plan, home: RunDirectory | None) -> None:
@@ -309,7 +350,10 @@ def require_policy(ledger: Ledger, policy: LedgerPolicy, shared: SharedLedger | 
         policy = replace(policy, budget=shared.kept(ledger.policy.budget, policy.budget))
     if ledger.policy != policy:
         ledger.close()
-        raise RunError(f"{ledger.path} is a ledger of {ledger.policy}, this run needs {policy}; name its own ledger")
+        raise RunError(
+            f"{ledger.path} is another run's ledger: {ledger.policy.difference(policy)}; "
+            "set this run's to the ledger's, or name another ledger, to which nothing of this one adds up"
+        )
 
 
 def policy_of(plan: Plan, shared: SharedLedger | None, run: str = "") -> LedgerPolicy:

@@ -275,7 +275,7 @@ def open_ledger(
         return Ledger.create(path, policy)
     ledger = Ledger.open(path)
     if ledger.policy != policy:
-        raise RunError(f"{path} is a ledger of {ledger.policy}, this search needs {policy}; name its own directory")
+        raise RunError(f"{path} is another search's ledger: {ledger.policy.difference(policy)}; name its own directory")
     return ledger
 
 

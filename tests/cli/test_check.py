@@ -68,6 +68,33 @@ path = "people.sqlite"
 """
 
 
+def test_a_preview_says_what_the_ledger_would_and_passes_only_where_the_run_fits(config: Path) -> None:
+    """A plan dearer than the bound, and one on top of an exhausted ledger, once passed every preview."""
+    (config.parent / "wards.py").write_text("def score(client, params): return params['dose']\n")
+    preview, bound = ("run", "run.toml", "--dry-run"), "epsilon = {}\ndelta = 1e-5\n"
+    config.write_text(CONFIG + LEDGER + bound.format(1.0))
+    for done in (privbo(*preview), privbo("check", "run.toml")):
+        assert done.returncode == 3
+        assert re.search(
+            r"people\.sqlite of ward would refuse this run: .* comes to epsilon \S+ .*budget 1\n", done.stdout
+        )
+    assert not (config.parent / "people.sqlite").exists()
+    config.write_text(CONFIG + LEDGER + bound.format(2.5))
+    fits = privbo(*preview)
+    assert fits.returncode == 0
+    assert re.search(r"of ward: bound epsilon 2\.5 at delta 1e-05; charged so far 0, with this run 2\n", fits.stdout)
+    assert privbo("run", "run.toml", "--out", "out").returncode == 0
+    unopened = privbo(*preview)
+    assert unopened.returncode == 0
+    assert "people.sqlite of ward: not opened; add --trust" in unopened.stdout
+    for done in (privbo(*preview, "--trust"), privbo("check", "run.toml"), privbo("run", "run.toml", "--out", "next")):
+        assert done.returncode in (2, 3)
+        assert re.search(
+            r"on top of epsilon (2|1\.9)\S*, comes to epsilon 2\.\d+ .*over the budget 2\.5", done.stdout + done.stderr
+        )
+    assert json.loads(privbo(*preview, "--trust", "--json").stdout)["fits"] is False
+
+
 LAST = """
 ASKED = []
 def score(client, params):

@@ -152,3 +152,13 @@ def test_the_gains_are_those_of_the_stored_table(gain: Gain) -> None:
 
 def test_no_stored_family_without_a_choice_is_left_out() -> None:
     assert {gain.family for gain in GAINS} == {one.title for one in stored()}
+
+
+def test_a_scout_of_a_run_that_hides_records_is_refused(tmp_path: Path) -> None:
+    """It once charged clients' unit to a ledger of its own, to which no run on the records added up."""
+    text = UNREAD.replace("[privacy]", '[privacy]\nunit = "record"\nprotects = "records"')
+    text = text.replace("n_clients = 40", f"n_clients = 40\nn_records = {[300] * 40}")
+    (tmp_path / "run.toml").write_text(text.replace("dp-fts-de", "multi-task"))
+    done = privbo("scout", str(tmp_path / "run.toml"), "--epsilon", "1", "--dry-run")
+    assert done.returncode == 2
+    assert done.stderr.startswith("privbo: privacy.unit='record': a scout hides clients")
