@@ -229,6 +229,7 @@ def test_nothing_is_released_where_noise_would_drown_it() -> None:
     assert (weak.releases, min(weak.epsilon().values())) == (0, 0.0)
     assert weak.outlook is not None
     assert "nothing is released" in weak.outlook
+    assert "clients answered alike" not in weak.outlook
     many = problem(n_records=tuple(10 * n for n in COUNTS), objective=lambda c, p: np.ones(10 * COUNTS[c]))
     assert pb.plan(many, privacy=pb.Privacy(epsilon=1.0, **RECORD), rounds=5).releases == 1
 
