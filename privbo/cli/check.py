@@ -160,9 +160,9 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
     if verdict is not None:
         content["policy"] = verdict
         parts.append(verdict)
-    if priced.room is not None:
-        parts.append(priced.room.words)
-        allowed = allowed and priced.room.allowed
+    if priced.admission is not None:
+        parts.append(priced.admission.words)
+        allowed = allowed and priced.admission.allowed
     if show_private:
         content["private_diagnostics"] = {"note": NOTE, "failures": plain(found.failures)}
     if not allowed:

@@ -32,7 +32,7 @@ from privbo.reports.report import Report, price_table, report
 from privbo.reports.report_page import Told, document, statement as statement_of
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import Room, decided, plan_run, planned_requests, room_for
+from privbo.runs.opening import Admission, decided, plan_run, planned_requests, admission_of
 from privbo.runs.record import load
 from privbo.runs.rehearsal import Rehearsal
 from privbo.runs.sources import require_same
@@ -158,7 +158,7 @@ class PricedPlan:
         epsilon_at: Its price at every delta of interest, the headline's first.
         signal_to_noise: The most that its releases can say, by kind.
         decision: What the run's own policy says; None without one.
-        room: What the ledger that it names says; None where it names none.
+        admission: What the ledger that it names says; None where it names none.
         control_calls: Most calls of the objective by the run's controls, all clients together; None where unknown.
     """
 
@@ -168,26 +168,26 @@ class PricedPlan:
     epsilon_at: tuple[PriceColumn, ...]
     signal_to_noise: tuple[SignalToNoise, ...] = ()
     decision: Decision | None = None
-    room: Room | None = None
+    admission: Admission | None = None
     control_calls: int | None = None
 
     @property
     def passed(self) -> bool:
         """Whether the ledger would take the run."""
-        return self.room is None or self.room.allowed
+        return self.admission is None or self.admission.allowed
 
     @property
     def verdicts(self) -> tuple[str, ...]:
         """What the policy and the ledger say, a line each."""
         policy = () if self.decision is None else (self.decision.verdict("this policy"),)
-        return policy if self.room is None else (*policy, self.room.words)
+        return policy if self.admission is None else (*policy, self.admission.words)
 
     def to_dict(self) -> JsonObject:
         """Give plan and price as JSON-able data."""
         found: JsonObject = {} if self.decision is None else {"policy": self.decision.verdict("this policy")}
-        found |= {} if self.room is None else {"ledger": self.room.words, "fits": self.room.allowed}
+        found |= {} if self.admission is None else {"ledger": self.admission.words, "fits": self.admission.allowed}
         return (
-            fields_of(self, but=("plan", "decision", "room"))
+            fields_of(self, but=("plan", "decision", "admission"))
             | found
             | {
                 "n_clients": self.plan.n_clients,
@@ -314,7 +314,7 @@ def price_run(spec: Spec, *, opens: bool) -> PricedPlan:
         epsilon_at=rows,
         signal_to_noise=signal_to_noise(made),
         decision=decided(spec, plan),
-        room=room_for(spec, plan, opens=opens),
+        admission=admission_of(spec, plan, opens=opens),
         control_calls=_control_calls(spec, plan),
     )
 

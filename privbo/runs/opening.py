@@ -108,7 +108,7 @@ def decision_on(policy: Policy, spec: Spec, event: Event | None, paid: Iterable[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
+class Admission:
     """What the ledger that a run names says of the run, before anything is charged.
 
     Attributes:
@@ -120,7 +120,7 @@ class Room:
     allowed: bool
 
 
-def room_for(spec: Spec, plan: Plan, *, opens: bool) -> Room | None:
+def admission_of(spec: Spec, plan: Plan, *, opens: bool) -> Admission | None:
     """Try a plan on the ledger that its run names; charges nothing, makes nothing. None where it names none.
 
     Args:
@@ -135,16 +135,16 @@ def room_for(spec: Spec, plan: Plan, *, opens: bool) -> Room | None:
         return None
     name = f"ledger {shared.path} of {shared.population}"
     if stands(place_of(shared.path)) and not opens:
-        return Room(words=f"{name}: not opened; add --trust to see whether this run fits on it", allowed=True)
+        return Admission(words=f"{name}: not opened; add --trust to see whether this run fits on it", allowed=True)
     with considered_shared(shared, plan) as ledger:
         budget, projection = ledger.policy.budget, ledger.check(plan.event)
     if budget is None:
-        return Room(words=f"{name}: it has no bound", allowed=True)
+        return Admission(words=f"{name}: it has no bound", allowed=True)
     if not projection.allowed:
-        return Room(words=f"{name} would refuse this run: {projection.reason}", allowed=False)
+        return Admission(words=f"{name} would refuse this run: {projection.reason}", allowed=False)
     charged, then = upper_text(projection.spent), upper_text(projection.projected)
     bound = f"bound epsilon {upper_text(budget.epsilon)} at delta {upper_text(budget.delta)}"
-    return Room(words=f"{name}: {bound}; charged so far {charged}, with this run {then}", allowed=True)
+    return Admission(words=f"{name}: {bound}; charged so far {charged}, with this run {then}", allowed=True)
 
 
 def require_beginning(spec: Spec, plan: Plan, home: RunDirectory | None) -> None:
