@@ -32,7 +32,7 @@ from privbo.reports.report import Report, price_table, report
 from privbo.reports.report_page import Told, document, statement as statement_of
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import Admission, decided, plan_run, planned_requests, admission_of
+from privbo.runs.opening import Admission, admission_of, decided, plan_run, planned_requests
 from privbo.runs.record import load
 from privbo.runs.rehearsal import Rehearsal
 from privbo.runs.sources import require_same
