@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 from privbo.algorithms.thompson import pooled
 from privbo.algorithms.thompson.evaluations import without_minima
 from privbo.algorithms.thompson.features import correlated
-from privbo.algorithms.thompson.pooled import _SHARES, Decoder, decode, function_of, public_points
+from privbo.algorithms.thompson.pooled import _SHARES, Decoder, _stands_out, decode, function_of, public_points
 from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.algorithms.thompson.shared_prior import SharedPrior
 from tests.thompson.conftest import FINITE, MIXED, PLANE, by_torch, setting
@@ -226,6 +226,18 @@ def test_noise_alone_seldom_looks_like_a_signal_and_a_signal_does(space):
     assert [made.pool(row, 1.0, 1) is not None for row in noise[:100]] == opened[:100]
     assert all(made.pool(row, 1e-3, 1) is not None for row in noise[:20])
     assert np.mean([function_of(features, where, 6.0 * row, 1.0) is not None for row in noise]) > 0.99
+
+
+@pytest.mark.parametrize("space", [PLANE, MIXED, FINITE], ids=["real", "mixed", "finite"])
+def test_noise_alone_is_taken_for_a_signal_once_in_twenty(space):
+    """40,000 pools; six standard errors are .0065, and the chi-square is within .0015 here.
+
+    The planted fault, the quantile of a normal variable, lets .067 to .069 through.
+    """
+    covariance = decoder(setting(space))._spread
+    noise = 0.3 * np.random.default_rng(6).standard_normal((40_000, 64))
+    opened = np.mean([_stands_out(covariance, row, 0.3) for row in noise])
+    assert opened == pytest.approx(0.05, abs=0.008)
 
 
 def found_by(where, functions, noise, rng):

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from scipy.special import softmax
+from scipy.special import chdtri, softmax
 
 from privbo.algorithms.thompson.evaluations import without_minima
 from privbo.algorithms.thompson.features import SMOOTHNESS, InducingFeatures, Kernel, correlated, times
@@ -36,7 +36,7 @@ from privbo.protocol.space import Categorical, Space
 Terms: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 Uncertain: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Features: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-_ONE_SIDED = 1.645  # of a test of 5 %
+_MISTAKEN = 0.05  # of pools of noise alone
 _DESIGNS = 512  # over which clients' answers are averaged
 _POINTS, _DIRECTIONS = 128, 16  # of the common function, and of its uncertainty
 _SCALES, _BETWEEN = (1.4, 0.7, 0.35), 0.6  # length scales over .5 (d / 2)^(3/4), and that of values between points
@@ -289,11 +289,12 @@ def function_of(features: Features, setting: Setting, weights: FloatArray, noise
 def _stands_out(covariance: FloatArray, weights: FloatArray, noise_stddev: float) -> bool:
     """Tell whether a function varies more than noise alone would, nineteen times out of twenty.
 
-    Noise alone has the spread of a chi-square over as many directions as the covariance has: wide where they are few.
+    Noise alone is nearly a chi-square of as many degrees as the covariance has directions (Satterthwaite 1946): two to
+    ten, of which a normal quantile would let 7 % through.
     """
     total = float(covariance.trace())
     directions = total**2 / float(np.square(covariance).sum())
-    least = noise_stddev**2 * total * (1.0 + _ONE_SIDED * math.sqrt(2.0 / directions))
+    least = noise_stddev**2 * total * float(chdtri(directions, _MISTAKEN)) / directions
     return float(weights @ covariance @ weights) > least
 
 
