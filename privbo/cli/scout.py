@@ -70,7 +70,7 @@ def scout(
         f"charged: epsilon {upper_text(price.smallest_epsilon)} at delta {upper_text(price.delta)}",
         total_text(price.total),
         _gains_table(gains),
-        "two seeds each, measured beforehand on public problems: docs/results/worth.md has the errors",
+        "two seeds each, measured beforehand on public problems; the page on what sharing is worth has the errors",
         f"run: {home}",
     )
     return Result(content=content, parts=parts)
