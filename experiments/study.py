@@ -85,7 +85,7 @@ class Panel:
         measure: The measure of differences, ratios and pictures.
         note, columns: Said below the title; table columns by head, see ``table``.
         contrasts: Pairs of labels whose paired difference the statement is about.
-        ratios: Pairs of labels whose ratio of means is given, with a bootstrap interval.
+        ratios: Pairs of labels whose ratio of means is given, with its 95 % interval.
         slope: Range of ``x`` within which the slope of log measure over log x is given.
         controls: Labels every arm's difference to is given, where the arm starts in as many regions.
         noise_by_regions: Whether an arm without a zeroed one of its own is held against that of as many regions.
