@@ -5,16 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import tomli_w
 
 import privbo as pb
 from accountant import Adjacency, Gaussian, Laplace, NonPrivate, numerical, repeat
-from accountant.ledger import Ledger
 from privbo.plans.policy import Policy
 from privbo.protocol.errors import PolicyError
-from privbo.runs.manifest import RunDirectory
 from tests.builders import problem
-from tests.cli.test_cli import privbo
 
 POLICY = Policy(epsilon=4.0, delta=1e-6)
 SMALL = {"n_features": 8}
@@ -162,27 +158,3 @@ CONFIG = {
     "algorithm": {"type": "dp-fts-de", "n_features": 8},
     "privacy": {"epsilon": 2.0, "delta": 1e-6},
 }
-
-
-def test_a_file_says_it_too_and_the_commands_print_the_verdict(tmp_path: Path) -> None:
-    config, home = tmp_path / "run.toml", tmp_path / "run"
-    config.write_text(tomli_w.dumps(CONFIG | {"policy": {"epsilon": 4.0, "delta": 1e-6}}))
-    for command in (("run", str(config), "--dry-run", "--trust"), ("check", str(config))):
-        done = privbo(*command)
-        assert done.returncode == 0, done.stderr
-        assert "this policy would answer: epsilon 2 of 4 would be spent, 2" in done.stdout
-        assert "left at delta 1e-06" in done.stdout
-    done = privbo("run", str(config), "--out", str(home), "--set", "policy.max_rounds=2")
-    assert done.returncode == 2
-    assert done.stderr.strip() == ("privbo: this policy refuses: rounds=3, and policy.max_rounds=2; plan fewer rounds")
-    assert not home.exists()
-    done = privbo("check", str(config), "--set", "policy.max_rounds=2")
-    assert done.returncode == 3
-    assert "nothing was evaluated, charged, written or sent" in done.stdout
-    done = privbo("run", str(config), "--out", str(home), "--set", 'controls=["zeroed"]')
-    assert done.returncode == 0, done.stderr  # controls stay here and release nothing
-    with Ledger.open(RunDirectory(home).ledger_path) as ledger:
-        left = ledger.left()
-    shown = privbo("ledger", "left", str(home)).stdout
-    assert shown.startswith("epsilon 2 of 2 spent")
-    assert left.spent == pytest.approx(2.0, rel=2e-3)

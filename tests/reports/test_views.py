@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import io
 import json
 import math
@@ -16,14 +15,11 @@ from rich.console import Console
 
 import privbo as pb
 from accountant.events import Adjacency
-from accountant.tight import numerical
 from accountant.verify.auditor import verify_bundle
 from accountant.wording import upper_text
-from privbo.audits.clipping import publish_norms
-from privbo.audits.empirical import Audit, audit_run
+from privbo.audits.empirical import Audit
 from privbo.cli.run import WrittenReport, report_run
 from privbo.cli.terminal import show
-from privbo.plans.calibration import calibrate
 from privbo.protocol.settings import plain
 from privbo.protocol.table import text_of
 from privbo.reports.bundle import write_bundle, write_receipt
@@ -110,38 +106,6 @@ def test_a_run_without_noise_is_infinite_in_every_view() -> None:
     assert "Nothing limits what can be learnt" in shown(found)
     assert "infinite" in notebook(found)
     assert "This run is not private" in document(found).render()
-
-
-def test_an_audits_views(tmp_path: Path) -> None:
-    ledger = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=50.0, delta=1e-5)
-    made = small_run(tmp_path / "run", privacy=pb.Privacy(noise_multiplier=3.0), ledger=ledger)
-    clipping = pb.audit(made)
-    found = Audit(
-        name="small", clipping=clipping, empirical=audit_run(made, trials=1000),
-        published=publish_norms(made, noise_multiplier=2.0), page=tmp_path / "audit.html",
-    )  # fmt: skip
-    data = json.loads(json.dumps(plain(found), allow_nan=False))
-    assert set(data) == {"audit", "empirical", "note", "clipping", "report", "published_norms"}
-    assert data["clipping"]["best_clipping_norm"] == clipping.advice.factor * clipping.clipping_norm
-    text = shown(found)
-    assert found.passed
-    assert text.count(": within the claim") == 3
-    assert "3 of 3 attacks stay within the claim of one release" in text
-    assert clipping.verdict in text
-    assert "published: median norm about" in text
-    assert html.escape(clipping.verdict) in notebook(clipping)
-    assert notebook(found).count("within the claim") == 3
-
-
-def test_a_calibration_comes_with_its_certified_interval() -> None:
-    found = calibrate(rounds=40, sample_rate=0.25, noise_multiplier=None, epsilon=4.0, delta=1e-5)
-    data = plain(found)
-    assert data["interval"]["method"] == "numerical"
-    assert 0.99 * 4.0 < data["interval"]["lower"] <= data["interval"]["upper"] == data["epsilon"]["tight"] <= 4.0
-    assert set(data["epsilon"]) == {"moments", "renyi", "tight"}
-    assert data["adjacency"] == Adjacency.ZERO_OUT
-    assert isinstance(found.interval, numerical.Interval)
-    assert "at delta 1e-05 the true epsilon lies between" in shown(found)
 
 
 def test_names_are_inert_in_terminal_and_notebook(tmp_path: Path) -> None:
