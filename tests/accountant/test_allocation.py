@@ -10,13 +10,7 @@ from scipy.special import ndtr
 from accountant import renyi
 from accountant.dp_event import to_dp_event
 from accountant.errors import EventError
-from accountant.events import (
-    Adjacency,
-    Gaussian,
-    PoissonSampledGaussian,
-    compose,
-    repeat,
-)
+from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose, repeat
 from accountant.mechanisms.allocation import _added, _log_moments, allocation_divergence, allotted
 from accountant.tight import numerical
 from tests.accountant.builders import allocated

@@ -10,10 +10,7 @@ import math
 import numpy as np
 import pytest
 
-from accountant.events import (
-    Adjacency,
-    Laplace,
-)
+from accountant.events import Adjacency, Laplace
 from accountant.mechanisms.pair import EPS
 from accountant.tight import bounds, numerical
 from accountant.tight.bounds import LowerSums, Place, UpperSum

@@ -6,12 +6,7 @@ import pytest
 
 from accountant import calibrate, moments, numerical, renyi
 from accountant.errors import AccountingError, CalibrationError
-from accountant.events import (
-    Adjacency,
-    Gaussian,
-    compose,
-    parts,
-)
+from accountant.events import Adjacency, Gaussian, compose, parts
 from tests.accountant.builders import plan as poisson
 
 ZERO = Adjacency.ZERO_OUT

@@ -10,14 +10,7 @@ import pytest
 
 from accountant.dp_event import to_dp_event
 from accountant.errors import LedgerError
-from accountant.events import (
-    Adjacency,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    PoissonSampledGaussian,
-    compose,
-    from_dict,
-)
+from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, compose, from_dict
 from accountant.ledger import Ledger
 from accountant.ledger.export import export
 from tests.accountant.builders import policy

@@ -9,17 +9,7 @@ import pytest
 
 from accountant.envelope import envelope
 from accountant.errors import AccountingError, BudgetExceeded, LedgerError
-from accountant.events import (
-    Adjacency,
-    BestOfRandomRuns,
-    Event,
-    Gaussian,
-    Laplace,
-    NonPrivate,
-    Unit,
-    compose,
-    repeat,
-)
+from accountant.events import Adjacency, BestOfRandomRuns, Event, Gaussian, Laplace, NonPrivate, Unit, compose, repeat
 from accountant.filters import fixed_order_filter
 from accountant.ledger import Budget, Ledger, LedgerPolicy, Receipt
 from accountant.ledger.policy import canonical

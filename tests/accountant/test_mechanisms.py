@@ -11,15 +11,7 @@ import pytest
 from accountant import numerical
 from accountant.dp_event import dp_event_expression, from_dp_event, to_dp_event
 from accountant.errors import EventError
-from accountant.events import (
-    Adjacency,
-    Basic,
-    compose,
-    from_dict,
-    of_group,
-    of_seen_samples,
-    to_dict,
-)
+from accountant.events import Adjacency, Basic, compose, from_dict, of_group, of_seen_samples, to_dict
 from accountant.verify import events as read
 from accountant.verify.lower.ends import lower_epsilon
 from tests.accountant.builders import EXAMPLES

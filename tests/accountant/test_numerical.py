@@ -13,14 +13,7 @@ import pytest
 from scipy.special import ndtr
 
 from accountant import gaussian_dp, renyi
-from accountant.events import (
-    Adjacency,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    Laplace,
-    PoissonSampledGaussian,
-    compose,
-)
+from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, Laplace, PoissonSampledGaussian, compose
 from accountant.mechanisms.pair import normal_error
 from accountant.tight import bounds, lattice, numerical, refine
 from tests.accountant.builders import plan as poisson

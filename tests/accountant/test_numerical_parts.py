@@ -10,15 +10,7 @@ import pytest
 from scipy.special import ndtr
 
 from accountant import gaussian_dp, renyi
-from accountant.events import (
-    Adjacency,
-    BestOfRandomRuns,
-    Gaussian,
-    Laplace,
-    PoissonSampledGaussian,
-    compose,
-    repeat,
-)
+from accountant.events import Adjacency, BestOfRandomRuns, Gaussian, Laplace, PoissonSampledGaussian, compose, repeat
 from accountant.tight import numerical, refine
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE

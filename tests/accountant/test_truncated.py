@@ -11,12 +11,7 @@ import numpy as np
 import pytest
 
 from accountant import renyi
-from accountant.events import (
-    Adjacency,
-    FixedSizeSampledGaussian,
-    PoissonSampledGaussian,
-    repeat,
-)
+from accountant.events import Adjacency, FixedSizeSampledGaussian, PoissonSampledGaussian, repeat
 from accountant.mechanisms.truncated import displacing, shares
 from accountant.tight import numerical
 from accountant.verify.lower.ends import least_rate

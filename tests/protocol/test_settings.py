@@ -12,15 +12,7 @@ import pytest
 
 import privbo as pb
 from privbo.cli.main import main
-from privbo.protocol.settings import (
-    Count,
-    Positive,
-    Probability,
-    Sequence,
-    dump_settings,
-    read_settings,
-    settings,
-)
+from privbo.protocol.settings import Count, Positive, Probability, Sequence, dump_settings, read_settings, settings
 from privbo.runs.sources import read_algorithm
 from privbo.runs.spec import Spec
 from tests.builders import problem
