@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 
-import numpy as np
 import pytest
 
-from accountant import gaussian_dp, renyi
 from accountant.errors import LedgerError
 from accountant.events import (
     Adjacency,
@@ -22,14 +19,11 @@ from accountant.events import (
     repeat,
     to_dict,
 )
-from accountant.filters import fixed_order_filter
-from accountant.gaussian_dp import epsilon_from_mu
-from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger import Budget
 from accountant.ledger.book import read_row
 from accountant.ledger.chain import Row
 from accountant.ledger.ledger import holds
 from accountant.ledger.policy import canonical, require_names, require_population, sampler_of
-from accountant.ledger.pricing import opened
 from tests.accountant.builders import poisson, policy
 
 POISSON = poisson(0.25, 2.0)
@@ -106,30 +100,6 @@ def test_an_entry_is_what_its_row_says_and_where_it_stands() -> None:
 def test_a_charge_that_speaks_of_others_than_the_ledger_is_refused(change: dict) -> None:
     with pytest.raises(LedgerError, match="row 3 contradicts the ledger's policy"):
         read_row(link(**change), policy())
-
-
-@pytest.mark.parametrize("rule", ["planned", "gaussian", "renyi"])
-def test_nothing_costs_nothing_and_one_release_what_it_costs(rule: str) -> None:
-    budget = Budget(epsilon=8.0, delta=1e-5, rule=rule)
-    nothing = opened(policy(), budget)
-
-    def price(event: Composed) -> float:
-        return nothing.after(event).epsilon
-
-    assert nothing.epsilon == price(Composed()) == 0.0
-    exact = epsilon_from_mu(0.5, 1e-5)  # closed form of Gaussian DP at z = 2
-    if rule == "renyi":  # a / (2 z^2) at the order a that suits this budget, converted
-        order = fixed_order_filter(epsilon=8.0, delta=1e-5, adjacency=Adjacency.ZERO_OUT).order
-        exact = renyi.epsilon_at_orders(np.array([order / 8]), np.array([order]), 1e-5)[0]
-    assert price(compose([GAUSSIAN])) == pytest.approx(exact, rel=1e-6)
-    assert price(repeat(GAUSSIAN, 4)) > 1.05 * price(compose([GAUSSIAN]))
-    if rule == "gaussian":  # rounded up as the accountant rounds it
-        certified = gaussian_dp.epsilon(GAUSSIAN, 1e-5, adjacency=Adjacency.ZERO_OUT)
-        assert certified <= price(compose([GAUSSIAN])) == pytest.approx(certified, rel=1e-12)
-    with Ledger.create(None, policy(budget=budget)) as ledger:
-        found = ledger.check(GAUSSIAN)
-        assert (found.spent, found.projected, found.allowed) == (0.0, price(compose([GAUSSIAN])), True)
-        assert ledger.policy == LedgerPolicy.from_dict(json.loads(canonical(ledger.policy.to_dict())))
 
 
 @pytest.mark.parametrize(
