@@ -162,3 +162,8 @@ def test_a_quick_search_that_was_misled_is_not_believed(monkeypatch, lie):
     monkeypatch.setattr(numerical, "quick_epsilon", lambda *a, **k: lie * honest(*a, **k))
     found = calibrate.noise_multiplier(lambda z: poisson(0.25, z, 40), epsilon=4.0, delta=1e-5, adjacency=ZERO)
     assert 3.99 < numerical.epsilon(poisson(0.25, found, 40), 1e-5, adjacency=ZERO) <= 4.0
+
+
+def test_rounds_without_end_are_refused():
+    with pytest.raises(CalibrationError, match="rounds stay within"):
+        calibrate.rounds(2.0**23, sample_rate=1e-6, epsilon=1e6, delta=0.1, adjacency=ZERO, accountant=one_line)

@@ -189,3 +189,10 @@ def test_a_delta_too_small_for_the_lattice_is_answered_by_renyi():
     assert found.upper == renyi.epsilon(SAMPLED, 1e-305, adjacency=ZERO)
     assert numerical.quick_epsilon(SAMPLED, 1e-305, adjacency=ZERO) >= found.upper
     assert numerical.delta_interval(SAMPLED, 300.0, adjacency=ZERO).upper <= renyi.delta(SAMPLED, 300.0, adjacency=ZERO)
+
+
+def test_caches_can_be_forgotten_without_changing_an_answer():
+    before = (numerical.epsilon(SAMPLED, 1e-5, adjacency=ZERO), renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO))
+    numerical.clear_caches()
+    renyi.clear_caches()
+    assert (numerical.epsilon(SAMPLED, 1e-5, adjacency=ZERO), renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO)) == before

@@ -164,3 +164,12 @@ def test_regret_is_what_clients_missed(tmp_path: Path) -> None:
     page = report_run(home, regret=config).page
     assert page.parent.name == "private"
     assert "regret" in page.read_text()
+
+
+def test_python_gets_figures_and_a_frame(tmp_path: Path) -> None:
+    result = small_run(tmp_path / "run", rounds=2)
+    found = pb.figures(result)
+    every = {"epsilon-by-release", "epsilon-by-accountant", "delta-epsilon", "trade-off", "release-norms"}
+    assert every == set(found)
+    assert [len(found[name].series) for name in ("epsilon-by-release", "epsilon-by-accountant")] == [1, 3]
+    assert list(pb.history(result)["round"]) == [0, 1]

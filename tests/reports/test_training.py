@@ -64,3 +64,8 @@ def test_another_model_plan_or_ledger_is_noticed(home: Path) -> None:
     assert training_ledgers(home / "several").verified
     with pytest.raises((LedgerError, pb.RunError)):
         training_ledgers(home / "nowhere")
+
+
+def test_commands_that_read_runs_say_what_to_use(home: Path) -> None:
+    with pytest.raises(pb.RunError, match="holds a private training and no run; privbo ledger show"):
+        pb.load(home / "one")

@@ -19,7 +19,7 @@ from accountant.verify.auditor import verify_bundle
 from accountant.wording import upper_text
 from privbo.audits.empirical import Audit
 from privbo.cli.run import WrittenReport, report_run
-from privbo.cli.terminal import show
+from privbo.cli.terminal import render, show
 from privbo.protocol.settings import plain
 from privbo.protocol.table import text_of
 from privbo.reports.bundle import write_bundle, write_receipt
@@ -192,3 +192,10 @@ def test_sheet_and_report_name_the_key_that_signs_the_bundle(tmp_path: Path) -> 
     key = write_bundle(home).key
     assert key in written.statement.read_text()
     assert key in written.page.read_text()
+
+
+def test_unknown_types_have_no_view() -> None:
+    with pytest.raises(TypeError, match="no form for the terminal"):
+        list(render(3))
+    with pytest.raises(TypeError, match="no form in JSON"):
+        plain(print)

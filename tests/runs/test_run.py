@@ -210,3 +210,11 @@ def test_ctrl_c_leaves_a_run_that_resumes(tmp_path: Path) -> None:
     result = pb.load(home)
     assert 0 < len(result.ledger.entries()) < 60
     assert result.ledger.verify().ok
+
+
+def test_a_lost_ledger_is_noticed(tmp_path: Path) -> None:
+    play(directory=tmp_path / "run")
+    for file in (tmp_path / "run").glob("ledger.sqlite*"):
+        file.unlink()
+    with pytest.raises(pb.RunError, match="gone"):
+        play(directory=tmp_path / "run", resume=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import privbo as pb
+from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency, Event
 from accountant.ledger import Ledger
 from accountant.tight.numerical import epsilon
@@ -93,3 +94,18 @@ def test_the_total_of_runs_that_stopped_early_is_that_of_their_plans(
         assert least - 1e-3 <= found["epsilon"] <= most + 1e-3
         assert rule in found["rule"]
         assert (found["releases"], found["runs"], found["delta"]) == (RUNS * PLANNED, RUNS, DELTA)
+
+
+def test_what_stopped_runs_left_over_does_not_come_back(tmp_path: Path) -> None:
+    """The four plans fit a bound of 2.2 and a fifth does not, though of sixteen slots eight were used."""
+    shared = pb.SharedLedger(
+        path=str(tmp_path / "people.sqlite"), population="ward", epsilon=2.2, delta=DELTA, rule="gaussian"
+    )
+    one_after_another(shared, tmp_path)
+    with pytest.raises(BudgetExceeded, match="over the budget"):
+        opened(shared, tmp_path / "fifth")
+    run_id = RunDirectory(tmp_path / "0").manifest().run_id
+    with Ledger.open(tmp_path / "people.sqlite") as ledger:
+        assert (
+            sum((ledger.book().left(run_id) or {}).values()) == PLANNED - MADE
+        )  # and may still be spent by the run itself
