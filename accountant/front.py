@@ -24,17 +24,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from accountant import calibrate
 from accountant.curve import LEAST, Tradeoff, of_event
 from accountant.errors import AccountingError
-from accountant.events import (
-    Adjacency,
-    Basic,
-    Composed,
-    Event,
-    check_adjacency,
-    compose,
-    of_group,
-    parts,
-    whole_number,
-)
+from accountant.events import Adjacency, Basic, Composed, Event, check_adjacency, compose, of_group, parts, whole_number
 from accountant.mechanisms.basic import as_positive_int
 from accountant.tight import numerical
 from accountant.tight.numerical import Interval

@@ -33,17 +33,7 @@ from typing import Literal
 import numpy as np
 
 from accountant import gaussian_dp, moments, renyi
-from accountant.events import (
-    Adjacency,
-    Basic,
-    Event,
-    Gaussian,
-    compose,
-    parts,
-    to_dict,
-    trivial_delta,
-    trivial_epsilon,
-)
+from accountant.events import Adjacency, Basic, Event, Gaussian, compose, parts, to_dict, trivial_delta, trivial_epsilon
 from accountant.mechanisms.pair import FloatArray, Pair
 from accountant.tight.refine import (
     PROMISED_EPSILON,

@@ -399,8 +399,7 @@ def _require_publishable(record: Record, noise_multiplier: float) -> None:
     if record.plan.privacy.trust == "guardians":
         raise ConfigurationError(
             "norms are published by a door that sees every vector, and in a run with trust='guardians' none does; "
-            "run a "
-            "small one with trust='server' on data that may be seen by its server"
+            "run a small one with trust='server' on data that may be seen by its server"
         )
 
 

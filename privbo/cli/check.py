@@ -11,15 +11,7 @@ import numpy as np
 from privbo.audits.clipping import NOTE
 from privbo.cli.run import price_run, require_no_ledger
 from privbo.cli.terminal import Result, Shown, render
-from privbo.flower.party import (
-    AppFiles,
-    Party,
-    PartyRun,
-    judged,
-    read_party,
-    read_site,
-    run_of,
-)
+from privbo.flower.party import AppFiles, Party, PartyRun, judged, read_party, read_site, run_of
 from privbo.flower.registry import RUN_FILE
 from privbo.plans.cost import trust_text
 from privbo.protocol.errors import ConfigurationError, PolicyError

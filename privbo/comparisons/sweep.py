@@ -24,17 +24,7 @@ from accountant.ledger.address import is_postgres
 from accountant.ledger.book import Book
 from accountant.ledger.pricing import total
 from accountant.wording import noise_multipliers
-from privbo.comparisons.cells import (
-    Cell,
-    CellResult,
-    How,
-    Kept,
-    Reuse,
-    complete,
-    digest,
-    next_attempt,
-    setting_of,
-)
+from privbo.comparisons.cells import Cell, CellResult, How, Kept, Reuse, complete, digest, next_attempt, setting_of
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.sweep_file import OWN_CONTROLS, Control, Panel, Planned, Sweep, control_name
 from privbo.comparisons.verdict import Kind, curve_of

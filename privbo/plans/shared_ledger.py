@@ -8,14 +8,7 @@ from pydantic import Field
 
 from accountant import gaussian_dp
 from accountant.envelope import envelope
-from accountant.events import (
-    Adjacency,
-    Composed,
-    Event,
-    compose,
-    is_non_private,
-    repeat,
-)
+from accountant.events import Adjacency, Composed, Event, compose, is_non_private, repeat
 from accountant.filters import fixed_order_filter
 from accountant.ledger import Budget
 from accountant.tight import numerical

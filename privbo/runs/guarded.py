@@ -119,10 +119,8 @@ def keep_cards(home: RunDirectory, cards: dict[str, Card], where: str) -> None:
         stored = found["cards"]
         changed = sorted(name for name in cards if stored.get(name) != table[name]) or [str(found["where"])]
         raise RunError(
-            f"{path}: the run began with other guardians ({', '.join(changed)} differ); restore their "
-            "keys, "
-            f"or, if they were replaced on purpose, move {path.name} away: open rounds are then asked "
-            "anew"
+            f"{path}: the run began with other guardians ({', '.join(changed)} differ); restore their keys, or, if "
+            f"they were replaced on purpose, move {path.name} away: open rounds are then asked anew"
         )
 
 

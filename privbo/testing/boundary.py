@@ -8,14 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privbo.protocol.messages import (
-    Ask,
-    FloatArray,
-    IntArray,
-    Request,
-    request_of,
-    same_request,
-)
+from privbo.protocol.messages import Ask, FloatArray, IntArray, Request, request_of, same_request
 from privbo.testing.subject import N_RECORDS, Subject, bumps, require, toy_problem
 
 _CLIENT = 2

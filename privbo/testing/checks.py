@@ -19,17 +19,7 @@ from privbo.runs.altered import AlteredCohort
 from privbo.runs.history import Round
 from privbo.runs.record import Record
 from privbo.testing.boundary import derives_its_requests, holds_a_row_of, is_steered_by_releases, keeps_its_unit_bound
-from privbo.testing.subject import (
-    N_CLIENTS,
-    NO_PRIVACY,
-    SEED,
-    Subject,
-    bumps,
-    require,
-    same,
-    toy_clients,
-    values_of,
-)
+from privbo.testing.subject import N_CLIENTS, NO_PRIVACY, SEED, Subject, bumps, require, same, toy_clients, values_of
 
 _LITTLE, _VERY_MUCH = 0.02, 4e3  # noise multipliers
 _SEEDS = (SEED, SEED + 1, SEED + 2)  # noise alone sometimes announces the same point as its sums
