@@ -29,7 +29,7 @@ def imported(tree: ast.AST) -> set[str]:
     return names
 
 
-HEAVY = ("torch", "gpytorch", "numba", "scipy", "matplotlib", "sklearn")
+HEAVY = ("torch", "gpytorch", "numba", "scipy", "matplotlib", "sklearn", "rich")
 
 
 def heavy_after(code: str) -> str:
@@ -51,6 +51,10 @@ def heavy_after(code: str) -> str:
 )
 def test_light_imports(code: str) -> None:
     assert heavy_after(code) == "[]"
+
+
+def test_a_run_without_a_bar_loads_what_it_needs() -> None:
+    assert heavy_after("import privbo.runs.loop") == "['scipy']"
 
 
 def test_a_heavy_import_is_noticed() -> None:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from accountant.ledger.chain import Position
 from accountant.verify.text import shown
@@ -111,6 +109,9 @@ def progress_bar(label: str, rounds: int, on_round: OnRound | None = None) -> It
 
     Times are for who sits at a terminal: in a log they would tell how long clients took.
     """
+    from rich.console import Console  # no run without a bar loads it
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     move = _below_the_cell(label, rounds) if Console(file=sys.stderr).is_jupyter else None
     with ExitStack() as stack:
         if move is None:

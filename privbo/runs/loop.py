@@ -34,7 +34,7 @@ from privbo.protocol.processes import watched_interrupts
 from privbo.runs.best import keep_common
 from privbo.runs.clients import require_answers
 from privbo.runs.evidence import plan_of, recovered_places
-from privbo.runs.history import History, OnPrivateRound, OnRound
+from privbo.runs.history import History, OnPrivateRound, OnRound, progress_bar
 from privbo.runs.in_process import backend_of, in_process
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run, require_beginning, root_of, setup_of
@@ -334,8 +334,6 @@ def run_spec(
             rehearsed = rehearse(setup_of(spec, root), evaluator(stopped=stopped), executor, backend, output)
         on_rehearsal(rehearsed)
     opened = open_run(spec, priced, home, resume=resume, root=root)
-    if progress:
-        from privbo.runs.history import progress_bar
     with (
         progress_bar(spec.name, spec.rounds, on_round) if progress else nullcontext(on_round) as heard,
         watched_interrupts() as stopped,
