@@ -73,6 +73,7 @@ def test_a_connection_is_durable_and_trusts_no_schema(path: Path) -> None:
     connection.close()
     assert found == ["wal", 2, 1, 0]
     store = Store.open(path)
+    assert [store.tables.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in settings] == found
     # Another writer may hold the lock for as long as a price takes; SQLite's own patience is 5 s.
     assert store.tables.connection.execute("PRAGMA busy_timeout").fetchone() == (60_000,)
     store.close()
