@@ -48,6 +48,7 @@ from accountant.verify.statement import (
     OTHERS,
     WHOLE,
     countersigned,
+    hidden_by,
     n_guardians,
     plan_of,
     quotes,
@@ -167,9 +168,9 @@ def _checked(path: Path, receipts: Sequence[Path], statement: Path | None) -> Fi
     elif statement is not None:
         found.problems.append(f"{quoted(statement.name)} is not the statement whose hash was signed")
     if found.problems:
-        found.statement = []
+        found.statement, found.word = [], []
     else:  # what nothing binds
-        found.word = list(dict.fromkeys(words for at, words in BY_WORD if at.partition(".")[0] in content))
+        found.word += dict.fromkeys(words for at, words in BY_WORD if at.partition(".")[0] in content)
     found.unknown = [OTHERS, DRAWN, *([] if guarded else [LOOKED]), KEY, *([] if receipts else [WHOLE])]
     return found
 
@@ -209,6 +210,10 @@ def _promised(found: Findings, content: Json, chain: Chain) -> bool:
     quoted_numbers = found.hold("the quoted numbers can be read", lambda: quotes(content, chain, plan), is_told=False)
     if settings is None or bound is None or quoted_numbers is None:
         return False
+    words = "the settings say who is hidden"
+    if (hidden := found.hold(words, lambda: hidden_by(settings, chain.policy["unit"]), is_told=False)) is None:
+        return False
+    found.word = list(hidden.assumed)
     for quote in quoted_numbers:
         words = f"what is quoted for {quote.of} is no less than its releases cost at least"
         if quote.is_too_low and quote.found is not None:
@@ -220,7 +225,7 @@ def _promised(found: Findings, content: Json, chain: Chain) -> bool:
             found.uncounted.append(
                 f"epsilon {at_most(quote.epsilon, 6)} of {quote.of}: no lower end is certified to hold it to"
             )
-    found.statement = statement_lines(chain, plan, *quoted_numbers, bound["caveat"])
+    found.statement = statement_lines(chain, plan, *quoted_numbers, hidden, bound["caveat"])
     named = found.hold("the settings say who had to be trusted", lambda: n_guardians(settings), is_told=False)
     if not named:
         if "guardians" in content:

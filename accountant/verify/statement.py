@@ -66,6 +66,14 @@ WHERE = {
     "one process": "IN ONE PROCESS, WHICH SAW EVERY VECTOR",
     "Flower": "by the operator's word on machines of their own",
 }
+_MORE = {
+    "client": " and everything it sent",
+    "reward": ": the outcome of one evaluation; what a client does as a whole is not hidden",
+}
+_BASIS = {
+    "records": "on models that are public or priced",
+    "validation records": "on models trained without it",
+}
 _FEWEST = 2
 _ANSWER = ("run", "guardian", "round", "sequence", "head", "sum", "key", "signature")
 
@@ -106,6 +114,48 @@ class Quote:
         if self.found.lower == self.found.upper:
             return f"{at_most(self.found.upper, 6)}, {self.found.how}"
         return f"{at_least(self.found.lower, 5)} to {at_most(self.found.upper, 5)}, {self.found.how}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hidden:
+    """Who is hidden.
+
+    Attributes:
+        noun: What one unit is, to be written after "each".
+        more: What else of it is hidden, and what is not; begins with its own punctuation.
+        assumed: What the guarantee rests on by the operator's word alone, a line each.
+    """
+
+    noun: str
+    more: str
+    assumed: tuple[str, ...] = ()
+
+
+def hidden_by(settings: Json, unit: str) -> Hidden:
+    """Say who is hidden, of settings and a unit that the ledger binds.
+
+    Raises:
+        BundleError: If settings and unit do not belong together.
+    """
+    privacy = table(settings["privacy"], "privacy")
+    if privacy.get("unit", "client") != unit or (unit != "record" and "protects" in privacy):
+        raise BundleError(f"the settings hide {quoted(privacy.get('unit', 'client'))}, and the ledger one {unit}")
+    if unit != "record":
+        return Hidden(noun=unit, more=_MORE[unit])
+    records = one_of(privacy.get("protects"), "protects", _BASIS)
+    person = whole(privacy.get("records_per_person", 1), "records_per_person")
+    if person < 1:
+        raise BundleError("records_per_person is 0")
+    each = records.removesuffix("s")
+    more = f", at most {person} at all sites together" if person > 1 else ""
+    return Hidden(
+        noun=each if person == 1 else f"person's {records}",
+        more=more if records == "records" else f"{more}; records that models were trained on are not hidden",
+        assumed=(
+            f"that each score depends on its own record alone and {_BASIS[records]}",
+            f"that no person has more than {person} {each if person == 1 else records} at all sites together",
+        ),
+    )
 
 
 def settings_of(content: Json, plan: Declared) -> Json:
@@ -158,15 +208,17 @@ def quotes(content: Json, chain: Chain, plan: Declared) -> tuple[Quote, Quote]:
     )
 
 
-def statement_lines(chain: Chain, plan: Declared, run: Quote, total: Quote, caveat: object) -> list[str]:
+def statement_lines(
+    chain: Chain, plan: Declared, run: Quote, total: Quote, hidden: Hidden, caveat: object
+) -> list[str]:
     """Say what was promised to whom, a line each; all of it is bound or computed here but the two quotes."""
     policy, runs = chain.policy, len(chain.runs)
     clients = "" if policy["n_clients"] is None else f" ({policy['n_clients']} clients)"
     planned, row = plan.releases, plan.sequence
     together = "for this run alone" if runs == 1 else f"for {runs} runs together"
-    seen = "; what a client's records say together is not hidden" * (policy["unit"] == "record")
+    seen = "; what a client's records say together is not hidden" * (policy["unit"] == "record" and planned > 0)
     return [
-        f"To whom:        each {policy['unit']} of population {quoted(policy['population'])}{clients}{seen}",
+        f"To whom:        each {hidden.noun} of population {quoted(policy['population'])}{clients}{hidden.more}{seen}",
         f"Neighbours:     {policy['adjacency']}: {_COMPARED[policy['adjacency']]}",
         f"Epsilon quoted: {at_most(run.epsilon, 6)} at delta {at_most(run.delta)}, for the whole run",
         f"Computed here:  {run.computed}",

@@ -102,7 +102,7 @@ def _report(report: Report) -> Iterator[Shown]:
     yield price_table(report.epsilon_at)
     right = report.right_guess
     if right == 1.0:
-        yield f"Nothing limits what can be learnt about a single {report.unit.value}."
+        yield f"Nothing limits what can be learnt about one {report.hidden.noun}."
     else:
         words = f"With even odds, a guess {report.question} is right at most {percent_bound(right)}"
         yield f"{words} of the time (50.0 % without this run)."

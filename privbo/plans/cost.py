@@ -159,16 +159,6 @@ class CumulativePrice:
         return {"releases": self.releases} | {name: finite(value) for name, value in self.epsilon.items()}
 
 
-def worst_guess(epsilon: float, delta: float) -> float:
-    """Bound the same right guess for any mechanism of this epsilon; a plan's own bound is lower.
-
-    Example:
-        >>> round(worst_guess(3.0, 1e-5), 3)
-        0.953
-    """
-    return 1.0 - (1.0 - delta) / (1.0 + math.exp(min(epsilon, 700.0)))
-
-
 def finite(value: float) -> float | None:
     """Give an epsilon in the form JSON has for it: None where it is infinite."""
     return value if math.isfinite(value) else None

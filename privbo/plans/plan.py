@@ -21,7 +21,7 @@ from accountant.tight.numerical import epsilon_table
 from accountant.wording import multipliers_text, upper_text
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.plans.cost import Exposure, exposures
-from privbo.plans.privacy import NoiseSourceName, NoPrivacy, Privacy, safe_delta
+from privbo.plans.privacy import SITES_ARE_SEEN, NoiseSourceName, NoPrivacy, Privacy, safe_delta
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.settings import JsonObject
@@ -202,7 +202,8 @@ class Plan:
     def unit_text(self) -> str:
         """Whom the run hides, and whom it does not, in words; and what of its price is for training."""
         trained = "" if self.training is None else f"; the price includes every site's trainings: {self.training.text}"
-        return self.privacy.unit_text + trained
+        seen = f"; {SITES_ARE_SEEN}" * (self.unit == "record" and self.releases > 0)
+        return self.privacy.hidden.text + seen + trained
 
     @property
     def n_units(self) -> int:

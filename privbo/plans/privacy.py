@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import Field
@@ -48,12 +48,51 @@ Protects: TypeAlias = Literal["records", "validation records"]
 NoiseSourceName: TypeAlias = Literal["secure", "exact", "simulation", "none"]
 
 
-SITES_ARE_SEEN = "a site's own scores can be read up to the noise: hospitals are not hidden, patients are"
-UNITS: dict[UnitName, str] = {
-    "client": "one client and everything it sent",
-    "record": f"one record; {SITES_ARE_SEEN}",
-    "reward": "one reward: the outcome of one evaluation; what a client does as a whole is not hidden",
-}
+SITES_ARE_SEEN = "a site's own scores can be read up to the noise: sites are not hidden"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hidden:
+    """Who is hidden, in the words of every page.
+
+    Attributes:
+        noun: What one unit is, to be written after "one" or "each".
+        more: What else of it is hidden, and what is not; begins with its own punctuation.
+        assumed: What the guarantee rests on by the operator's word alone.
+    """
+
+    noun: str
+    more: str
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """All of it but what is assumed, as a phrase."""
+        return f"one {self.noun}{self.more}"
+
+
+def hidden_unit(unit: UnitName, protects: Protects | None = None, records_per_person: int = 1) -> Hidden:
+    """Say who is hidden by a run of this unit; ``accountant.verify.statement.hidden_by`` says the same for itself.
+
+    Example:
+        >>> hidden_unit("record", "validation records", 2).noun
+        "person's validation records"
+    """
+    if unit == "client":
+        return Hidden(noun="client", more=" and everything it sent")
+    if unit == "reward":
+        more = ": the outcome of one evaluation; what a client does as a whole is not hidden"
+        return Hidden(noun="reward", more=more)
+    records, person = protects or "records", records_per_person
+    is_trained = records != "records"
+    basis = "on models trained without it" if is_trained else "on models that are public or priced"
+    most = f"no person has more than {person} {records if person > 1 else records[:-1]} at all sites together"
+    return Hidden(
+        noun=records[:-1] if person == 1 else f"person's {records}",
+        more=f", at most {person} at all sites together" * (person > 1)
+        + "; records that models were trained on are not hidden" * is_trained,
+        assumed=(f"that each score depends on its own record alone and {basis}", f"that {most}"),
+    )
 
 
 def adjacency_of(unit: UnitName) -> Adjacency:
@@ -250,14 +289,9 @@ class Privacy:
         return adjacency_of(self.unit)
 
     @property
-    def unit_text(self) -> str:
+    def hidden(self) -> Hidden:
         """Whom a run hides, and whom it does not, in words."""
-        if self.protects is None:
-            return UNITS[self.unit]
-        words = self.protects[:-1] if self.records_per_person == 1 else f"person's {self.protects}"
-        most = "" if self.records_per_person == 1 else f", at most {self.records_per_person} at all sites together"
-        trained = "; records that models were trained on are not hidden" * (self.protects != "records")
-        return f"one {words}{most}{trained}; {SITES_ARE_SEEN}"
+        return hidden_unit(self.unit, self.protects, self.records_per_person)
 
     @property
     def noise_source(self) -> NoiseSourceName:
@@ -336,7 +370,7 @@ class NoPrivacy:
 
     none: Literal[True] = field(default=True, repr=False)
     unit: ClassVar[UnitName] = "client"
-    unit_text: ClassVar[str] = UNITS["client"]
+    hidden: ClassVar[Hidden] = hidden_unit("client")
     records_per_person: ClassVar[int] = 1
     adjacency: ClassVar[Adjacency] = Adjacency.ZERO_OUT
     noise_source: ClassVar[NoiseSourceName] = "none"

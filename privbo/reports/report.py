@@ -7,6 +7,7 @@ is guaranteed; the JSON form has null for infinity.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from accountant.wording import accountant_text, counted, event_text, multipliers
 from privbo.algorithms.thompson.scout import Likeness, Scout, likeness
 from privbo.plans import cost
 from privbo.plans.cost import Exposure, exposures, trust_text
+from privbo.plans.privacy import Hidden
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json
 from privbo.protocol.settings import JsonObject, fields_of
@@ -37,6 +39,8 @@ from privbo.runs.spec import Spec
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_LARGEST_EXPONENT = 700.0  # whose exponential is a float
 
 NOISE_SOURCES = {
     "secure": "secure: cryptographic generator keyed by the operating system",
@@ -227,6 +231,7 @@ class Report(LedgerView):
         versions: Versions of what the numbers depend on, by package.
         trust: Who had to be trusted with a client's vector, in words.
         unit_text: The unit of privacy in words.
+        hidden: What one unit is, in the words of every page, and what of it is the operator's word.
     """
 
     name: str
@@ -260,6 +265,7 @@ class Report(LedgerView):
     versions: Mapping[str, str]
     trust: str
     unit_text: str
+    hidden: Hidden
 
     @property
     def right_guess(self) -> float:
@@ -285,8 +291,21 @@ class Report(LedgerView):
     def question(self) -> str:
         """The attacker's question: which value a reward or a record had, or whether one client's data were used."""
         if self.unit is not Unit.CLIENT:
-            return f"which of two values one {self.unit.value} had"
-        return f"whether one {self.unit.value}'s data were used"
+            return f"which of two values one {self.hidden.noun} had"
+        return "whether one client's data were used"
+
+    @property
+    def odds(self) -> str:
+        """How much one unit can change the odds of anything that was published, in a sentence or two; "" of 0."""
+        epsilon = self.guarantee.guaranteed if self.has_secret_noise else self.smallest_epsilon
+        if not 0.0 < epsilon < math.inf:
+            return ""
+        factor = math.exp(min(epsilon, _LARGEST_EXPONENT))
+        return (
+            f"One {self.hidden.noun} can change the odds of any outcome by the factor "
+            f"{upper_text(factor, max(2, math.ceil(epsilon / math.log(10.0))))} (e to the power of epsilon) at most; "
+            f"delta, {upper_text(self.delta)}, is the probability for which that is not promised."
+        )
 
     @property
     def facts(self) -> dict[str, object]:
@@ -412,6 +431,7 @@ def report(record: Record) -> Report:
         versions=record.manifest.versions,
         trust=_trust(record),
         unit_text=record.plan.unit_text,
+        hidden=record.plan.privacy.hidden,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from accountant.wording import interval_text, upper_text
-from privbo.plans.cost import finite, worst_guess
+from privbo.plans.cost import finite
 from privbo.protocol.files import flat
 from privbo.reports.bundle import public_key
 from privbo.reports.diagnostics import Diagnostics
@@ -127,13 +127,11 @@ def statement(report: Report, *, key: str | None = None, told: Told | None = Non
         >>> "no guarantee" in statement(pb.report(record)).render()
         True
     """
-    worst = worst_guess(report.smallest_epsilon, report.delta)
     content = {
         "report": report,
         "key": key,
         "told": told or Told(),
         "changed": _CHANGED[report.adjacency.value],
-        "worst": worst,
     }
     return Document(title=f"Privacy statement: {report.name}", template="statement.html.j2", content=content)
 

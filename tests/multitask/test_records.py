@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,23 +12,27 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import privbo as pb
 from accountant.events import Adjacency, Gaussian, Unit
 from accountant.ledger import Ledger
+from accountant.ledger.signing import BUNDLE, sign
 from accountant.tight import numerical
 from accountant.verify.auditor import verify_bundle
+from accountant.verify.reading import BundleError
+from accountant.verify.statement import hidden_by
 from privbo.algorithms.multitask.posterior import Posterior, Releases
 from privbo.audits.empirical import audit_run
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sums import noisy_sums
 from privbo.flower.registry import Federation, SiteEntry, require_guardians
-from privbo.plans.privacy import SITES_ARE_SEEN
+from privbo.plans.privacy import SITES_ARE_SEEN, hidden_unit
 from privbo.protocol.messages import Broadcast, FloatArray, Records
 from privbo.reports.bundle import write_bundle
 from privbo.reports.comparison import note_lines
-from privbo.reports.report_page import statement
+from privbo.reports.report_page import document, statement
 from privbo.reports.watch import Watch
 from privbo.runs.opening import planned_requests
 from privbo.runs.spec import Spec
@@ -371,6 +376,67 @@ def test_every_view_says_who_is_hidden_and_who_is_not(tmp_path: Path) -> None:
     assert loaded.plan.safe_delta == record.plan.safe_delta
 
 
+@pytest.mark.parametrize(
+    ("protects", "person", "noun"),
+    [
+        ("records", 1, "record"),
+        ("records", 2, "person's records"),
+        ("validation records", 1, "validation record"),
+        ("validation records", 2, "person's validation records"),
+    ],
+)
+def test_every_page_and_both_checks_name_the_same_hidden_unit_and_what_it_rests_on(
+    protects: Any, person: int, noun: str, tmp_path: Path
+) -> None:
+    hidden = dataclasses.replace(QUIET, protects=protects, records_per_person=person, noise="secure")
+    record = pb.run(problem(), HEARD, privacy=hidden, rounds=2, directory=tmp_path / "run")
+    found = pb.report(record)
+    page, sheet = (html.unescape(made(found).render()) for made in (document, statement))
+    assert f"for one {noun} over the whole run" in page
+    assert f"for one {noun} over the whole run" in sheet
+    assert f"which of two values one {noun} had" in page
+    written = write_bundle(tmp_path / "run").path
+    checked = verify_bundle(written)
+    assert checked.verified, checked.problems
+    whom = next(line for line in checked.statement if line.startswith("To whom:"))
+    assert f"each {noun} of population" in whom
+    assert ("at most 2 at all sites together" in whom) == (person == 2)
+    assert ("records that models were trained on are not hidden" in whom) == (protects != "records")
+    rests = ("that each score depends on its own record alone", f"that no person has more than {person} ")
+    for words in rests:
+        assert sum(line.startswith(words) for line in checked.word) == 1
+        assert words in sheet
+    content = json.loads(written.read_text())["content"]
+    content["settings"]["privacy"] |= {"protects": "records", "records_per_person": 3}  # a wider promise than was made
+    written.write_text(json.dumps(sign(Ed25519PrivateKey.generate(), BUNDLE, content).to_dict()))
+    assert verify_bundle(written).outcome == "NOT VERIFIED"
+
+
+@pytest.mark.parametrize("unit", ["client", "reward", "record"])
+@pytest.mark.parametrize("protects", ["records", "validation records"])
+@pytest.mark.parametrize("person", [1, 2])
+def test_the_auditors_own_words_for_the_hidden_unit_are_ours(unit: Any, protects: Any, person: int) -> None:
+    ours = hidden_unit(unit, protects, person)
+    told = {"unit": unit, "protects": protects, "records_per_person": person}
+    theirs = hidden_by({"privacy": told if unit == "record" else {"unit": unit}}, unit)
+    assert vars(theirs) == vars(ours)
+    for wrong in (told | {"unit": "other"}, told | {"protects": "nobody"}, told | {"records_per_person": 0}):
+        with pytest.raises(BundleError):
+            hidden_by({"privacy": wrong}, unit)
+
+
+def test_a_run_that_releases_nothing_speaks_of_no_readable_scores_and_of_no_odds(tmp_path: Path) -> None:
+    record = pb.run(problem(), HEARD.local(), privacy=QUIET, rounds=2, directory=tmp_path / "run")
+    assert (record.epsilon(), record.plan.releases) == (0.0, 0)
+    found = pb.report(record)
+    sheet, page = (html.unescape(made(found).render()) for made in (statement, document))
+    lines = " ".join(verify_bundle(write_bundle(tmp_path / "run").path).statement)
+    for view in (sheet, page, lines):
+        assert SITES_ARE_SEEN not in view
+        assert "say together is not hidden" not in view
+        assert "can change the odds" not in view.partition("Words on this page")[0]
+
+
 def test_flower_is_refused_where_the_server_would_see_sums() -> None:
     sites = Federation(sites={"north": SiteEntry(clients="0-7")})
     with pytest.raises(pb.ConfigurationError, match="write trust='sites'"):
@@ -381,7 +447,7 @@ def test_flower_is_refused_where_the_server_would_see_sums() -> None:
 
 def test_a_person_with_several_records_is_named() -> None:
     several = dataclasses.replace(QUIET, records_per_person=3)
-    assert several.unit_text.startswith("one person's records, at most 3 at all sites together; a site's own")
+    assert several.hidden.text == "one person's records, at most 3 at all sites together"
 
 
 def test_the_largest_sum_of_a_range_off_zero_is_not_clipped() -> None:

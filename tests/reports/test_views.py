@@ -33,7 +33,7 @@ from tests.reports.runs import EVIL, evil_run, small_run
 # Other programs read these.
 REPORT_KEYS = {
     "name", "run", "created", "epsilon", "delta", "asked_delta", "epsilon_at", "epsilon_interval", "guaranteed",
-    "because", "as_if_non_adaptive", "attacker", "planned_event", "dp_event", "releases",
+    "because", "as_if_non_adaptive", "attacker", "planned_event", "dp_event", "releases", "hidden",
     "planned_releases", "rounds", "n_clients", "unit", "unit_text", "adjacency", "trust", "exposures", "samplers",
     "noise_multiplier", "sample_rate", "noise_source", "noise_source_text", "guarantee", "control", "caveat", "outlook",
     "population", "budget", "total", "vote", "common", "ledger", "likeness", "entries", "cumulative_epsilon", "utility",
@@ -180,7 +180,10 @@ def test_a_statement_says_what_was_and_was_not_published(tmp_path: Path) -> None
     told = " ".join(statement(report(kept)).write(tmp_path / "statement.html").read_text().split())
     assert "simulation" not in told
     assert kept.ledger.head in told
-    assert "The worst of all mechanisms of epsilon 2 would allow 88.1" in told
+    odds = "can change the odds of any outcome by the factor 7.4 (e to the power of epsilon) at most; delta, 1e-05, is"
+    assert f"One client {odds} the probability for which that is not promised." in told
+    assert odds in document(report(kept)).render()
+    assert "python -m accountant.verify.auditor FILE" in told
     assert "with another ledger are not known here" in told
     assert "One client is</dt>" in told
 
