@@ -2,9 +2,9 @@ from privbo.algorithms.elimination.fed_pne import FedPNE as FedPNE
 from privbo.algorithms.elimination.parallel import ParallelXArmed as ParallelXArmed
 from privbo.algorithms.elimination.pf_pne import PFPNE as PFPNE
 from privbo.algorithms.functional.federated import FederatedFLCB as FederatedFLCB
-from privbo.algorithms.multitask.multi_task import MultiTask as MultiTask
 from privbo.algorithms.thompson.dp_fts_de import DPFTSDE as DPFTSDE
 from privbo.algorithms.thompson.exploration import Cut as Cut, Exploration as Exploration, Weighting as Weighting
+from privbo.algorithms.thompson.multi_task import MultiTask as MultiTask
 from privbo.algorithms.thompson.settings import OwnModel as OwnModel, Prior as Prior, Theorem1 as Theorem1
 from privbo.algorithms.thompson.shared_prior import SharedPrior as SharedPrior
 from privbo.audits.clipping import audit as audit

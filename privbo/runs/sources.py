@@ -109,7 +109,7 @@ _BUILT_IN = {
     "dp-fts-de": "privbo.algorithms.thompson.dp_fts_de:DPFTSDE",
     "f-lcb": "privbo.algorithms.functional.federated:FederatedFLCB",
     "fed-pne": "privbo.algorithms.elimination.fed_pne:FedPNE",
-    "multi-task": "privbo.algorithms.multitask.multi_task:MultiTask",
+    "multi-task": "privbo.algorithms.thompson.multi_task:MultiTask",
     "parallel": "privbo.algorithms.elimination.parallel:ParallelXArmed",
     "pe": "privbo.algorithms.elimination.alone:PersonalElimination",
     "pf-pne": "privbo.algorithms.elimination.pf_pne:PFPNE",

@@ -17,14 +17,14 @@ import privbo as pb
 from accountant.events import Adjacency, Gaussian, Unit, compose
 from accountant.ledger import Ledger
 from accountant.tight import numerical
-from privbo.algorithms.multitask.posterior import front
+from privbo.algorithms.thompson.releases import front
 from privbo.door import sums as door_sums
 from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sums import blocks_of, joined_blocks, lattice_sums, own_blocks
 from privbo.flower.party import ledger_path, read_site
-from privbo.protocol.messages import FloatArray, Records, Request
+from privbo.protocol.messages import FloatArray, Records, Request, Setting
 from tests.deployment.federations import Federation, make
 from tests.deployment.grid import unavailable
 from tests.deployment.processes import deployed, start_parties
@@ -55,7 +55,7 @@ def federation_of(root: Path, **changes: Any) -> Federation:
         "policy": POLICY,
         "factory": FACTORY,
     } | changes
-    algorithm = {"type": "multi-task", "release_when": "always"}
+    algorithm = {"type": "multi-task", "release_when": "always", "front": N_POINTS}
     made = make(root, algorithm, sites=SITES, n_clients=3, **settings)
     path = made.home / "run.toml"
     table = tomllib.loads(path.read_text())
@@ -77,7 +77,8 @@ def sent(replies: Iterable[Message]) -> dict[str, FloatArray]:
 def exact(federation: Federation) -> FloatArray:
     """The sums that no site sends, recomputed from the data."""
     seed = pb.load(federation.run.path).manifest.public_seed
-    points = front(hospitals().search_space, len(COUNTS), N_POINTS, seed)[:, :, 0]
+    public = Setting(space=hospitals().search_space, n_clients=len(COUNTS), rounds=1, public_seed=seed)
+    points = front(public, np.arange(len(COUNTS)), N_POINTS)[:, :, 0]
     return np.array([[np.sum(scores(n, {"dose": x}) - 0.5) for x in row] for n, row in enumerate(points.tolist())])
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from accountant.ledger import Ledger
-from privbo.algorithms.multitask.posterior import front
+from privbo.algorithms.thompson.releases import front
 from privbo.flower.party import ledger_path, read_site
 from privbo.flower.registry import public_spec
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.messages import FloatArray, Setting
 from privbo.runs.opening import plan_run
 from tests.deployment import lies
 from tests.deployment.federations import Federation
@@ -73,7 +73,8 @@ def exact(nodes: list[Node], site: str) -> FloatArray:
     shown = next(message for message in nodes[0].asked if "question" in message.content.config_records)
     seed = lies.decode(lies.Question, shown.content)[0].public_seed
     number = list(SITES).index(site)
-    points = front(hospitals().search_space, len(COUNTS), N_POINTS, seed)[number, :, 0]
+    public = Setting(space=hospitals().search_space, n_clients=len(COUNTS), rounds=1, public_seed=seed)
+    points = front(public, np.array([number]), N_POINTS)[0, :, 0]
     return np.array([np.sum(scores(number, {"dose": x}) - 0.5) for x in points.tolist()])
 
 

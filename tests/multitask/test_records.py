@@ -22,7 +22,7 @@ from accountant.tight import numerical
 from accountant.verify.auditor import verify_bundle
 from accountant.verify.reading import BundleError
 from accountant.verify.statement import hidden_by
-from privbo.algorithms.multitask.posterior import Posterior, Releases
+from privbo.algorithms.thompson.releases import Posterior, Releases
 from privbo.audits.empirical import audit_run
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import SimulatedNoise
@@ -218,14 +218,19 @@ def test_released_points_do_not_depend_on_data_and_others_later_ones_only_on_rel
     assert seen[0].rounds.tolist() == [-1] * 4 + [1, 2, 3, 4, 5, 6]
 
 
-def test_a_release_moves_what_sites_do_and_zeroed_ones_too() -> None:
-    runs = [pb.run(problem(), HEARD, privacy=QUIET, rounds=6, seed=1, control=control) for control in (None, "zeroed")]
+def test_a_release_moves_what_sites_do_and_noise_alone_leaves_them_as_they_are_alone() -> None:
+    """At five times this noise neither stands out."""
+    clear = dataclasses.replace(QUIET, noise_multiplier=1.0)
+    runs = [pb.run(problem(), HEARD, privacy=clear, rounds=6, seed=1, control=control) for control in (None, "zeroed")]
     alone = pb.run(problem(), HEARD.local(), privacy=pb.NoPrivacy(), rounds=6, seed=1)
-    points = [run.clients.units for run in (*runs, alone)]
+    loud = pb.run(problem(), HEARD, privacy=QUIET, rounds=6, seed=1)
+    shared, zeroed, *same = (run.clients.units for run in (*runs, alone, loud))
     assert (alone.releases, alone.epsilon()) == ((), 0.0)
-    np.testing.assert_array_equal(points[0][:, :4], points[2][:, :4])
-    assert not np.array_equal(points[0][:, 4:], points[2][:, 4:])
-    assert not np.array_equal(points[0][:, 4:], points[1][:, 4:])
+    assert [len(run.releases) for run in (*runs, loud)] == [1, 1, 1]
+    np.testing.assert_array_equal(shared[:, :4], zeroed[:, :4])
+    assert not np.array_equal(shared[:, 4:], zeroed[:, 4:])
+    for points in same:
+        np.testing.assert_array_equal(points, zeroed)
 
 
 def test_nothing_is_released_where_noise_would_drown_it() -> None:

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from privbo.algorithms.multitask import clients
+from privbo.algorithms.thompson.local_model import LocalModel
 from privbo.protocol.problem import Evaluator
 from tests.whole_run.clinic import N_CLIENTS, N_RECORDS
 from tests.whole_run.test_whole_run import ROUNDS, SPACE, audit
@@ -69,10 +69,11 @@ def test_a_second_release_at_points_of_a_sites_own_is_betrayed(tmp_path: Path) -
     """Points that follow unreleased values and are told: here by the number of rounds."""
 
     def told(*given: Any) -> Any:
-        print("next", PROPOSE(*given))
-        return PROPOSE(*given)
+        points = PROPOSE(*given)
+        print("next", points)
+        return points
 
-    with mock.patch.object(clients, "propose", told), mock.patch("privbo.runs.in_process.printed_to", unheard):
+    with mock.patch.object(LocalModel, "propose", told), mock.patch("privbo.runs.in_process.printed_to", unheard):
         differing, _ = audit({"run.toml": configuration()}, WORLDS[0], tmp_path, SHORT)
     assert any(name.startswith("0 run run.toml --out out") for name in differing), differing
 
@@ -81,4 +82,4 @@ def unheard(_: object) -> Any:
     return mock.MagicMock()
 
 
-PROPOSE = clients.propose
+PROPOSE = LocalModel.propose

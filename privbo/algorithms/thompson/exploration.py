@@ -288,13 +288,21 @@ def _all_hold_a_value(space: Space, coordinate: int, edges: tuple[float, ...]) -
     return bool(np.array_equal(np.searchsorted(edges[1:-1], snapped, side="right"), np.arange(len(edges) - 1)))
 
 
-def first_points(setting: Setting, clients: IntArray, count: int) -> FloatArray:
+def first_points(setting: Setting, clients: IntArray, count: int, reach: float = 1.0) -> FloatArray:
     """The first ``count`` canonical points of some clients, ``(n, count, n_dims)``; public.
 
     A client's points differ from each other as far as the space has so many.
+
+    Args:
+        setting: Of the run.
+        clients: Which clients.
+        count: Points of each.
+        reach: Share of every number's range, around its middle, in which points lie; categories are drawn alike.
     """
     space = setting.space
-    points = space.snap(_scrambled(setting, clients, count))
+    reaches = np.array([1.0 if isinstance(p, Categorical) else reach for p in space.parameters.values()])
+    drawn = _scrambled(setting, clients, count)
+    points = space.snap(drawn + (1.0 - reaches) * (0.5 - drawn))
     if space.constraints:
         some = np.flatnonzero(~space.allows(points).all(axis=1))
         streams = client_streams(setting.public_seed, clients[some], 0, Stream.REPLACEMENT)

@@ -193,7 +193,8 @@ class LocalModel:
             evaluated = seen.before(some, round_)
             whole = seen.observations(some, round_ - 1, failures)
             observations, units = narrowed(whole, evaluated, own)
-            shared = None if pooled is None else pooled.at(units, observations.mask)
+            theirs = None if pooled is None else pooled.over(observations.scale)
+            shared = None if theirs is None else theirs.at(units, observations.mask)
             yield Known(
                 rows=some,
                 round=round_,
@@ -201,7 +202,7 @@ class LocalModel:
                 evaluated=evaluated,
                 observations=observations,
                 shared=shared,
-                pooled=pooled,
+                pooled=theirs,
                 models=self._models(some, observations, shared, round_, own),
             )
 

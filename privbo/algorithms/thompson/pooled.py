@@ -11,6 +11,7 @@ scales; which, and what share of clients' variance is common, z itself says by i
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from privbo.algorithms.thompson.evaluations import without_minima
 from privbo.algorithms.thompson.features import SMOOTHNESS, InducingFeatures, Kernel, correlated, times
 from privbo.algorithms.thompson.maximise import Functions, public_points
 from privbo.algorithms.thompson.posterior import Shared, as_array, batch_product, is_compiled
+from privbo.algorithms.thompson.releases import Posterior
 from privbo.algorithms.thompson.settings import SharedPriorSettings
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.common import spread
@@ -64,12 +66,14 @@ class Pooled:
             whose uncertainty ``(n, t, r)`` is given.
         width: r.
         rest: Share of the variance of a client's surface that these leave to the client, at least a tenth.
+        is_standardised: Whether values are standardised, as clients' are modelled; else they are the objective's.
     """
 
     function: Callable[[FloatArray], Terms]
     moments: Callable[[FloatArray, torch.Tensor], Uncertain]
     width: int
     rest: float
+    is_standardised: bool = True
 
     @property
     def leads(self) -> bool:
@@ -80,6 +84,41 @@ class Pooled:
         """Give it at clients' points ``(n, t, n_dims)``, with values of zero where there is no value."""
         mean, uncertainty = self.function(units)
         return Shared(mean=mean.masked_fill(~mask, 0.0), uncertainty=uncertainty)
+
+    def over(self, scale: torch.Tensor) -> Pooled:
+        """Give it on clients' standardised values, which were divided by ``scale``, ``(n,)``."""
+        if self.is_standardised:
+            return self
+        column = scale[:, None]
+
+        def function(units: FloatArray) -> Terms:
+            mean, uncertainty = self.function(units)
+            return mean / column, uncertainty / column[..., None]
+
+        def moments(units: FloatArray, known: torch.Tensor) -> Uncertain:
+            mean, variance, together = self.moments(units, known)
+            return mean / column, variance / column.square(), together / column[..., None]
+
+        return dataclasses.replace(self, function=function, moments=moments, is_standardised=True)
+
+
+def of_releases(posterior: Posterior, device: torch.device) -> Pooled:
+    """Give what sites' noisy means lead all sites to expect, in units of the scores.
+
+    What a site's scores are beyond it is the site's own to learn: none of it is taken for known, or for uncertain.
+    """
+
+    def function(units: FloatArray) -> Terms:
+        values = posterior.expected(units.reshape(-1, units.shape[-1])).reshape(units.shape[:2])
+        mean = torch.as_tensor(values, device=device)
+        return mean, mean.new_zeros(*mean.shape, 0)
+
+    def moments(units: FloatArray, known: torch.Tensor) -> Uncertain:
+        mean, _ = function(units)
+        return mean, torch.zeros_like(mean), mean.new_zeros(*known.shape[:2], mean.shape[1])
+
+    rest = max(_LEAST_REST, 1.0 - posterior.share)
+    return Pooled(function=function, moments=moments, width=0, rest=rest, is_standardised=False)
 
 
 class Decoder:

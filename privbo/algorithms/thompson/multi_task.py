@@ -1,9 +1,9 @@
 """Few sites with many records each: every site's first points are released, then each goes on by its own values.
 
-The public side is here, the private side in ``clients``, the posterior in ``posterior``. Rounds, for a run of T rounds:
+The public side is here, the private side in ``sites``, the posterior in ``releases``. Rounds, for a run of T rounds:
 
-    round 0      sites evaluate the front, their part of one public design; with the release: their noisy means there
-    round t      each site acts on its own exact values, with the others' releases as prior
+    round 0      sites evaluate the front, a public design for each; with the release: their noisy means there
+    round t      each site acts on its own exact values, with all releases as prior mean
 
 No point depends on a value that was not released before that point itself is: the front is public, and what a site
 chooses after it stays with the site.
@@ -27,7 +27,7 @@ from privbo.protocol.settings import settings
 
 _MOST = 64  # points of a front
 _LARGEST_NOISE = 0.04  # in a site's mean, of the range
-_FEW = 8  # sites of which each has a front of three points, so that noise is less; more have four
+_FRONT, _TOLD = (2, 4), 48  # least and most points of a front by default, and what all sites need release together
 
 
 @settings(table="algorithm")
@@ -35,8 +35,10 @@ class MultiTask:
     """Private federated Bayesian optimisation by few sites that hide records: a multi-task Gaussian process.
 
     Every site evaluates a few points of a public design, and releases the sums of its records' clipped scores there.
-    From then on it acts by expected improvement on its own exact values, with the others' releases as prior. Its own
-    values decide how much that prior is worth.
+    What all releases lead to expect of a surface is the prior mean of every site's own model, in units of the scores:
+    releases that are noise alone tell of a flat surface. From then on a site acts as a client of ``SharedPrior`` does
+    alone, by log expected improvement on its own exact values. Its own values decide how much the prior is worth.
+    Releases that tell too little of a surface are left out.
 
     | In a round | what leaves a site | guarantee |
     |---|---|---|
@@ -53,8 +55,8 @@ class MultiTask:
 
     Attributes:
         goal: ``"own"``: a setting of its own for every site; ``"common"``: one for all, by as many evaluations.
-        front: Points that every site evaluates first and releases; None is four, and three for fewer than eight sites;
-            with ``goal="common"`` it is all evaluations but one, and 64 at most.
+        front: Points that every site evaluates first and releases; None is as many as give 48 of all sites together,
+            two at least and four at most; with ``goal="common"`` it is all evaluations but one, and 64 at most.
         release_when: ``"useful"`` makes no release, and charges nothing, where the noise in the mean of a site of
             median size would have a standard deviation above .04 of ``score_range``; ``"always"`` makes it.
         is_shared: Whether anything is released.
@@ -100,7 +102,8 @@ class MultiTask:
 
     def n_front(self, setting: Setting) -> int:
         """Give the number of points of every site's front, by public numbers."""
-        alone = 3 if setting.n_clients < _FEW else 4
+        low, high = _FRONT
+        alone = max(low, min(high, _TOLD // setting.n_clients))
         return self.front or (alone if self.goal == "own" else min(alone + setting.rounds - 1, _MOST))
 
     def calls_per_client(self, setting: Setting) -> int:
@@ -137,10 +140,10 @@ class MultiTask:
         *,
         clients: IntArray,
         evaluate: Evaluate,
-        seed: int,  # noqa: ARG002  # the protocol has it
+        seed: int,
     ) -> Cohort:
-        """Make the private side for ``clients``, which draws nothing."""
-        from privbo.algorithms.multitask.clients import Sites
+        """Make the private side for ``clients``."""
+        from privbo.algorithms.thompson.sites import Sites  # loads torch, which the public side does not
 
         shared = self.request(setting) is not None
         played = self if shared else self.local()
@@ -151,6 +154,7 @@ class MultiTask:
             is_common=played.goal == "common",
             clients=clients,
             evaluate=evaluate,
+            seed=seed,
         )
 
 
@@ -183,10 +187,10 @@ class MultiTaskServer:
 
     def _best(self, means: FloatArray, noise_stddev: FloatArray) -> FloatArray:
         """The setting that is expected to be best on average over all sites."""
-        from privbo.algorithms.multitask.posterior import Posterior, Releases, front
+        from privbo.algorithms.thompson.releases import Posterior, Releases, front  # loads parts of scipy
 
         setting = self._setting
-        points = front(setting.space, setting.n_clients, self._n_front, setting.public_seed)
+        points = front(setting, np.arange(setting.n_clients), self._n_front)
         return Posterior(setting.space, Releases.of_front(points, means, noise_stddev)).best()
 
     def request_for(self, broadcast: Broadcast) -> Request | None:

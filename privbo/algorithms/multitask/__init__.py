@@ -1,1 +1,0 @@
-"""Optimisation by few sites whose released evaluations are each other's prior."""
