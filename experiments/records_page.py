@@ -103,8 +103,7 @@ def _shown(every: Sequence[Compared]) -> Seen:
 
 def _table(group: str, every: Sequence[Compared]) -> str:
     lines = [
-        f"**{group}** (over the best arm alone, 95 % over families; the worst family; how many lose,",
-        "by Holm's test over sites; share of sites that do worse than alone)",
+        f"**{group}**",
         "",
         "| arm | families | mean over evaluations | worst | lose | at the end | worst | lose | sites worse |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -9,9 +9,8 @@ first; then everything on the page is made from what is kept, so that it can be 
   ``<!-- places NAME: HEADS -->`` one of the first panel's by place and series (see ``across``);
 - ``<!-- made -->`` to ``<!-- end -->`` says which code made what is kept;
 - ``<!-- brief NAME: PANEL -->`` to ``<!-- end -->`` holds what the paper shows of a panel, in three columns;
-- ``<!-- verdicts -->`` to ``<!-- end -->`` says what holds of everything kept, one row per claim, ``<!-- digest -->``
-  in a few lines; ``<!-- counts -->`` how many of every paper's claims became what, ``<!-- changed -->`` which verdicts
-  differ from those in ``verdicts-before.json``; of all papers on a page that keeps nothing itself;
+- ``<!-- verdicts -->`` to ``<!-- end -->`` says what holds of everything kept, claim by claim, and ``<!-- counts -->``
+  how many of every paper's claims became what; of all papers on a page that keeps nothing itself;
 - ``NAME.png`` is drawn where the page shows it, and ``NAME.csv`` has every number of the experiment's tables.
 
 ``--beside FOLDER`` names another folder, for a page that repeats a table. An experiment is shown where a block or a
@@ -40,7 +39,7 @@ from experiments.run import Seen
 from experiments.stored import panels_of
 from experiments.study import Study, study, titles
 from experiments.table import brief, table
-from experiments.verdicts import FOLDERS, RESULTS, changed, counts, digest, every, table as verdicts
+from experiments.verdicts import FOLDERS, counts, every, table as verdicts
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json, write_atomically
 from privbo.protocol.settings import JsonObject
@@ -49,7 +48,7 @@ from privbo.runs.sources import load_function
 Again: TypeAlias = Callable[[JsonObject], Seen]
 
 _BLOCK = re.compile(
-    r"<!-- (?P<kind>table|brief|across|places|verdicts|digest|counts|changed|made)"
+    r"<!-- (?P<kind>table|brief|across|places|verdicts|counts|made)"
     r"(?: (?P<name>[\w-]+))?(?:: (?P<panel>[^>]+?))? -->\n"
     r".*?<!-- end -->",
     re.DOTALL,
@@ -116,9 +115,7 @@ def _part(results: Path, beside: Path, match: re.Match[str]) -> str:
 def _judged(kind: str, beside: Path) -> str:
     """Verdicts on the papers of a page, or on all where it keeps nothing itself."""
     judged = every(beside) if beside.name in FOLDERS else every()
-    if kind == "changed":
-        return changed(judged, json.loads((RESULTS / "verdicts-before.json").read_text()))
-    return {"verdicts": verdicts, "digest": digest, "counts": counts}[kind](judged)
+    return {"verdicts": verdicts, "counts": counts}[kind](judged)
 
 
 def _chosen(parts: Sequence[str], asked: str | None, name: str) -> str:

@@ -76,12 +76,12 @@ def cell(name: str, n_clients: int, evaluations: int) -> str:
         pb.plan(problem(name, n_clients), algorithm, privacy=privacy(name), rounds=evaluations)
         for algorithm in (make(evaluations), always(make(evaluations)))
     )
-    found = f"{plan.releases} of {most.releases}, epsilon {min(plan.epsilon().values()):.3g}"
+    found = f"{plan.releases}/{most.releases}, {min(plan.epsilon().values()):.3g}"
     is_large = name == "multi-task" and n_clients > CLIENTS[1]  # its model grows with sites, and it is for few
     if is_large or evaluations > EVALUATIONS[1 if name in _QUICK else 0]:
         return found
     seeds = SEEDS if name in _QUICK else 1
-    return f"{found}; {differing(name, n_clients, evaluations, seeds)} of {seeds}"
+    return f"{found}; {differing(name, n_clients, evaluations, seeds)}/{seeds}"
 
 
 def main() -> None:

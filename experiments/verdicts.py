@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -189,11 +189,14 @@ def every(*folders: Path) -> list[Judged]:
 
 
 def table(judged: Sequence[Judged]) -> str:
-    """Give the findings as Markdown: a table per paper, a row per claim, no empty column; withdrawn figures by name."""
-    heads = ("figure", "claim", "verdict", "difference", "p, adjusted", "seeds")
+    """Give the findings as Markdown: a table per paper, withdrawn figures by name.
+
+    Claims of one figure that differ in one word share a row, and each is named by its word.
+    """
     parts = []
     for paper in dict.fromkeys(one.paper for one in judged):
-        rows = [_cells(one) for one in judged if one.paper == paper and not one.withdrawn]
+        rows = [_cells(alike) for alike in _alike([one for one in judged if one.paper == paper and not one.withdrawn])]
+        heads = ("figure", "claim", "verdict, difference (p, adjusted)", "seeds")
         shown_columns = [column for column in range(len(heads)) if any(row[column] != "-" for row in rows)]
         lines = [f"| {' | '.join(row[column] for column in shown_columns)} |" for row in (heads, *rows)]
         lines.insert(1, "|---" * len(shown_columns) + "|")
@@ -209,48 +212,41 @@ def table(judged: Sequence[Judged]) -> str:
     return "\n\n".join(parts)
 
 
-def _cells(one: Judged) -> tuple[str, ...]:
-    says = f"*our control:* {one.claim.says}" if one.claim.ours else one.claim.says
-    if one.claim.chosen and one.claim.chosen not in says:
-        says += f" (ours: {one.claim.chosen})"
-    figure = "-" if one.figure in PAPERS else one.figure
-    return (figure, says, f"**{one.verdict}**", one.numbers, one.p, str(one.seeds))
-
-
-def digest(judged: Sequence[Judged]) -> str:
-    """Give the papers' claims by verdict, without numbers; of withdrawn ones the figures alone."""
-    found: dict[str, list[str]] = {}
+def _alike(judged: Iterable[Judged]) -> list[list[Judged]]:
+    """Give claims of one figure together where the same one word is all in which they differ."""
+    groups: list[list[Judged]] = []
     for one in judged:
-        if not one.claim.ours:
-            said = one.figure if one.withdrawn else f"{one.claim.says} ({one.figure})"
-            found.setdefault(one.verdict, []).append(said)
-    withdrawn = found.get("withdrawn", [])
-    cells = {said: "; ".join(at) for said, at in found.items()}
-    if withdrawn:
-        cells["withdrawn"] = f"the other claims of {', '.join(dict.fromkeys(withdrawn))}"
-    lines = [f"| **{said}** | {cell} |" for said, cell in cells.items()]
-    return "\n".join(["| verdict | the paper's claims (figure) |", "|---|---|", *lines])
+        for group in groups:
+            places = _differing(group[0], one)
+            if len(places) == 1 and (len(group) == 1 or places == _differing(*group[:2])):
+                group.append(one)
+                break
+        else:
+            groups.append([one])
+    return groups
 
 
-def changed(judged: Sequence[Judged], before: Iterable[dict[str, str]]) -> str:
-    """Give the verdicts that differ from kept ones, by the reason that is kept with them.
+def _differing(one: Judged, other: Judged) -> list[int]:
+    """Give the places of the words in which two claims differ; none where something else differs, too."""
+    words, others = one.claim.says.split(), other.claim.says.split()
+    alike = (one.figure, one.claim.ours, len(words)) == (other.figure, other.claim.ours, len(others))
+    return [place for place, pair in enumerate(zip(words, others, strict=True)) if pair[0] != pair[1]] if alike else []
 
-    Args:
-        judged: Today's.
-        before: Table rows with ``figure``, ``says``, ``verdict``, and ``reason``.
-    """
-    now = {(_place(one), one.claim.says): one.verdict for one in judged}
-    found: dict[tuple[str, str, str, str], dict[str, list[str]]] = {}
-    for row in before:
-        if (verdict := now.get((row["figure"], row["says"]), row["verdict"])) != row["verdict"]:
-            paper, _, figure = row["figure"].partition(", ")
-            claims = found.setdefault((paper, row["verdict"], verdict, row["reason"]), {})
-            claims.setdefault(row["says"], []).extend([figure] if figure else [])
-    lines = [
-        f"| {paper} | {was} | **{verdict}** | {_listed(claims)} | {why} |"
-        for (paper, was, verdict, why), claims in found.items()
-    ]
-    return "\n".join(["| paper | was | is | claims (figure) | why |", "|---|---|---|---|---|", *lines])
+
+def _cells(alike: Sequence[Judged]) -> tuple[str, ...]:
+    first, says = alike[0], alike[0].claim.says
+    found = [f"**{one.verdict}** {one.numbers} ({one.p})" for one in alike]
+    if len(alike) > 1:
+        (place,) = _differing(*alike[:2])
+        words = says.split()
+        says = " ".join([*words[:place], "...", *words[place + 1 :]])
+        found = [f"{one.claim.says.split()[place].strip(',:')}: {cell}" for one, cell in zip(alike, found, strict=True)]
+    elif first.claim.chosen and first.claim.chosen not in says:
+        says += f" (ours: {first.claim.chosen})"
+    if first.claim.ours:
+        says = f"*our control:* {says}"
+    figure = "-" if first.figure in PAPERS else first.figure
+    return (figure, says, "; ".join(found), ", ".join(dict.fromkeys(str(one.seeds) for one in alike)))
 
 
 def counts(judged: Sequence[Judged]) -> str:
@@ -261,11 +257,3 @@ def counts(judged: Sequence[Judged]) -> str:
         said = Counter(one.verdict.split()[0] for one in judged if one.paper == paper and not one.claim.ours)
         lines.append(f"| {paper} | " + " | ".join(str(said[kind]) for kind in kinds) + " |")
     return "\n".join(["| paper | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 1) + "|", *lines])
-
-
-def _listed(claims: Mapping[str, Sequence[str]]) -> str:
-    return "; ".join(f"{says} ({', '.join(figures)})" if figures else says for says, figures in claims.items())
-
-
-def _place(one: Judged) -> str:
-    return f"{one.paper}, {one.figure}" if one.figure not in PAPERS else one.paper

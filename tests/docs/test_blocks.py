@@ -8,10 +8,7 @@ import pytest
 from tests.docs.blocks import Block, blocks_of, play as play_blocks, require_said, run_block
 
 ROOT = Path(__file__).parents[2]
-TOUR = [
-    f"docs/how-to/{name}.md"
-    for name in ("own-objective", "run", "best", "report", "auditor", "audit", "compare", "calibrate")
-]
+TOUR = [f"docs/how-to/{name}.md" for name in ("own-objective", "run", "best", "report", "auditor", "audit", "compare")]
 TOP = ("README", "CONTRIBUTING", "GOVERNANCE", "RELEASING")
 PAGES = sorted(
     str(path.relative_to(ROOT)) for path in [*(ROOT / f"{name}.md" for name in TOP), *(ROOT / "docs").rglob("*.md")]

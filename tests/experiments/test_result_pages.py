@@ -13,7 +13,7 @@ from experiments.result_pages import refresh
 from experiments.statistics import Measure
 from experiments.stored import rows_of
 from experiments.study import Panel
-from experiments.verdicts import changed, every, judge, table, together
+from experiments.verdicts import every, judge, table, together
 
 PAGE = """# Found
 
@@ -83,8 +83,8 @@ def test_everything_on_a_page_comes_from_what_is_kept_beside_it(tmp_path):
     )
     assert "| DP-FTS-DE, adaptive weights | 1.133 ± 0.088 | -0.967 ± 0.033 | - |" in text
     assert text.count("**synthetic**") == 2
-    assert "| 12a | both beat TS | **found** | -0.97 ± 0.03 to -0.92 ± 0.04 |" in text
-    assert "| 2d | a smaller z is better: 1 beats 1.5 | **open** | -0.06 ± 0.01 |" in text
+    assert "| 12a | both beat TS | **found** -0.97 ± 0.03 to -0.92 ± 0.04 (.0058) | 3 |" in text
+    assert "| 2d | a smaller z is better: 1 beats 1.5 | **open** -0.06 ± 0.01 (" in text
     kept = json.loads((tmp_path / "dp-fts-de/12a.json").read_text())["panels"]["synthetic"]["local TS"]
     assert kept["curves"]["loss"]["mean"] == [0.123457, 0.1]
     with (tmp_path / "dp-fts-de/12a.csv").open() as file:
@@ -166,10 +166,23 @@ def test_a_claim_stands_where_what_withdraws_its_panel_does_not_concern_it():
         assert judged(claim, [(-0.5, 0.2)], withdrawn="half is clipped")[0].verdict == verdict
 
 
-def test_a_verdict_that_changed_is_listed_with_its_reason():
-    found = judged(Claim(says="s", less="a*", than="b"), [(-0.5, 0.2)])
-    before = [{"figure": ", 9z", "says": "s", "verdict": was, "reason": "more seeds"} for was in ("open", "found")]
-    assert changed(found, before).splitlines()[2:] == ["|  | open | **found** | s (9z) | more seeds |"]
+def test_claims_that_differ_in_one_word_share_a_row_and_others_do_not():
+    claims = [
+        ("on a less", False),
+        ("on b less", False),
+        ("on a more", False),
+        ("on c less", False),
+        ("on d less", True),
+    ]
+    found = [
+        one for says, ours in claims for one in judged(Claim(says=says, less="a*", than="b", ours=ours), [(-0.5, 0.2)])
+    ]
+    cell = f"**found** -0.50 ± 0.20 ({found[0].p})"
+    assert table(found).splitlines()[4:] == [
+        f"| 9z | on ... less | a: {cell}; b: {cell}; c: {cell} | 12 |",
+        f"| 9z | on a more | {cell} | 12 |",
+        f"| 9z | *our control:* on d less | {cell} | 12 |",
+    ]
 
 
 def test_of_four_hundred_papers_without_an_effect_few_find_anything():

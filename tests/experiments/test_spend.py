@@ -17,6 +17,6 @@ def test_a_row_says_what_is_planned_what_it_costs_and_how_often_it_differs(
     assert capsys.readouterr().out.splitlines() == [
         "| algorithm | clients | 22 evaluations | 500 evaluations | 5,000 evaluations |",
         "|---|---|---|---|---|",
-        "| pf-pne | 12 | 0 of 6, epsilon 0; 0 of 8 | 0 of 7, epsilon 0; 0 of 8 | 0 of 7, epsilon 0 |",
-        "| pf-pne | 200 | 7 of 7, epsilon 2; 8 of 8 | 7 of 7, epsilon 2; 8 of 8 | 7 of 7, epsilon 2 |",
+        "| pf-pne | 12 | 0/6, 0; 0/8 | 0/7, 0; 0/8 | 0/7, 0 |",
+        "| pf-pne | 200 | 7/7, 2; 8/8 | 7/7, 2; 8/8 | 7/7, 2 |",
     ]
