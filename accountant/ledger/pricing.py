@@ -52,7 +52,7 @@ from accountant.ledger.policy import Budget, LedgerPolicy, Rule
 from accountant.mechanisms.pair import FloatArray
 from accountant.tight import numerical
 from accountant.verify.text import at_least
-from accountant.wording import event_text, upper_text
+from accountant.wording import counted, event_text, upper_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +213,9 @@ class Total:
         rule: The rule, in words.
         runs: Number of runs that reserved or charged.
         releases: Number of releases that were charged; those that were made are no more.
+        bound: What the ledger's bound is at this delta, where several runs may share it; None where none holds.
+        charged: What the bound's rule has charged of it so far. That alone guarantees nothing where a later plan may
+            have been chosen after earlier releases: the bound does.
     """
 
     epsilon: float
@@ -220,6 +223,25 @@ class Total:
     rule: str
     runs: int
     releases: int
+    bound: float | None = None
+    charged: float | None = None
+
+    @property
+    def words(self) -> str:
+        """The same with the rule."""
+        return f"{self.held} ({self.rule})"
+
+    @property
+    def held(self) -> str:
+        """What holds for everything that was charged, the bound, and what was charged of it so far."""
+        runs = counted(self.runs, "run") + " together" * (self.runs > 1)
+        held = f"at most epsilon {upper_text(self.epsilon)} at delta {upper_text(self.delta)} for {runs}"
+        if self.bound is None:
+            return held
+        bound, charged = upper_text(self.bound), f"{upper_text(self.charged)} of it has been charged so far"
+        if upper_text(self.epsilon) == bound:
+            return f"{held}: the bound that this ledger keeps for all of its runs; {charged}"
+        return f"{held}; the bound that this ledger keeps for all of its runs is {bound}; {charged}"
 
 
 def total(book: Book, delta: float, *, run: str | None = None) -> Total:
@@ -235,13 +257,19 @@ def total(book: Book, delta: float, *, run: str | None = None) -> Total:
     """
     check_delta(delta)
     part = book.of(run)
-    epsilon, rule = _priced(part, delta, book.policy.budget if run is None else None)
+    budget = book.policy.budget if run is None else None
+    epsilon, rule = _priced(part, delta, budget)
+    held = None if budget is None or book.paid_again else _held(book, budget, delta)
+    if budget is not None and budget.rule == "planned" and not rule.startswith(FILTER):
+        held = None  # one run's own: its plan is what is quoted
     return Total(
         epsilon=epsilon,
         delta=delta,
         rule=rule,
         runs=len(part.runs),
         releases=sum(r.declared.releases for r in part.reservations) + len(part.unplanned),
+        bound=None if held is None else held.epsilon,
+        charged=None if held is None else _charged(book, held).epsilon,
     )
 
 
@@ -263,11 +291,28 @@ def _kept(book: Book, budget: Budget, delta: float) -> tuple[float, str] | None:
     guard = filter_under(budget, book.policy.adjacency)
     if guard is None:
         return (budget.epsilon, f"{FILTER} ({KEPT[budget.rule]})") if budget.delta <= delta else None
-    account = opened(book.policy, budget)
-    for event in book.paid:
-        account = account.after(event)
+    account = _charged(book, budget)
     free = "" if (left := account.left) is None else f"; free: {event_text(left) or 'none'}"
     return guard.epsilon_at(delta), f"{FILTER} ({KEPT[budget.rule]}{free})"
+
+
+def _held(book: Book, budget: Budget, delta: float) -> Budget | None:
+    """The same bound at another delta; None where it says nothing there."""
+    if delta == budget.delta:
+        return budget
+    guard = filter_under(budget, book.policy.adjacency)
+    if guard is None:
+        return replace(budget, delta=delta) if delta > budget.delta else None
+    order = guard.order if isinstance(guard, FixedOrderFilter) else None
+    return replace(budget, epsilon=guard.epsilon_at(delta), delta=delta, order=order)
+
+
+def _charged(book: Book, budget: Budget) -> Account:
+    """The account of everything that was charged, under a bound."""
+    account = opened(book.policy, budget)
+    for event in (*book.paid, *book.paid_again):
+        account = account.after(event)
+    return account
 
 
 def odometer_delta(paid: Sequence[Event], epsilon: float, *, adjacency: Adjacency) -> float:
@@ -352,10 +397,13 @@ class Left:
     @property
     def words(self) -> str:
         """The same in a sentence or two."""
-        spent, at = upper_text(self.spent), f"at delta {upper_text(self.delta)}"
+        charged, at = upper_text(self.spent), f"at delta {upper_text(self.delta)}"
         if self.bound is None:
-            return f"epsilon {spent} spent {at}; this ledger has no bound"
-        found = f"epsilon {spent} of {upper_text(self.bound)} spent, {at_least(self.epsilon or 0.0)} left {at}"
+            return f"epsilon {charged} {at} has been charged so far; this ledger has no bound"
+        found = f"the bound that this ledger keeps for all of its runs is epsilon {upper_text(self.bound)} {at}; "
+        if self.spent > self.bound:  # lost releases were charged again
+            return f"{found}it was passed: {charged} has been charged so far"
+        found += f"{charged} of it has been charged so far, {at_least(self.epsilon or 0.0)} is left"
         if self.slots is not None:
             found += f"; free slots: {self.slots}"
         elif self.noise_multiplier is None:
@@ -384,19 +432,14 @@ def left_of(book: Book, delta: float | None, event: Event | None, *, admits: Cal
             raise LedgerError("this ledger has no bound and so no delta of its own; name one")
         spent = total(book, delta).epsilon
         return Left(delta=delta, spent=spent, bound=None, rule=None, noise_multiplier=None)
-    held, guard = budget, filter_under(budget, book.policy.adjacency)
-    if delta is not None and delta != budget.delta:  # the same bound at another delta
+    if delta is not None:
         check_delta(delta)
-        if guard is None and delta < budget.delta:
-            raise LedgerError(
-                f"delta={delta:g}: this ledger's bound holds at delta={budget.delta:g} and above; ask for that, or more"
-            )
-        epsilon = budget.epsilon if guard is None else guard.epsilon_at(delta)
-        order = guard.order if isinstance(guard, FixedOrderFilter) else None
-        held = replace(budget, epsilon=epsilon, delta=delta, order=order)
-    account = opened(book.policy, held)
-    for paid in (*book.paid, *book.paid_again):
-        account = account.after(paid)
+    held = budget if delta is None else _held(book, budget, delta)
+    if held is None:
+        raise LedgerError(
+            f"delta={delta:g}: this ledger's bound holds at delta={budget.delta:g} and above; ask for that, or more"
+        )
+    account = _charged(book, held)
     free = account.left
     return Left(
         delta=held.delta,

@@ -60,7 +60,10 @@ def require_own_header(path: Path) -> None:
     with failing_closed(path), path.open("rb") as file:
         header = file.read(100)
     if header[:16] != b"SQLite format 3\x00" or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise LedgerError(f"{path} is not a privbo ledger; it was not changed")
+        raise LedgerError(
+            f"{path} is not a privbo ledger; it was not changed; name a ledger's file or address, or a run's "
+            "directory; privbo verify-bundle checks a bundle"
+        )
     version = int.from_bytes(header[60:64], "big")
     if version != SCHEMA_VERSION:
         raise LedgerError(f"{path} has schema version {version}, this program reads {SCHEMA_VERSION}; upgrade it")

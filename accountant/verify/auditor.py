@@ -31,6 +31,7 @@ from accountant.verify.chain import Chain, read_chain, require_paid
 from accountant.verify.reading import (
     BUNDLE,
     RECEIPT,
+    AlteredError,
     BundleError,
     Json,
     hexadecimal,
@@ -181,6 +182,8 @@ def _opened(path: Path, purpose: str) -> tuple[Json, str]:
         content, key = read_signed(path, purpose)
         if purpose == BUNDLE:
             _require_shape(content)
+    except AlteredError as error:
+        raise AlteredError(f"{path} is an altered {purpose}: {error}") from None
     except (BundleError, ValueError, RecursionError) as error:
         words = str(error) if isinstance(error, BundleError) else f"it cannot be read ({type(error).__name__})"
         raise BundleError(f"{path} is no {purpose}: {words}") from None
@@ -265,7 +268,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         found = verify_bundle(asked.bundle, asked.receipt, asked.statement)
     except OSError as error:
-        _write(sys.stderr, f"{shown(str(error))}\n")
+        words = (
+            f"{error.filename} cannot be read ({error.strerror}); name a file that privbo wrote: a bundle, a receipt "
+        )
+        _write(sys.stderr, f"{shown(words)}(--receipt) or a statement (--statement)\n")
         return 2
     except BundleError as error:
         _write(sys.stderr, f"{shown(str(error))}\n")

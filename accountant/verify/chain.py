@@ -215,6 +215,9 @@ def _policy(written: str) -> Json:
     policy = table(json.loads(written), "policy", (*_MEANING, "budget"), optional=("disjoint",))
     one_of(policy["unit"], "unit", _UNITS)
     one_of(policy["adjacency"], "adjacency", tuple(Adjacency))
+    if (bound := policy["budget"]) is not None:
+        number(table(bound, "budget").get("epsilon"), "epsilon")
+        number(bound.get("delta"), "delta")
     if not text(policy["population"], "population"):
         raise BundleError("the population has no name")
     if policy["n_clients"] is not None and whole(policy["n_clients"], "n_clients") < 1:

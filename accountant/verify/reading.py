@@ -30,6 +30,10 @@ class BundleError(Exception):
     """
 
 
+class AlteredError(BundleError):
+    """A signed file that is not as it was signed."""
+
+
 def read_signed(path: Path, purpose: str) -> tuple[Json, str]:
     """Read a signed file: its content, and the public key that signed it.
 
@@ -58,7 +62,7 @@ def require_signed(content: Json, key: object, signature: object, purpose: str) 
         for other in _FILES:
             if _is_good(public, signed, other, content):
                 raise BundleError(f"this is a signed {other} and no {purpose}; name the other file")
-        raise BundleError(f"this {purpose} was altered after signing; ask for a genuine one")
+        raise AlteredError(f"this {purpose} was altered after signing; ask for a genuine one")
 
 
 def _is_good(public: bytes, signature: bytes, purpose: str, content: Json) -> bool:

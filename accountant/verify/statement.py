@@ -216,6 +216,10 @@ def statement_lines(
     clients = "" if policy["n_clients"] is None else f" ({policy['n_clients']} clients)"
     planned, row = plan.releases, plan.sequence
     together = "for this run alone" if runs == 1 else f"for {runs} runs together"
+    said = f"at most epsilon {at_most(total.epsilon, 6)} at delta {at_most(total.delta)} quoted"
+    budget = None if chain.recoveries else policy["budget"]
+    kept = "" if budget is None else f"; its bound: {at_most(budget['epsilon'], 6)} at delta {at_most(budget['delta'])}"
+    fixed = "; as if all had been planned beforehand" if runs > 1 else ""
     seen = "; what a client's records say together is not hidden" * (policy["unit"] == "record" and planned > 0)
     return [
         f"To whom:        each {hidden.noun} of population {quoted(policy['population'])}{clients}{hidden.more}{seen}",
@@ -225,8 +229,8 @@ def statement_lines(
         f"Plan:           {planned} releases, declared in row {row} before the first; {chain.made(plan.run)} made",
         f"Ending:         {plan.stopping}; the whole plan is charged, however early it ended",
         f"Noise:          {_DRAWN_FROM[plan.noise_source]}",
-        f"This ledger:    epsilon quoted {at_most(total.epsilon, 6)} at delta {at_most(total.delta)}, {together}",
-        f"Computed here:  {total.computed}",
+        f"This ledger:    {said}, {together}{kept}",
+        f"Charged so far: {total.computed}{fixed}",
         *(
             f"Recovered:      row {each.sequence} charges again {each.releases} lost releases of {quoted(each.run)}"
             for each in chain.recoveries

@@ -58,8 +58,9 @@ def left(
     delta: Annotated[float | None, typer.Option(help="Where epsilon is quoted; the ledger's own by default.")] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="Count how many more such releases fit.")] = None,
     sample_rate: Annotated[float, typer.Option(help="Of such a release.")] = 1.0,
+    ledger: NamedLedger = None,
 ) -> object:
-    """Epsilon spent, the bound and what is left; also of all runs at a site."""
+    """The bound, what has been charged of it so far, and what is left; also of all runs at a site."""
     from accountant.events import Event, Gaussian, PoissonSampledGaussian
     from accountant.ledger import Ledger
 
@@ -68,24 +69,25 @@ def left(
         event = Gaussian(noise_multiplier=noise_multiplier)
     elif noise_multiplier is not None:
         event = PoissonSampledGaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier)
-    place = _place(path)
+    place = _place(path, ledger)
     if place is not None:
-        with Ledger.open(place) as ledger:
-            return ledger.left(delta, event=event)
+        with Ledger.open(place) as opened:
+            return opened.left(delta, event=event)
     from privbo.flower.party import POPULATION, read_party, required_policy
 
     with Ledger.create(None, required_policy(read_party(Path(path))).ledger_policy(POPULATION)) as nothing_yet:
         return nothing_yet.left(delta, event=event)
 
 
-def _place(path: str) -> Place | None:
-    """The ledger that a path names, or that lies inside the folder that it names; None of a party without one yet.
+def _place(path: str, named: str | None) -> Place | None:
+    """The ledger that a path names, or that the run there has or shares; None of a party without one yet.
 
     Raises:
         ConfigurationError: If there is none.
     """
     from accountant.ledger.address import is_postgres, place_of
     from privbo.protocol.files import require_contained
+    from privbo.runs.manifest import RunDirectory, readable_ledger
 
     if path.endswith(".toml"):
         from privbo.flower.party import ledger_path, read_party
@@ -98,6 +100,9 @@ def _place(path: str) -> Place | None:
     if found := [file for file in inside if file.is_file()]:
         require_contained(Path(path))
         return found[0]
+    home = RunDirectory(Path(path))
+    if home.config_path.exists():
+        return readable_ledger(home, home.manifest(), named)
     raise ConfigurationError(
         f"{path} holds no ledger; name the file or address of the one that its runs share, or a site.toml"
     )

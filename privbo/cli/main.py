@@ -7,7 +7,7 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import typer.core
@@ -36,10 +36,28 @@ from privbo.cli.options import (
 )
 from privbo.protocol.errors import ConfigurationError, RehearsalError
 
+
+class Commands(typer.core.TyperGroup):
+    """The commands; of one that is looked for in the wrong place the error names the right one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 (click's own types)
+        """Find a command."""
+        name = args[0]
+        if self.get_command(ctx, name) is None:
+            under = ["report DIR --statement"] * (name == "statement")
+            under += [
+                f"{group} {name}" for group in self.commands if name in getattr(self.commands[group], "commands", ())
+            ]
+            if under:
+                ctx.fail(f"No such command {name!r}; write privbo {under[0]}")
+        return super().resolve_command(ctx, args)
+
+
 typer.core.HAS_RICH = False  # plain help: what Rich needs for it takes as long to load as all the rest
 app = typer.Typer(
     name="privbo",
     help="Differentially private federated optimisation of expensive black boxes.",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -190,6 +208,10 @@ def quickstart(
     else:
         found = run(CONFIG, overrides, directory=directory, dry_run=dry_run, show_private=show_private)
         show_result(found, as_json=as_json)
+        home = getattr(found, "directory", None)
+        if home is not None and not as_json:
+            say(f"next: privbo report {home} --statement writes a sheet for a board")
+            say(f"      privbo bundle {home} writes a file for an auditor")
 
 
 @app.command()

@@ -22,7 +22,7 @@ from privbo.plans.cost import PriceColumn, price, trust_lines, trust_text
 from privbo.plans.plan import Plan, SignalToNoise, signal_to_noise
 from privbo.plans.policy import Decision
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import fresh_directory, require_no_link, save_arrays
+from privbo.protocol.files import fresh_directory, require_no_link, save_arrays, write_json
 from privbo.protocol.processes import limited_threads
 from privbo.protocol.settings import JsonObject, fields_of, plain
 from privbo.protocol.table import Table
@@ -120,7 +120,7 @@ def report_run(
         write: Whether to write pages at all.
 
     Raises:
-        ConfigurationError: If regret is asked for and the problem states no best values.
+        ConfigurationError: If regret is asked for and the problem states no best values, or another statement is there.
         RunError: If the private folder is a link.
     """
     home = RunDirectory(directory)
@@ -136,11 +136,18 @@ def report_run(
     if not write:
         return WrittenReport(report=found, diagnostics=shown)
     target = out or (home.report_path if shown is None else home.private / "report.html")
-    key = public_key(home, make=statement is not None)
+    key, sheet = public_key(home, make=statement is not None), None
+    if statement is not None:
+        told, sheet = statement.on_top_of(home.path / "statement.json"), target.with_name("statement.html")
+        composed = statement_of(found, key=key, told=told)
+        if sheet.exists() and sheet.read_bytes() != composed.render().encode():
+            raise ConfigurationError(
+                f"{sheet} says something else, and a bundle may have signed it; move it away, "
+                "or name another folder: --out FOLDER/report.html"
+            )
+        composed.write(sheet)
+        write_json(home.path / "statement.json", vars(told))
     page = document(found, shown, key=key).write(target)
-    if statement is None:
-        return WrittenReport(report=found, diagnostics=shown, page=page)
-    sheet = statement_of(found, key=key, told=statement).write(target.with_name("statement.html"))
     return WrittenReport(report=found, diagnostics=shown, page=page, statement=sheet)
 
 

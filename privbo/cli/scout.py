@@ -20,7 +20,6 @@ from privbo.plans.privacy import Privacy
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import fresh_directory
 from privbo.protocol.table import Table
-from privbo.reports.report import total_text
 from privbo.runs.evidence import declared_by
 from privbo.runs.opening import considered_shared, plan_run, planned_requests
 from privbo.runs.spec import Spec, read_spec
@@ -68,7 +67,7 @@ def scout(
     parts = (
         f"correlation between two clients' surfaces: {found.text}, over {n_points} public points",
         f"charged: epsilon {upper_text(price.smallest_epsilon)} at delta {upper_text(price.delta)}",
-        total_text(price.total),
+        price.total.words,
         _gains_table(gains),
         "two seeds each, measured beforehand on public problems; the page on what sharing is worth has the errors",
         f"run: {home}",

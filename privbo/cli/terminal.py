@@ -24,7 +24,7 @@ from privbo.reports.audit import rounds_table
 from privbo.reports.bundle import Written
 from privbo.reports.comparison import contrast_lines, evaluations_text, note_lines, strict_text
 from privbo.reports.document import percent_bound
-from privbo.reports.report import LedgerView, Report, price_table, total_text
+from privbo.reports.report import LedgerView, Report, price_table
 from privbo.reports.training import TrainingLedgers
 from privbo.runs.evidence import LedgerCheck
 from privbo.runs.recovery import Recovered
@@ -97,7 +97,7 @@ def _report(report: Report) -> Iterator[Shown]:
     yield verbatim(report.name, "bold")
     yield from trust_lines(report.trust, report.exposures)
     if report.shares_its_ledger:
-        yield verbatim(f"spent on {report.population} by this ledger: {total_text(report.total)}", "bold")
+        yield verbatim(f"all runs on {report.population} by this ledger: {report.total.words}", "bold")
     yield Table.of("", {name: value for name, value in report.facts.items() if name != "trust"})
     yield price_table(report.epsilon_at)
     right = report.right_guess
@@ -111,7 +111,7 @@ def _report(report: Report) -> Iterator[Shown]:
 @render.register
 def _ledger(found: LedgerView) -> Iterator[Shown]:
     yield found.table
-    yield total_text(found.total)
+    yield found.total.words
     yield from (each.words for each in found.exposures)
 
 
@@ -126,7 +126,7 @@ def _check(found: LedgerCheck) -> Iterator[Shown]:
     yield f"{found.run}: {counted(found.entries, 'charge')}, {found.text}, head {found.head}"
     yield f"compared with {found.receipts} earlier heads in public files, and with all heads in private ones"
     if found.absent:
-        yield f"evidence files not found: {', '.join(found.absent)}"
+        yield f"evidence files not found: {found.absent_text}"
 
 
 @render.register
@@ -198,7 +198,7 @@ def _comparison(comparison: Comparison) -> Iterator[Shown]:
     if comparison.seeded:
         yield f"noise: {SEEDED}"
     if comparison.total is not None:
-        yield f"the population has spent {total_text(comparison.total)}"
+        yield f"all runs on this population by its ledger: {comparison.total.words}"
     if comparison.recommendation is not None:
         chosen = comparison.recommendation
         price = (

@@ -201,12 +201,12 @@ class Decision:
 
     @property
     def words(self) -> str:
-        """What is spent and left with the run, or what is refused."""
+        """What is charged and left with the run, or what is refused."""
         if self.refusals:
             return "; ".join(self.refusals)
         bound, left = self.policy.epsilon, max(0.0, self.policy.epsilon - self.projected)
         return (
-            f"epsilon {upper_text(self.projected)} of {bound:g} would be spent, {at_least(left)} left at delta "
+            f"epsilon {upper_text(self.projected)} of {bound:g} would be charged, {at_least(left)} left at delta "
             f"{upper_text(self.policy.delta)}"
         )
 
@@ -218,8 +218,8 @@ class Decision:
             >>> Policy(epsilon=4, delta=1e-6, no_privacy=True).decide(
             ...     NoPrivacy(), None, algorithm="pe", rounds=9
             ... ).verdict("this site")
-            'this site would answer: without privacy, which policy.no_privacy allows; epsilon 0 of 4 would be spent, 4 \
-left at delta 1e-06'
+            'this site would answer: without privacy, which policy.no_privacy allows; epsilon 0 of 4 would be charged, \
+4 left at delta 1e-06'
         """
         if self.refusals:
             return f"{party} refuses: {self.words}"

@@ -22,7 +22,7 @@ from accountant.filters import Quote
 from accountant.ledger import Budget
 from accountant.ledger.pricing import Total, total
 from accountant.tight import numerical
-from accountant.wording import accountant_text, counted, event_text, multipliers_text, upper_text
+from accountant.wording import accountant_text, event_text, multipliers_text, upper_text
 from privbo.algorithms.thompson.scout import Likeness, Scout, likeness
 from privbo.plans import cost
 from privbo.plans.cost import Exposure, exposures, trust_text
@@ -156,7 +156,7 @@ class LedgerView:
         cumulative_epsilon: Epsilon after some of the releases, the last always among them.
         epsilon: Upper bounds on epsilon by accountant, of the plan and all further charges.
         delta: Where epsilon is quoted, in (0, 1): the run's, and at most min(1e-5, 1/(10 N)).
-        total: Epsilon of everything spent on the ledger's population, with its rule.
+        total: Epsilon of everything charged for the ledger's population, with its rule and the ledger's bound.
         exposures: That price against observers who know some of the guardians' noises; empty without guardians.
     """
 
@@ -184,8 +184,7 @@ class LedgerView:
 
     def __repr__(self) -> str:
         made = f"{self.releases} of {self.planned_releases} planned releases, {self.ledger.text}"
-        spent = f"epsilon {upper_text(self.total.epsilon)} at delta {upper_text(self.total.delta)} spent in total"
-        return in_two_lines("LedgerView", self.run, made, spent)
+        return in_two_lines("LedgerView", self.run, made, self.total.words)
 
     def _repr_html_(self) -> str:
         """Show the ledger's state and the charges in a notebook."""
@@ -326,12 +325,12 @@ class Report(LedgerView):
             "releases charged": f"{self.releases} of {self.planned_releases} planned",
             "guaranteed": f"{upper_text(held.guaranteed)}{at} ({held.because})",
             "as if non-adaptive, so far": f"{upper_text(held.as_if_non_adaptive)}{at}",
-            "spent on this ledger": total_text(self.total),
+            "all runs on this ledger": self.total.words,
             "sharing": self.outlook or "no bound on its gain: no noise, or nothing is shared",
             "vote at the end": self.vote or "none",
             "common setting": "none" if self.common is None else self.common.text,
             "ledger": f"{self.ledger.text}, head {self.ledger.head}",
-            "evidence files not found": ", ".join(self.ledger.absent) or "none",
+            "evidence files not found": self.ledger.absent_text,
         }
         if self.likeness is not None:
             facts["correlation between two clients' surfaces"] = self.likeness.text
@@ -466,12 +465,6 @@ def released_by(record: Record) -> tuple[Released, ...]:
         )
         for release in record.releases
     )
-
-
-def total_text(total: Total) -> str:
-    """Say what a ledger knows to be spent on a population, and by which rule."""
-    runs = counted(total.runs, "run") + " together" * (total.runs > 1)
-    return f"epsilon {upper_text(total.epsilon)} at delta {upper_text(total.delta)} for {runs} ({total.rule})"
 
 
 def price_table(columns: Sequence[cost.PriceColumn]) -> Table:

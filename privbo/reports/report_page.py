@@ -10,7 +10,8 @@ from pathlib import Path
 
 from accountant.wording import interval_text, upper_text
 from privbo.plans.cost import finite
-from privbo.protocol.files import flat
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import flat, read_json
 from privbo.reports.bundle import public_key
 from privbo.reports.diagnostics import Diagnostics
 from privbo.reports.document import Document
@@ -109,6 +110,17 @@ class Told:
     purpose: str | None = None
     organisation: str | None = None
     client_is: str | None = None
+
+    def on_top_of(self, path: Path) -> Told:
+        """Add what a file keeps of an earlier statement, where nothing else is told now.
+
+        Raises:
+            ConfigurationError: If the file holds something else.
+        """
+        earlier = read_json(path) if path.exists() else {}
+        if any(name not in vars(self) or not isinstance(words, str | None) for name, words in earlier.items()):
+            raise ConfigurationError(f"{path} holds no words of a statement; move it away")
+        return Told(**{name: earlier.get(name) if words is None else words for name, words in vars(self).items()})
 
 
 def statement(report: Report, *, key: str | None = None, told: Told | None = None) -> Document:

@@ -92,6 +92,7 @@ def _read_evidence(path: Path, home: RunDirectory) -> Iterator[Evidence]:
         yield seen
 
 
+_REMOTE = ("private/countersigned.jsonl", "sites' records")  # of clients on other machines
 REMEDY = "restore all of them from the same time, or charge what is uncertain again: privbo ledger recover"
 
 
@@ -118,6 +119,13 @@ class LedgerCheck:
     receipts: int
     absent: tuple[str, ...] = ()
     recovered: tuple[str, ...] = ()
+
+    @property
+    def absent_text(self) -> str:
+        """What is not there, in words."""
+        remote = [name for name in self.absent if name in _REMOTE]
+        there = [f"{' and '.join(remote)} (a run in one process has none)"] if remote else []
+        return ", ".join([*(name for name in self.absent if name not in _REMOTE), *there]) or "none"
 
     @property
     def text(self) -> str:

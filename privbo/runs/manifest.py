@@ -216,6 +216,11 @@ class RunDirectory:
         Raises:
             RunError: If no run stands there, or one of an older format, or a link leads out of the directory.
         """
+        if self.path.is_file():
+            raise RunError(
+                f"{self.path} is a file; name the directory of a run; privbo verify-bundle checks a bundle, and privbo "
+                "ledger left reads a ledger's file"
+            )
         if not self.config_path.exists() and (self.path / "search.json").exists():
             raise RunError(
                 f"{self.path} holds a private training and no run; privbo ledger show and privbo ledger verify read "

@@ -108,7 +108,9 @@ def test_every_command_that_charges_beside_a_run_asks_first_and_says_the_total_t
     paid = compared(sweep, "--yes")
     assert paid.returncode == 0, paid.stderr
     assert quoted(paid.stderr) == (price, total)
-    assert f"the population has spent epsilon {upper_text(total)} at delta 1e-05" in " ".join(paid.stdout.split())
+    assert f"all runs on this population by its ledger: at most epsilon {upper_text(total)} at delta 1e-05" in " ".join(
+        paid.stdout.split()
+    )
     after = charged(sweep)
     free = compared(sweep)  # nothing is left to pay, so nobody is asked
     assert (free.returncode, charged(sweep)) == (0, after)
@@ -126,7 +128,7 @@ def test_nothing_is_recommended_over_private_data_and_that_is_said_before_anybod
 def test_what_a_sweep_costs_stands_in_the_headline_of_a_run_on_the_same_people(sweep: Path) -> None:
     run = sweep.parent / "run"
     alone = reported(run)
-    assert "spent on ward by this ledger" not in privbo("report", str(run)).stdout
+    assert "all runs on ward by this ledger" not in privbo("report", str(run)).stdout
     assert compared(sweep, "--yes").returncode == 0
     together, said = reported(run), " ".join(privbo("report", str(run)).stdout.split())
     assert together["total"]["runs"] == 3  # two of them cells

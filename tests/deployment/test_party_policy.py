@@ -304,16 +304,18 @@ def test_check_prints_the_sites_verdict_and_ledger_left_reads_its_ledger(tmp_pat
     arguments = ("check", str(federation.home / "run.toml"), "--site", str(federation.site_file(SITE)))
     done = privbo(*arguments)
     assert done.returncode == 0, done.stderr
-    assert "this site would answer: epsilon 2 of 4 would be spent, 2" in done.stdout
+    assert "this site would answer: epsilon 2 of 4 would be charged, 2" in done.stdout
     assert "left at delta 1e-06" in done.stdout
     assert not ledger_path(read_site(federation.site_file(SITE))).exists()  # it was only asked
     empty = privbo("ledger", "left", str(federation.site_file(SITE)))
-    assert empty.stdout.startswith("epsilon 0 of 4 spent, 4 left at delta 1e-06; one more Gaussian release")
+    assert empty.stdout.startswith(
+        "the bound that this ledger keeps for all of its runs is epsilon 4 at delta 1e-06; 0 of it"
+    )
     played(federation)
     for place in (federation.site_file(SITE), kept(federation), ledger_path(read_site(federation.site_file(SITE)))):
         done = privbo("ledger", "left", str(place), "--noise-multiplier", "10")
         assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("epsilon 2 of 4 spent, 2"), done.stdout
+        assert "is epsilon 4 at delta 1e-06; 2 of it has been charged so far, 2" in done.stdout
         assert "more fit" in done.stdout
     asks(federation, privacy={"none": True})
     refused = privbo(*arguments)

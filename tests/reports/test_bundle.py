@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from accountant.events import (
     compose,
     repeat,
 )
+from accountant.ledger import Ledger
 from accountant.ledger.signing import ANSWERED, BUNDLE, checked, kept_secret, sign, signing_key
 from accountant.verify import auditor
 from accountant.verify.auditor import verify_bundle
@@ -35,7 +37,10 @@ from accountant.wording import upper_text
 from privbo.audits.clipping import publish_norms
 from privbo.cli.ledger import verify
 from privbo.cli.main import app
+from privbo.cli.run import report_run
+from privbo.protocol.errors import RunError
 from privbo.reports.bundle import write_bundle, write_receipt
+from privbo.reports.report_page import Told
 from tests.reports.auditors import as_read
 from tests.reports.runs import small_run
 from tests.runs.test_evidence import PARTS, copy, play
@@ -330,3 +335,49 @@ def test_a_secret_is_made_once_and_never_half(tmp_path: Path) -> None:
     assert found == {(tmp_path / "key").read_bytes()}
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_wrong_file_or_command_is_answered_with_the_right_one(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = write_bundle(made, tmp_path / "first.json").path
+    for wrong, why in ((tmp_path / "none.json", "No such file or directory"), (tmp_path, "Is a directory")):
+        assert auditor.main([str(wrong)]) == 2
+        assert f"{wrong} cannot be read ({why}); name a file that privbo wrote" in capsys.readouterr().err
+    for reads, error in ((pb.load, RunError), (Ledger.open, LedgerError)):
+        with pytest.raises(error, match="privbo verify-bundle checks a bundle"):
+            reads(bundle)
+    for name, right in (("statement", "report DIR --statement"), ("verify", "ledger verify"), ("left", "ledger left")):
+        done = CliRunner().invoke(app, [name, str(made)])
+        assert (done.exit_code, f"write privbo {right}" in done.output) == (2, True), done.output
+    assert "No such command 'nothing'" in CliRunner().invoke(app, ["nothing"]).output
+    (tmp_path / "forged.json").write_text(bundle.read_text().replace('"run": "', '"run": "x'))
+    assert auditor.main([str(tmp_path / "forged.json")]) == 3
+    assert "forged.json is an altered bundle: this bundle was altered after signing" in capsys.readouterr().err
+
+
+def test_a_run_in_one_process_is_not_said_to_lack_what_it_never_has(made: Path) -> None:
+    found = verify(made)
+    words = "private/countersigned.jsonl and sites' records (a run in one process has none)"
+    assert found.absent_text == words
+    assert replace(found, absent=("history.jsonl",)).absent_text == "history.jsonl"
+    assert replace(found, absent=("history.jsonl", *found.absent)).absent_text == f"history.jsonl, {words}"
+    assert replace(found, absent=()).absent_text == "none"
+
+
+def test_a_statement_that_was_handed_over_is_never_overwritten(tmp_path: Path) -> None:
+    shared = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=9.0, delta=1e-5)
+    home = tmp_path / "one"
+    small_run(home, privacy=pb.Privacy(epsilon=2.0), ledger=shared).ledger.close()
+    first = report_run(home, statement=Told(purpose="a dose", organisation="Clinics")).statement
+    bundle = write_bundle(home, statement=first).path
+    small_run(tmp_path / "two", privacy=pb.Privacy(epsilon=2.0), ledger=shared).ledger.close()
+    with pytest.raises(pb.ConfigurationError, match="move it away, or name another folder"):
+        report_run(home, statement=Told())
+    assert verify_bundle(bundle, statement=first).verified
+    again = report_run(home, out=tmp_path / "later" / "report.html", statement=Told(purpose="two doses")).statement
+    page = again.read_text()
+    assert ("two doses" in page, "Clinics" in page, "of 2 runs" in page) == (True, True, True)
+    (home / "statement.json").write_text('{"purpose": 7}')
+    with pytest.raises(pb.ConfigurationError, match="holds no words of a statement"):
+        report_run(home, statement=Told())

@@ -10,9 +10,15 @@ import pytest
 import accountant
 import privbo as pb
 from accountant.errors import BudgetExceeded
-from accountant.ledger.pricing import total
+from accountant.ledger.pricing import Left, total
+from accountant.verify.auditor import verify_bundle
+from accountant.wording import upper_text
+from privbo.cli.ledger import left as left_of_path
+from privbo.cli.terminal import render
 from privbo.plans.cost import guarantee
-from privbo.reports.report import report
+from privbo.reports.bundle import write_bundle
+from privbo.reports.report import ledger_view, report
+from privbo.reports.report_page import document, statement
 from tests.conformance.cases import problem
 
 RUNS, ROUNDS, DELTA = 5, 20, 1e-5
@@ -84,3 +90,36 @@ def test_a_plan_that_is_refused_does_not_decide_the_rule_of_the_next(tmp_path: P
     assert not Path(shared.path).exists()
     with play(shared, tmp_path / "next", noise_multiplier=EVERYONE).ledger as ledger:
         assert ledger.policy.budget.rule == "gaussian"
+
+
+def test_the_bound_and_what_has_been_charged_of_it_are_the_same_two_numbers_on_every_page(tmp_path: Path) -> None:
+    shared = ledger_of(tmp_path, epsilon=5.0)
+    for number in range(2):
+        play(shared, tmp_path / str(number), epsilon=2.0).ledger.close()
+    with (record := pb.load(tmp_path / "0")).ledger:
+        found, listed, left = report(record), ledger_view(record), record.ledger.left()
+        assert 2.0 < left.spent < 4.0  # two runs of epsilon 2, which do not add up
+        for delta in (DELTA, 1e-7):
+            priced, there = total(record.ledger.book(), delta), record.ledger.left(delta)
+            assert (priced.epsilon, priced.charged) == (pytest.approx(there.bound), there.spent)
+            assert priced.bound == there.bound
+    views = [document(found).render(), statement(found).render(), repr(listed), found.facts["all runs on this ledger"]]
+    views += [" ".join(map(str, render(shown))) for shown in (found, listed)]
+    for view in (*views, left.words):
+        assert f"; {upper_text(left.spent)} of it has been charged so far" in view
+        assert "the bound that this ledger keeps for all of its runs" in view
+        assert "spent" not in view.replace("everything that was spent", "")
+    for view in views:
+        assert "at most epsilon 5 at delta 1e-05 for 2 runs together: the bound" in view
+    lines = verify_bundle(write_bundle(tmp_path / "0").path).statement
+    quoted = next(line for line in lines if line.startswith("This ledger:"))
+    assert "at most epsilon 5 at delta 1e-05 quoted, for 2 runs together; its bound: 5 at delta 1e-05" in quoted
+    charged = next(line for line in lines if line.startswith("Charged so far: "))
+    assert float(charged.split()[3].rstrip(",")) == pytest.approx(left.spent, rel=1e-4)
+    assert charged.endswith("as if all had been planned beforehand")
+    assert left_of_path(str(tmp_path / "1")) == left  # the run's directory names the ledger that it shares
+
+
+def test_a_bound_that_a_recovery_passed_is_not_called_kept() -> None:
+    left = Left(delta=1e-5, spent=6.0, bound=5.0, rule="gaussian", noise_multiplier=None)
+    assert left.words.endswith("it was passed: 6 has been charged so far")
