@@ -137,15 +137,16 @@ def _kinds(every: Sequence[Played]) -> str:
 
 
 def _families(every: Sequence[Played]) -> str:
+    aims = [aim for aim in AIMS if not aim.zeroed]  # the controls are in what is kept
     lines = [
         "**By family** (over evaluations / at the end, with standard errors over seeds; share of clients worse)",
         "",
-        f"| family | kind | correlation | {' | '.join(aim.head for aim in AIMS)} | regret of the best alone |",
-        "|---" * (4 + len(AIMS)) + "|",
+        f"| family | kind | correlation | {' | '.join(aim.head for aim in aims)} | regret of the best alone |",
+        "|---" * (4 + len(aims)) + "|",
     ]
     for family in every:
         cells = []
-        for aim in AIMS:
+        for aim in aims:
             label, entry = aim.entry(family)
             pair = " / ".join(f"{family.ratio(label, measure):.2f}" for measure in MEASURES)
             cells.append(f"{pair}; {100 * (entry.worse or 0.0):.0f} %")
