@@ -137,7 +137,7 @@ def _kinds(every: Sequence[Played]) -> str:
 
 
 def _families(every: Sequence[Played]) -> str:
-    aims = [aim for aim in AIMS if not aim.zeroed]  # the controls are in what is kept
+    aims = [aim for aim in AIMS if aim.epsilon and not aim.zeroed]  # the others are in what is kept
     lines = [
         "**By family** (over evaluations / at the end, with standard errors over seeds; share of clients worse)",
         "",
