@@ -51,7 +51,9 @@ def test_aims_are_held_against_geometric_means_over_families():
     assert "40 %" in line(seen.text, "| epsilon 1 | 40 %")
     assert "| steps | 2 | 0.67 / 0.67 |" in seen.text
     assert "| cliffs | 1 | 1.30 / 1.30 |" in seen.text
-    assert "| milling | cliffs | 0.90 | 1.30 (0.00) / 1.30 (0.00); 20 % |" in seen.text
+    assert (
+        "| milling | cliffs | 0.90 | 1.30 (0.00) / 1.00 (0.00); 20 % | 0.95 (0.00) / 1.00 (0.00); 40 % |" in seen.text
+    )
     assert "0.200 / 0.100 |" in line(seen.text, "| milling")
     by_family = seen.text.partition("**By family**")[2]
     assert "| correlation | epsilon 2 | epsilon 1 | regret of the best alone |" in by_family
