@@ -230,7 +230,7 @@ def statement_lines(
         f"Ending:         {plan.stopping}; the whole plan is charged, however early it ended",
         f"Noise:          {_DRAWN_FROM[plan.noise_source]}",
         f"This ledger:    {said}, {together}{kept}",
-        f"Charged so far: {total.computed}{fixed}",
+        f"All together:   {total.computed}{fixed}",
         *(
             f"Recovered:      row {each.sequence} charges again {each.releases} lost releases of {quoted(each.run)}"
             for each in chain.recoveries

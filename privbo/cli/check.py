@@ -64,7 +64,7 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Result, Par
     _require_registered(run, path)
     sites, guardians = {name: len(own) for name, own in run.federation.clients.items()}, run.federation.guardians
     verdict, allowed = verdict_of(run, f"this {party.role}")
-    priced, keys = price_run(run.spec, opens=trust), {name: card.signing for name, card in guardians.items()}
+    priced, keys = price_run(run.spec, opens=None), {name: card.signing for name, card in guardians.items()}
     hidden = priced.plan
     what = "each client" if hidden.unit == "client" else hidden.unit_text
     trusted = f"; {trust_text(hidden.privacy)}" if hidden.privacy.trust == "server" else ""
@@ -138,13 +138,14 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
             "objective='ask': values come from outside, so there is nothing to try out; privbo run --dry-run prices it"
         )
     require_answers(spec)
-    priced, verdict, allowed = price_run(spec, opens=True), None, True
+    priced, verdict = price_run(spec, opens=True if run is None else None), None
+    allowed = priced.passed
     if run is not None:
         verdict, allowed = verdict_of(run, "this site")
         if allowed and run.files.digests not in run.party.approved:
             verdict += f"; these files are not approved yet: privbo flower approve {site} {config.parent}"
     elif priced.decision is not None:
-        verdict, allowed = priced.decision.verdict("this policy"), priced.decision.allowed
+        verdict, allowed = priced.decision.verdict("this policy"), allowed and priced.decision.allowed
     params = spec.problem.search_space.decode(middle(spec.problem.search_space))
     found = _rehearsal(spec, clients, show_private=show_private) if allowed else Rehearsal(n_clients=0, seconds=0.0)
     content: JsonObject = priced.to_dict() | {"params": plain(params)}
@@ -154,7 +155,6 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
         parts.append(verdict)
     if priced.admission is not None:
         parts.append(priced.admission.words)
-        allowed = allowed and priced.admission.allowed
     if show_private:
         content["private_diagnostics"] = {"note": NOTE, "failures": plain(found.failures)}
     if not allowed:

@@ -133,7 +133,7 @@ def run(
         config, overrides or [], resume=resume, directory=directory, jobs=jobs, load=load, trust=trust
     )
     if dry_run:
-        return price_run(spec, opens=load)
+        return price_run(spec, opens=load, resumed=resume)
     try:
         return carry_out(spec, home, resume=resume is not None, rehearse=rehearsal, show_private=show_private)
     except KeyboardInterrupt:

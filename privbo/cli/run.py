@@ -304,13 +304,16 @@ def require_no_ledger(spec: Spec, file: Path) -> None:
         )
 
 
-def price_run(spec: Spec, *, opens: bool) -> PricedPlan:
+def price_run(spec: Spec, *, opens: bool | None, resumed: Path | None = None) -> PricedPlan:
     """Price a run without touching any data.
 
     Args:
         spec: The run.
-        opens: Whether a ledger that it names may be opened, to see whether the run fits on it.
+        opens: Whether a ledger that it names may be opened, to see whether the run fits on it. None at a party of a
+            federation, whose operator's ledger and policy are elsewhere.
+        resumed: Directory of a run that began already.
     """
+    run = None if resumed is None else RunDirectory(resumed).manifest().run_id
     plan = replace(plan_run(spec), remedy=spec.remedy, calls_per_client=spec.calls_per_client)
     rows = price(plan.event, delta=plan.delta, n_clients=plan.n_units, adjacency=plan.adjacency)
     made = ((plan.mechanism(request), request) for request in planned_requests(spec)) if plan.releases else ()
@@ -320,8 +323,8 @@ def price_run(spec: Spec, *, opens: bool) -> PricedPlan:
         plan=plan,
         epsilon_at=rows,
         signal_to_noise=signal_to_noise(made),
-        decision=decided(spec, plan),
-        admission=admission_of(spec, plan, opens=opens),
+        decision=None if opens is None else decided(spec, plan, run=run),
+        admission=None if opens is None else admission_of(spec, plan, opens=opens, run=run),
         control_calls=_control_calls(spec, plan),
     )
 

@@ -157,8 +157,8 @@ def scouting(spec: Spec, *, epsilon: float, n_points: int) -> Spec:
         raise ConfigurationError("this configuration is not private, and a scout is: add [privacy] epsilon = 1")
     if spec.privacy.unit != "client":
         raise ConfigurationError(
-            f"privacy.unit={spec.privacy.unit!r}: a scout hides clients, and this run hides records, whose price it "
-            "would not add to; the first run on these sites shows how alike they are"
+            f"privacy.unit={spec.privacy.unit!r}: a scout hides clients, and its price would not add to this run's; "
+            "the first run on these clients shows how alike they are"
         )
     if spec.problem.n_clients < 2:
         raise ConfigurationError(f"n_clients={spec.problem.n_clients}: likeness is between clients; there must be 2")

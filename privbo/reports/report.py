@@ -295,15 +295,16 @@ class Report(LedgerView):
 
     @property
     def odds(self) -> str:
-        """How much one unit can change the odds of anything that was published, in a sentence or two; "" of 0."""
+        """How much one unit can change the probability of anything that was published, in a sentence; "" of 0."""
         epsilon = self.guarantee.guaranteed if self.has_secret_noise else self.smallest_epsilon
         if not 0.0 < epsilon < math.inf:
             return ""
         factor = math.exp(min(epsilon, _LARGEST_EXPONENT))
+        who = f"{'One' if self.has_secret_noise else 'Had the noise been secret, one'} {self.hidden.noun}"
+        digits = max(2, math.ceil(epsilon / math.log(10.0)))
         return (
-            f"One {self.hidden.noun} can change the odds of any outcome by the factor "
-            f"{upper_text(factor, max(2, math.ceil(epsilon / math.log(10.0))))} (e to the power of epsilon) at most; "
-            f"delta, {upper_text(self.delta)}, is the probability for which that is not promised."
+            f"{who} could multiply the probability of any outcome by {upper_text(factor, digits)} (e to the power of "
+            f"epsilon) and add delta, {upper_text(self.delta)}, at most."
         )
 
     @property

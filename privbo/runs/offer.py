@@ -105,7 +105,7 @@ class Offer:
 
 
 def remedy_of(offer: Offer) -> str:
-    """Say which epsilon, number of clients or horizon would make the offer change something, found by bisection."""
+    """Say, by bisection, which epsilon, horizon, or number of clients or records would make it change something."""
     found = [words.format(least) for words, make in offer.louder() if (least := _least(make)) is not None]
     return f"{' or '.join(found) or 'nothing within a hundred times what is asked'} would change that"
 

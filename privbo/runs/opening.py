@@ -120,13 +120,14 @@ class Admission:
     allowed: bool
 
 
-def admission_of(spec: Spec, plan: Plan, *, opens: bool) -> Admission | None:
+def admission_of(spec: Spec, plan: Plan, *, opens: bool, run: str | None = None) -> Admission | None:
     """Try a plan on the ledger that its run names; charges nothing, makes nothing. None where it names none.
 
     Args:
         spec: The run.
         plan: Its plan.
         opens: Whether a ledger that exists may be opened; one that does not is as good as an empty one.
+        run: Identifier of a run that began already.
 
     Raises:
         RunError: If the ledger is one of other people, or of other bounds.
@@ -137,6 +138,8 @@ def admission_of(spec: Spec, plan: Plan, *, opens: bool) -> Admission | None:
     if stands(place_of(shared.path)) and not opens:
         return Admission(words=f"{name}: not opened; add --trust to see whether this run fits on it", allowed=True)
     with considered_shared(shared, plan) as ledger:
+        if run is not None and run in ledger.book().plans:
+            return Admission(words=f"{name}: this run's plan is charged to it already", allowed=True)
         budget, projection = ledger.policy.budget, ledger.check(plan.event)
     if budget is None:
         return Admission(words=f"{name}: it has no bound", allowed=True)

@@ -137,7 +137,7 @@ def test_a_sample_of_the_ledgers_own_clients_is_charged_and_an_empty_budget_is_s
         assert entry.time == f"{datetime.now(UTC):%Y-%m-%d}"
         refused = ledger.check(Gaussian(noise_multiplier=0.5)).reason
         assert refused is not None
-        assert refused.startswith("Gaussian(noise_multiplier=0.5) on top of epsilon ")
+        assert refused.startswith("Gaussian, multiplier 0.5, on top of epsilon ")
 
 
 def test_one_set_of_bytes_per_release_and_only_after_a_charge(path: Path) -> None:

@@ -70,7 +70,8 @@ path = "people.sqlite"
 
 def test_a_preview_says_what_the_ledger_would_and_passes_only_where_the_run_fits(config: Path) -> None:
     """A plan dearer than the bound, and one on top of an exhausted ledger, once passed every preview."""
-    (config.parent / "wards.py").write_text("def score(client, params): return params['dose']\n")
+    asked = "open('asked', 'a').write('x')"
+    (config.parent / "wards.py").write_text(f"def score(client, params): return params['dose'] + 0 * {asked}\n")
     preview, bound = ("run", "run.toml", "--dry-run"), "epsilon = {}\ndelta = 1e-5\n"
     config.write_text(CONFIG + LEDGER + bound.format(1.0))
     for done in (privbo(*preview), privbo("check", "run.toml")):
@@ -78,7 +79,7 @@ def test_a_preview_says_what_the_ledger_would_and_passes_only_where_the_run_fits
         assert re.search(
             r"people\.sqlite of ward would refuse this run: .* comes to epsilon \S+ .*budget 1\n", done.stdout
         )
-    assert not (config.parent / "people.sqlite").exists()
+    assert not any((config.parent / name).exists() for name in ("people.sqlite", "asked"))
     config.write_text(CONFIG + LEDGER + bound.format(2.5))
     fits = privbo(*preview)
     assert fits.returncode == 0
@@ -93,6 +94,9 @@ def test_a_preview_says_what_the_ledger_would_and_passes_only_where_the_run_fits
             r"on top of epsilon (2|1\.9)\S*, comes to epsilon 2\.\d+ .*over the budget 2\.5", done.stdout + done.stderr
         )
     assert json.loads(privbo(*preview, "--trust", "--json").stdout)["fits"] is False
+    again = privbo("run", "--resume", "out", "--dry-run", "--trust")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "of ward: this run's plan is charged to it already" in again.stdout
 
 
 LAST = """
@@ -190,6 +194,21 @@ def test_a_site_rehearses_its_own_clients_and_objective_and_charges_publishes_an
     assert found["private_diagnostics"]["failures"] == {"4": "KeyError: 'dos'"}
     for wrong in (("--set", "rounds=3"), ("--site", str(federation.site_file("south").with_name("no.toml")))):
         assert privbo(*arguments, *wrong).returncode == 2
+
+
+def test_a_site_reads_nothing_of_the_operators_ledger_which_is_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty ledger once stood in for it, "charged so far 0"; an address was connected to."""
+    federation = make(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = federation.home / "run.toml"
+    for path in ("/srv/operator/ward.sqlite", "postgresql://bob@127.0.0.1:9/ward?commits=/srv/operator/ward.commits"):
+        shared = f'[ledger]\npath = "{path}"\npopulation = "ward"\nepsilon = 900.0\ndelta = 1e-5\n'
+        run.write_text(run.read_text().partition("[ledger]")[0] + shared)
+        done = privbo("check", str(run), "--site", str(federation.site_file("south")))
+        assert done.returncode == 0, done.stderr
+        assert "charged so far" not in done.stdout
 
 
 def test_a_site_of_which_no_client_has_a_value_approves_no_private_run(

@@ -439,7 +439,7 @@ def test_a_run_that_releases_nothing_speaks_of_no_readable_scores_and_of_no_odds
     for view in (sheet, page, lines):
         assert SITES_ARE_SEEN not in view
         assert "say together is not hidden" not in view
-        assert "can change the odds" not in view.partition("Words on this page")[0]
+        assert "could multiply the probability" not in view.partition("Words on this page")[0]
 
 
 def test_flower_is_refused_where_the_server_would_see_sums() -> None:

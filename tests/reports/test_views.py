@@ -180,8 +180,11 @@ def test_a_statement_says_what_was_and_was_not_published(tmp_path: Path) -> None
     told = " ".join(statement(report(kept)).write(tmp_path / "statement.html").read_text().split())
     assert "simulation" not in told
     assert kept.ledger.head in told
-    odds = "can change the odds of any outcome by the factor 7.4 (e to the power of epsilon) at most; delta, 1e-05, is"
-    assert f"One client {odds} the probability for which that is not promised." in told
+    odds = (
+        "could multiply the probability of any outcome by 7.4 (e to the power of epsilon) and add delta, 1e-05, at most"
+    )
+    assert f"One client {odds}." in told
+    assert f"Had the noise been secret, one client {odds}." in sheet(algorithm=private, privacy=simulated)
     assert odds in document(report(kept)).render()
     assert "python -m accountant.verify.auditor FILE" in told
     assert "with another ledger are not known here" in told

@@ -114,8 +114,8 @@ def test_the_bound_and_what_has_been_charged_of_it_are_the_same_two_numbers_on_e
     lines = verify_bundle(write_bundle(tmp_path / "0").path).statement
     quoted = next(line for line in lines if line.startswith("This ledger:"))
     assert "at most epsilon 5 at delta 1e-05 quoted, for 2 runs together; its bound: 5 at delta 1e-05" in quoted
-    charged = next(line for line in lines if line.startswith("Charged so far: "))
-    assert float(charged.split()[3].rstrip(",")) == pytest.approx(left.spent, rel=1e-4)
+    charged = next(line for line in lines if line.startswith("All together: "))
+    assert float(charged.split()[2].rstrip(",")) == pytest.approx(left.spent, rel=1e-4)
     assert charged.endswith("as if all had been planned beforehand")
     assert left_of_path(str(tmp_path / "1")) == left  # the run's directory names the ledger that it shares
 
