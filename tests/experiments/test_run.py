@@ -59,7 +59,7 @@ def test_one_figure_from_end_to_end_is_resumed_and_shared(tmp_path: Path) -> Non
     even, whole = (
         np.array(found[label]["measures"]["cumulative"]["by_seed"]) for label in ("FTS-DE, equal weights", "FTS-DE")
     )
-    assert f"| {np.mean(whole - even):+.2f} ± " in text.partition("equal weights are worse")[2].splitlines()[0]
+    assert f"** {np.mean(whole - even):+.2f} ± " in text.partition("equal weights are worse")[2].splitlines()[0]
     with (out / "table.csv").open() as file:
         lines = {line["arm"]: line for line in csv.DictReader(file)}
     assert float(lines["FTS-DE"]["cumulative"]) == pytest.approx(whole.mean(), rel=1e-4)
