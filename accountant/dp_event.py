@@ -34,6 +34,7 @@ def dp_event_expression(event: Event, *, adjacency: Adjacency) -> str:
         EventError: ``event`` is unknown or unsound under ``adjacency``.
 
     Example:
+        >>> from accountant.events import Gaussian
         >>> dp_event_expression(Gaussian(noise_multiplier=2.0), adjacency=Adjacency.ZERO_OUT)
         'ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=1)])'
     """
@@ -72,6 +73,7 @@ def from_dp_event(event: DpEvent, *, adjacency: Adjacency = Adjacency.ADD_OR_REM
         EventError: Naming the event that this package has no sound accountant for, and why.
 
     Example:
+        >>> from accountant.events import Gaussian
         >>> theirs = to_dp_event(Gaussian(noise_multiplier=2.0), adjacency=Adjacency.ZERO_OUT)
         >>> from_dp_event(theirs, adjacency=Adjacency.ZERO_OUT).parts
         ((Gaussian(noise_multiplier=2.0), 1),)

@@ -175,6 +175,7 @@ def dominates(slot: Basic, release: Basic) -> bool:
     """Tell whether ``release`` is proven to be made from ``slot``'s pair by a kernel; see the module's table.
 
     Example:
+        >>> from accountant.events import PoissonSampledGaussian
         >>> slot = PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=1.0)
         >>> [dominates(slot, PoissonSampledGaussian(sample_rate=q, noise_multiplier=2.0)) for q in (0.1, 0.2, 0.3)]
         [True, True, False]

@@ -59,7 +59,7 @@ class BudgetExceeded(PrivacyError):  # noqa: N818 - the field's word for a refus
         >>> event = Gaussian(noise_multiplier=1.0)
         >>> ledger.charge("r/0", event, run="r", noise_source="simulation")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        accountant.errors.BudgetExceeded: Gaussian(noise_multiplier=1.0) on top of epsilon 0 comes to epsilon 4.37...
+        accountant.errors.BudgetExceeded: Gaussian, multiplier 1, on top of epsilon 0, comes to epsilon 4.37...
         >>> ledger.entries()
         []
     """

@@ -33,7 +33,9 @@ def told_before_the_noise() -> Iterator[None]:
         made = vars(self)["_released"]
         return None if made is None else replace(made, values=np.nansum(sent[0], axis=0, keepdims=True))
 
-    with mock.patch.object(CommonCohort, "respond", kept), mock.patch.object(CommonServer, "released", property(plain)):
+    told = property(plain, lambda self, made: vars(self).__setitem__("_released", made))
+    answering = mock.patch.object(CommonCohort, "respond", kept)
+    with answering, mock.patch.object(CommonServer, "released", told, create=True):
         yield
 
 
