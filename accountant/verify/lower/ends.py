@@ -71,7 +71,7 @@ def lower_epsilon(paid: Composed, delta: float, adjacency: Adjacency) -> float:
     """Epsilon that ``paid`` costs at least at ``delta``; kinds that are unknown here are taken to cost nothing.
 
     Example:
-        >>> from accountant.verify.lower.events import Composed, RandomAllocationGaussian
+        >>> from accountant.verify.events import Composed, RandomAllocationGaussian
         >>> event = RandomAllocationGaussian(n_rounds=100, participations=1, noise_multiplier=1.0)
         >>> 0.6 < lower_epsilon(Composed(parts=((event, 1),)), 1e-5, Adjacency.ZERO_OUT) < 0.622
         True
