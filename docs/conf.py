@@ -31,6 +31,7 @@ suppress_warnings = ["config.cache"]  # functions in a configuration are not cac
 # Markdown, and notebooks that are written as Markdown and run with every build.
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
+smartquotes_action = "qe"  # quotes and ellipses; "--set" stays an option that can be copied
 nb_execution_mode = "force"
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True

@@ -139,6 +139,8 @@ def faults(text: str) -> Iterator[tuple[int, str]]:
         breakable = not line.startswith(("|", "![")) and max(map(len, line.split()), default=0) < COLUMNS - 20
         if len(line) > COLUMNS and breakable:
             yield number, f"{len(line)} columns; at most {COLUMNS}"
+        if line.lstrip().startswith("%"):
+            yield number, "begins with %: the site takes the line for a comment and leaves it out"
     for number, paragraph, before_code in paragraphs(text):
         prose = re.sub(r"`[^`]*`|\]\([^)]*\)|https?://\S+|(?<!\*)\*[^*]+\*", "`", paragraph)  # no code, links, titles
         for pattern, good in _LIST:

@@ -16,6 +16,7 @@ def test_every_page_keeps_to_the_word_list_and_the_columns() -> None:
         ("The README has a table.", "not in the site"),
         ("A sentence of more than a dozen words that goes on and on without an end\n\nNext.", "full stop"),
         (" ".join(["word"] * 30) + ".", "columns"),
+        ("It clips about 1\n% of the vectors.", "takes the line for a comment"),
     ],
 )
 def test_a_planted_fault_is_told(planted: str, told: str) -> None:
