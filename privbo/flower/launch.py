@@ -219,12 +219,18 @@ def play_locally(home: Path) -> None:
 def become(program: str, arguments: Sequence[str]) -> NoReturn:
     """Become ``flower-supernode`` or ``flower-superlink``; a site's own process loads its run once.
 
+    A SuperNode and all that it starts find modules in its working directory, as ``check`` and ``approve`` do.
+
     Raises:
         ConfigurationError: If it is neither, or Flower is not installed.
         SystemExit: When it ends.
     """
     from privbo.flower.answers import answered
 
+    if program == "flower-supernode":
+        here = str(Path.cwd())
+        sys.path.insert(0, here)  # of forks; other processes read the environment
+        os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
     start(program, arguments, answered)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import privbo as pb
+from privbo.flower import launch
 from privbo.flower.fork_server import start
 from privbo.flower.party import approved_run, read_site
 from privbo.protocol.errors import RefusedError
@@ -42,6 +43,27 @@ def test_a_program_ends_as_flowers_own_does_and_leaves_nothing(tmp_path: Path) -
     assert list(deep.iterdir()) == []
     with pytest.raises(pb.ConfigurationError, match="none of"):
         start("flwr", [], lambda: None)
+
+
+def test_what_a_supernode_starts_finds_modules_in_the_folder_that_it_is_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ward_model.py").write_text("BEDS = 12\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    started = list[str]()
+
+    def started_instead(program: str, arguments: list[str], answer: object) -> None:
+        assert (arguments, sys.path[0]) == (["--port", "9"], str(tmp_path))  # of forks
+        assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(tmp_path), str(ROOT)]
+        words = [sys.executable, "-c", "import ward_model; print(ward_model.BEDS)"]
+        done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=120, check=True)
+        started.extend([program, done.stdout.strip()])
+
+    monkeypatch.setattr(launch, "start", started_instead)
+    launch.become("flower-supernode", ["--port", "9"])
+    assert started == ["flower-supernode", "12"]
 
 
 def test_a_run_is_loaded_again_only_where_its_files_or_the_sites_changed(tmp_path: Path) -> None:
