@@ -74,7 +74,9 @@ def epsilon(
     """
     kind = Adjacency(adjacency)
     whole = planned(event, noise_multiplier, rounds, sample_rate, adjacency=kind, group=group)
-    return numerical.epsilon(whole, math.nan if delta is None else delta, adjacency=kind)
+    if delta is None:
+        raise AccountingError("state delta; usual is at most 1/(10 n_clients), or of records 1/(10 n_records)")
+    return numerical.epsilon(whole, delta, adjacency=kind)
 
 
 def epsilon_interval(

@@ -90,8 +90,9 @@ class Advice:
         }[self.use]
         low, high = (factor * clipping_norm for factor in self.equal)
         if self.answer == "nothing to gain":
-            span = f"; any S from {low:.3g} to {high:.3g} would have given the same" if high > low else ""
-            return f"no other clipping norm than {clipping_norm:.3g} would help: {what} was {self.now:.2g}{span}"
+            span = f", and any from {low:.3g} to {high:.3g} the same" if high > low else ""
+            kept = f"keep S = {clipping_norm:.3g}: no other that was tried would have given more{span}"
+            return f"{kept}; {what} was {self.now:.2g}"
         error = "one round says nothing about noise" if self.standard_error is None else f"± {self.standard_error:.1g}"
         change = f"{'raised' if self.use == 'direction' else 'lowered'} {what} by {self.effect:.2g} ({error})"
         edge = "; that is the edge of what was tried, the best may lie beyond" if self.at_edge else ""

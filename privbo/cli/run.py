@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
@@ -64,6 +65,13 @@ class WrittenReport:
             return {}
         return {arm: _milestones(curve) for arm, curve in self.diagnostics.mean_best_score.items()}
 
+    @property
+    def valued(self) -> str:
+        """PRIVATE: say how many clients have a value, after a semicolon; empty where each has one."""
+        best = () if self.diagnostics is None else self.diagnostics.best_score_per_client
+        there = sum(math.isfinite(score) for _, score in best)
+        return "" if there == len(best) else f"; {there} of {len(best)} clients of this run have a value"
+
     def to_dict(self) -> JsonObject:
         """Give the report as JSON-able data with its places and, where they were asked for, diagnostics."""
         places = {"directory": self.directory, "report": self.page, "statement": self.statement}
@@ -84,7 +92,7 @@ def _written(found: WrittenReport) -> Iterator[Shown]:
     yield from render(found.report)
     if found.milestones:
         yield Table(
-            title=f"{NOTE[0].upper()}{NOTE[1:]}",
+            title=f"{NOTE[0].upper()}{NOTE[1:]}{found.valued}",
             headings=("mean best score over clients", *next(iter(found.milestones.values()))),
             rows=[(label, *row.values()) for label, row in found.milestones.items()],
         )
@@ -370,7 +378,10 @@ def carry_out(
 def _tell(found: Rehearsal) -> None:
     """Say before the run exists which kinds of errors a rehearsal met; nothing of that is said once it has begun."""
     if found.failures:
-        say(f"privbo: rehearsal: {found.text}; the run goes on", err=True)
+        say(
+            f"privbo: rehearsal: {found.text}; the run goes on, and privbo check CONFIG --show-private says who",
+            err=True,
+        )
 
 
 @contextmanager

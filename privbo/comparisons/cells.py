@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
@@ -103,7 +104,11 @@ def read_kept(path: Path, wanted: CodeKey) -> Kept | None:
         if content.get("format") != _FORMAT:
             return None
         code = read_settings(CodeKey, content["code"], "code")
-        result = read_settings(CellResult, content["result"], "cell.result")
+        curves = {
+            name: [math.nan if mean is None else mean for mean in curve]  # no client had a value
+            for name, curve in content["result"]["curves"].items()
+        }
+        result = read_settings(CellResult, content["result"] | {"curves": curves}, "cell.result")
     except (RunError, ConfigurationError, KeyError, TypeError, AttributeError):
         return None
     current = code.digest is not None and code.digest == wanted.digest

@@ -27,12 +27,13 @@ from privbo.comparisons.verdict import (
     best_alone,
     curve_of,
     difference,
+    merit,
     standard_error,
     verdicts,
 )
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import JsonObject, fields_of, plain
-from privbo.protocol.table import Table, in_two_lines
+from privbo.protocol.table import Table, in_two_lines, text_of
 
 OF_CLIENTS = ("utility", "standard_error", "final", "evaluations")  # of a row: what clients' own data say
 SEEDED = "simulation: seeded noise, no guarantee"
@@ -141,7 +142,7 @@ class Comparison:
         facts = {}
         for row in self.exportable().rows():
             price = "infinite" if row.epsilon is None else upper_text(row.epsilon)
-            score = "" if row.utility is None else f", {self.measure} {row.utility:.4g}"
+            score = "" if row.utility is None else f", {self.measure} {text_of(row.utility)}"
             facts[row.setting] = f"epsilon {price} at delta {upper_text(row.delta)}{score}"
         return Table.of(self.name, facts).html()
 
@@ -253,7 +254,7 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
         return replace(free, because=f"{free.because}, and {words}")
     found = {v.setting: v for v in verdicts([*fitting, *controls], measure)}
     helped = [s for s in fitting if found[s.label].answer == "helped"]
-    best = max(helped or fitting, key=lambda s: sign * float(s.utilities(measure).mean()))
+    best = max(helped or fitting, key=lambda s: merit(s, measure))
     verdict = found[best.label]
     because = f"with {best.label} {verdict.text}"
     if helped and best.alone != alone.label:
@@ -265,7 +266,7 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
         return replace(free, because=f"{free.because}, and {because}", verdict=verdict)
     others = (*fitting, *(s for s in controls if s.kind == "local"))
     gaps = [difference(best, other, measure) for other in others if other is not best]
-    lead = min(gaps, key=lambda gap: sign * gap.mean)
+    lead = min(gaps, key=lambda gap: math.inf if math.isnan(gap.mean) else sign * gap.mean)
     return Recommendation(
         label=best.label,
         epsilon=float(best.strict_epsilon or 0.0),

@@ -281,6 +281,8 @@ def verdict_of(
         nothing if gains is None or not pairs else _tested(gains[there], are_means=are_means) for gains in given
     )
     because = _no_verdict(alone, noise_only, effort, over, pairs)
+    if sharing.size and not np.isfinite(sharing).any():
+        because = f"no {over.split(maxsplit=1)[0].removesuffix('s')} has a value"
     helped = [p for p in (ours[2], noise[2]) if p is not None]
     return Verdict(
         setting=names[0],
@@ -362,9 +364,14 @@ def _without_skew(gains: FloatArray, student: float) -> float:
 
 def best_alone(settings: Sequence[Setting], measure: Measure) -> Setting | None:
     """Give the best of the settings that share nothing, which costs no privacy; None if there is none."""
-    sign = 1.0 if curve_of(measure) == "score" else -1.0
     alone = [s for s in settings if s.kind == "local" and s.curves is not None]
-    return max(alone, key=lambda s: sign * float(s.utilities(measure).mean()), default=None)
+    return max(alone, key=lambda s: merit(s, measure), default=None)
+
+
+def merit(setting: Setting, measure: Measure) -> float:
+    """Give the mean over seeds, the better the larger; minus infinity where some seed has no value."""
+    mean = float(setting.utilities(measure).mean())
+    return -math.inf if math.isnan(mean) else mean if curve_of(measure) == "score" else -mean
 
 
 def verdicts(settings: Sequence[Setting], measure: Measure) -> tuple[Verdict, ...]:

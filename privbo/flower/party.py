@@ -376,7 +376,13 @@ def site_spec(home: Path, content: bytes, site: SiteSettings) -> Spec:
     Raises:
         ConfigurationError: If the problem is another one than the run's.
     """
-    own = spec_of(home, content, site.problem).loaded()
+    told = site.problem
+    if told is not None and told.factory is None and (told.n_clients is None or not told.space):
+        raise ConfigurationError(
+            f"site.toml of {site.name}: [problem] names an objective without the run's n_clients and space; repeat "
+            "both there as run.toml states them, or name a factory"
+        )
+    own = spec_of(home, content, told).loaded()
     if site.problem is not None:
         # Of records, too: what one of them moves is computed from the run's own range.
         of_records = ("n_records", "score_range", "training") if own.privacy.unit == "record" else ()

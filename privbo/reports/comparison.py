@@ -14,7 +14,7 @@ from privbo.comparisons.comparison import OF_CLIENTS, Comparison, Row
 from privbo.comparisons.verdict import Kind, Measure, Setting, best_alone, curve_of, standard_error
 from privbo.protocol.files import write_atomically
 from privbo.protocol.messages import FloatArray
-from privbo.protocol.table import Table
+from privbo.protocol.table import Table, text_of
 from privbo.reports.document import Document
 from privbo.reports.figure import COLOURS, ROUNDS, Axis, Figure, Series
 
@@ -102,10 +102,8 @@ def _strict_heading(rows: Sequence[Row]) -> list[str]:
 
 def _judged(row: Row) -> list[str]:
     """A mean to two digits of its error, so that no difference that matters is rounded away."""
-    if row.utility is None or row.final is None:
-        return ["-", "-"]
-    if not row.standard_error:
-        return [f"{row.utility:.4g}", f"{row.final:.4g}"]
+    if row.utility is None or row.final is None or not row.standard_error or math.isnan(row.standard_error):
+        return [text_of(row.utility), text_of(row.final)]
     digits = min(9, max(0, 1 - math.floor(math.log10(row.standard_error))))
     return [f"{row.utility:.{digits}f} ± {row.standard_error:.{digits}f}", f"{row.final:.{digits}f}"]
 
@@ -199,10 +197,10 @@ def _frontier(comparison: Comparison) -> Figure:
 def _level(kind: Kind, settings: Sequence[Setting], measure: Measure) -> Series:
     """A control's line: level, or over the epsilons at which its noise was drawn."""
     means: dict[float | None, float] = {}  # of several at one epsilon the best one
-    best = max if curve_of(measure) == "score" else min
+    best = np.fmax if curve_of(measure) == "score" else np.fmin
     for setting in settings:
         mean = float(setting.utilities(measure).mean())
-        means[setting.epsilon] = best(mean, means.get(setting.epsilon, mean))
+        means[setting.epsilon] = float(best(mean, means.get(setting.epsilon, mean)))
     x = [1.0] if len(means) == 1 else sorted(e for e in means if e)
     y = list(means.values()) if len(means) == 1 else [means[e] for e in x]
     label = settings[0].label if len(settings) == 1 else _NAMES[kind]
@@ -233,8 +231,8 @@ def _convergence(comparison: Comparison) -> dict[str, Figure]:
     """
     alone = best_alone(comparison.settings, comparison.measure)
     drawn = {s.label: _banded("this setting", s.curves) for s in comparison.settings if s.curves is not None}
-    low = min(min(band.lower) for band, _ in drawn.values())
-    high = max(v for band, _ in drawn.values() for v in band.y if v is not None)
+    edges = [v for band, _ in drawn.values() for v in (*band.lower, *band.y) if v is not None and math.isfinite(v)]
+    low, high = min(edges, default=0.0), max(edges, default=0.0)
     margin = 0.04 * (high - low) or 0.1
     axis = Axis(label=_CURVES[curve_of(comparison.measure)], limits=(low - margin, high + margin))
     found: dict[str, Figure] = {}

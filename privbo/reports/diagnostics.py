@@ -6,6 +6,7 @@ covers it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -47,7 +48,7 @@ class Diagnostics:
 
     Attributes:
         mean_best_score: Mean over clients of the best score so far, after initialisation and
-            every round, by arm (the run and its controls).
+            every round, by arm (the run and its controls); NaN where no client has one.
         best_score_per_client: Number and best score of every client; NaN without a finite one.
         regret: Distance from the best attainable scores, where it was asked for.
         first_errors: First error of every client that ever failed, in its own words.
@@ -80,10 +81,10 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
     regret = None
     if best_values is not None and len(best):
         attainable = np.asarray(best_values() if callable(best_values) else best_values, dtype=np.float64)
-        top = float(attainable.mean())
+        top, left = float(attainable.mean()), (attainable - best)[np.isfinite(best)]
         regret = Regret(
             mean_attainable_score=top,
-            simple_regret=float(np.nanmean(attainable - best)),
+            simple_regret=float(left.mean()) if len(left) else math.nan,
             cumulative_regret={name: float(np.sum(top - np.array(curve[1:]))) for name, curve in labelled.items()},
         )
     return Diagnostics(

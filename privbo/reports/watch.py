@@ -220,15 +220,16 @@ class Watch:
 
 
 def duration_text(seconds: float) -> str:
-    """Give a duration in the largest unit of which it has at least two.
+    """Give a duration in the largest unit of which it has at least two, below ten seconds to a digit or two.
 
     Example:
-        >>> duration_text(90.0), duration_text(600.0), duration_text(1e6)
-        ('90 seconds', '10 minutes', '12 days')
+        >>> duration_text(0.0412), duration_text(90.0), duration_text(600.0), duration_text(1e6)
+        ('0.041 seconds', '90 seconds', '10 minutes', '12 days')
     """
     units = {"days": 86400.0, "hours": 3600.0, "minutes": 60.0}
     return next(
-        (f"{seconds / s:.0f} {name}" for name, s in units.items() if seconds >= 2 * s), f"{seconds:.0f} seconds"
+        (f"{seconds / s:.0f} {name}" for name, s in units.items() if seconds >= 2 * s),
+        f"{seconds:.{0 if seconds >= 10 else 2}{'f' if seconds >= 10 else 'g'}} seconds",
     )
 
 

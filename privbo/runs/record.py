@@ -209,7 +209,8 @@ class Record:
     def best_so_far(self) -> FloatArray:
         """PRIVATE: give the mean over clients of the best value seen after each round.
 
-        Entry 0 is the initialisation, where the algorithm has one. Clients without a value yet are left out.
+        Entry 0 is the initialisation, where the algorithm has one. Clients without a value yet are left out; NaN where
+        no client has one.
         """
         return mean_best_so_far(self.clients)
 
@@ -227,11 +228,11 @@ def best_so_far_by_client(history: ClientHistory) -> FloatArray:
 
 
 def mean_best_so_far(history: ClientHistory) -> FloatArray:
-    """Give the mean over clients of the best value after each round, ``(n_rounds,)`` from initialisation on."""
+    """Give the mean over clients of the best value after each round, ``(n_rounds,)``; NaN where none has a value."""
     after = best_so_far_by_client(history)
     seen = np.isfinite(after)
     totals = np.where(seen, after, 0.0).sum(axis=0)
-    return np.asarray(totals / np.maximum(seen.sum(axis=0), 1))
+    return np.where(seen.any(axis=0), totals / np.maximum(seen.sum(axis=0), 1), np.nan)
 
 
 def load(directory: str | Path, *, ledger: str | Path | None = None) -> Record:

@@ -78,6 +78,7 @@ def test_no_rounds_cost_nothing_and_everybody_takes_part_unless_a_rate_is_named(
         ({"rounds": 2.5}, r"rounds=2\.5 must be a whole number"),
         ({"rounds": True}, "rounds=True must be a whole number"),
         ({"delta": 0.0}, r"delta must lie in \(0, 1\), got 0.0; usual is"),
+        ({"delta": None}, "state delta; usual is|name epsilon and delta"),
         ({"adjacency": "neighbours"}, "adjacency='neighbours' is unknown; use one of"),
     ],
 )

@@ -7,9 +7,11 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import privbo as pb
+from privbo.reports.comparison import figures, markdown
 from tests.cli.test_cli import privbo
 from tests.deployment.federations import make
 
@@ -128,7 +130,55 @@ def test_nothing_public_tells_whether_the_last_client_fails_once_a_run_has_begun
         assert failed == 19 + late
     assert seen[0] == seen[1]
     assert seen[0][0] == 0
-    assert "rehearsal: 19 of 20 clients have no value (KeyError 19); the run goes on" in seen[0][1]
+    assert (
+        "rehearsal: 19 of 20 clients have no value (KeyError 19); the run goes on, and privbo check CONFIG"
+        in seen[0][1]
+    )
+
+
+VALUES = """
+def score(client, params):
+    if client >= {valued}:
+        raise KeyError("Dose")
+    return params["dose"] - 1.0
+"""
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_clients_without_a_value_have_no_score_and_nothing_public_tells_how_many_they_are(config: Path) -> None:
+    """All scores are negative, so that 0 for clients that all failed would be the best of all."""
+    config.write_text('controls = ["local", "zeroed"]\n' + CONFIG)
+    public, private = [], []
+    for valued in (0, 3, 4):
+        (config.parent / "wards.py").write_text(VALUES.format(valued=valued))
+        shutil.rmtree(config.parent / "__pycache__", ignore_errors=True)
+        for seen, asked in ((public, ()), (private, ("--show-private",))):
+            __import__("sys").modules.pop("wards", None)
+            done, home = privbo("run", "run.toml", "--out", "out", "--no-rehearsal", *asked), config.parent / "out"
+            assert done.returncode == 0, done.stderr
+            record = pb.load(home)
+            names = sorted(str(path.relative_to(home)) for path in home.rglob("*") if "private" not in path.parts)
+            scores, means = record.best_so_far(), [row.utility for row in pb.compare([record]).rows()]
+            pages = [len(privbo("report", str(home), *more).stdout) > 0 for more in ((), ("--private",))]
+            figures(pb.compare([record]))["frontier"].svg("Clients alone.")
+            markdown(pb.compare([record], data="simulated"))
+            record.ledger.close()
+            assert pages == [True, True]
+            assert len(record.best()) == valued
+            assert np.isnan(scores).all() == (valued == 0)
+            assert np.isnan(means).all() == (valued == 0)
+            assert valued == 0 or (scores < 0.0).all()
+            said = re.sub(r"[0-9a-f]{12,}", "ID", done.stdout + done.stderr)
+            shutil.rmtree(home)
+            seen.append((said, names))
+    assert public[0] == public[1] == public[2]
+    none, some, each = (said for said, _ in private)
+    assert "; 0 of 4 clients of this run have a value" in none
+    assert none.count("sharing is not known to help: no client has a value") == 2
+    assert re.search(r"this run +│( +- │){4}", none)
+    assert "; 3 of 4 clients of this run have a value" in some
+    assert "have a value" not in each
+    assert "no client has a value" not in some + each
 
 
 def test_a_rehearsal_charges_and_publishes_nothing(config: Path) -> None:
@@ -152,7 +202,7 @@ def test_a_rehearsal_charges_and_publishes_nothing(config: Path) -> None:
     mended = privbo("check", "run.toml", "--show-private")
     assert mended.returncode == 0
     # How long a client's part of the run takes is private, as the time of one evaluation is.
-    assert re.search(r"s per evaluation, at most \d+ seconds per client in the run", mended.stdout)
+    assert re.search(r"s per evaluation, at most [\d.e-]*[1-9]\d* seconds per client in the run", mended.stdout)
     assert "per evaluation" not in public.stdout
 
 
@@ -192,6 +242,8 @@ def test_a_site_rehearses_its_own_clients_and_objective_and_charges_publishes_an
     assert asked.returncode == 3
     found = json.loads(asked.stdout[asked.stdout.index("{") :])
     assert found["private_diagnostics"]["failures"] == {"4": "KeyError: 'dos'"}
+    own.write_text(own.read_text().replace('factory = "south_wards:problem"', 'objective = "south_wards:score"'))
+    assert "site.toml of south: [problem] names an objective without the run's n_clients" in privbo(*arguments).stderr
     for wrong in (("--set", "rounds=3"), ("--site", str(federation.site_file("south").with_name("no.toml")))):
         assert privbo(*arguments, *wrong).returncode == 2
 

@@ -393,3 +393,23 @@ def test_the_repositorys_own_configurations_are_read() -> None:
     read = [Spec.from_dict(one.content, trusted=True) for one in read_sweep(sweep).panels[0].settings]
     assert len(read) > 5  # one that names a setting which is gone is refused before
     assert {spec.rounds for spec in read} == {read_spec(folder / "quickstart.toml").rounds}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_setting_without_any_value_is_shown_as_a_dash_and_never_chosen(first: bool) -> None:
+    """Negative scores: 0 in place of no value led them all."""
+    nothing, alone = (
+        setting("no value", [np.nan] * 4, 0.0, "local"),
+        setting("alone", [-0.5, -0.6, -0.4, -0.5], 0.0, "local"),
+    )
+    shared, noise = setting("shared", [np.nan] * 4), setting("noise", [-0.6, -0.7, -0.5, -0.6], 1.0, "zeroed")
+    found = comparison(shared, *((nothing, alone) if first else (alone, nothing)), noise)
+    chosen = recommend(found, 2.0)
+    assert chosen.label == "alone"
+    assert chosen.because.endswith("sharing is not known to help: no seed has a value")
+    assert all(figure.svg("Settings.") for figure in figures(found).values())
+    rows = dict(line.strip("| ").split(" | ", 1) for line in markdown(found).splitlines() if line.startswith("| "))
+    assert "nan" not in rows["shared"] + rows["no value"]
+    assert " | - | " in rows["shared"]
+    everything = comparison(shared, nothing, setting("zeros", [np.nan] * 4, 1.0, "zeroed"))
+    assert all(figure.svg("Settings.") for figure in figures(everything).values())

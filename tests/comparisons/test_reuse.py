@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -283,6 +285,20 @@ def test_a_damaged_or_foreign_cell_is_made_again(tmp_path: Path) -> None:
         assert cells.complete([cell], jobs=1, finished=True)[0] == [None]
         assert cells.complete([cell], jobs=1)[1].reused == 0
     assert cells.complete([cell], jobs=1)[1].reused == 1
+
+
+def test_a_cell_where_no_client_had_a_value_is_read_back_and_not_run_again(tmp_path: Path) -> None:
+    key, made = CodeKey(parts={"module a": "1"}), []
+
+    def work() -> cells.CellResult:
+        made.append(1)
+        return cells.CellResult(curves={"score": (math.nan, -0.5)})
+
+    cell = cells.Cell(label="a", seed=0, settings="abc", code=key, folder=tmp_path, work=work)
+    for _ in range(2):
+        (kept,), _ = cells.complete([cell], jobs=1)
+        np.testing.assert_array_equal(kept.result.curves["score"], (np.nan, -0.5))
+    assert made == [1]
 
 
 RESULT = cells.CellResult(curves={"score": (0.0, 1.0)}, extra={"sent": [1, 2]})
