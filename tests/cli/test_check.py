@@ -140,7 +140,7 @@ VALUES = """
 def score(client, params):
     if client >= {valued}:
         raise KeyError("Dose")
-    return params["dose"] - 1.0
+    return params["dose"] - 2.0
 """
 
 
@@ -159,11 +159,10 @@ def test_clients_without_a_value_have_no_score_and_nothing_public_tells_how_many
             record = pb.load(home)
             names = sorted(str(path.relative_to(home)) for path in home.rglob("*") if "private" not in path.parts)
             scores, means = record.best_so_far(), [row.utility for row in pb.compare([record]).rows()]
-            pages = [len(privbo("report", str(home), *more).stdout) > 0 for more in ((), ("--private",))]
+            assert not asked or privbo("report", str(home), "--private").returncode == 0
             figures(pb.compare([record]))["frontier"].svg("Clients alone.")
             markdown(pb.compare([record], data="simulated"))
             record.ledger.close()
-            assert pages == [True, True]
             assert len(record.best()) == valued
             assert np.isnan(scores).all() == (valued == 0)
             assert np.isnan(means).all() == (valued == 0)
