@@ -379,7 +379,7 @@ def _tell(found: Rehearsal) -> None:
     """Say before the run exists which kinds of errors a rehearsal met; nothing of that is said once it has begun."""
     if found.failures:
         say(
-            f"privbo: rehearsal: {found.text}; the run goes on, and privbo check CONFIG --show-private says who",
+            f"privbo: rehearsal: {found.text}; the run goes on; see privbo check CONFIG --show-private",
             err=True,
         )
 

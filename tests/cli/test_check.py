@@ -131,7 +131,7 @@ def test_nothing_public_tells_whether_the_last_client_fails_once_a_run_has_begun
     assert seen[0] == seen[1]
     assert seen[0][0] == 0
     assert (
-        "rehearsal: 19 of 20 clients have no value (KeyError 19); the run goes on, and privbo check CONFIG"
+        "rehearsal: 19 of 20 clients have no value (KeyError 19); the run goes on; see privbo check CONFIG"
         in seen[0][1]
     )
 
