@@ -94,8 +94,7 @@ class Federation:
         round_timeout: Seconds from asking to the end of a round; also the messages' time to live.
         start_timeout: Seconds to wait for nodes before the first round, and later while fewer
             than ``min_sites`` are connected.
-        min_sites: Sites without which no round is played: with fewer connected nothing is asked, and with fewer
-            that answer nothing is released and the run stops.
+        min_sites: Nodes without which no round is played.
         guardians: Public keys of every guardian, in the order of shares.
 
     Raises:

@@ -5,8 +5,7 @@ by the door and never leaves it, so neither the network nor a site learns who wa
 Only over a channel that is declared to hide who is asked are sampled clients asked alone.
 A round ends when every node that was asked has answered or failed, or at its timeout.
 Whatever is late, duplicate, foreign or malformed is an absence, and an absence changes
-neither the noise nor what the sum is divided by. Where fewer than ``min_sites`` sites answer, the run stops inside
-the round: it is charged, nothing of it was looked at, and it is asked again under the same charge.
+neither the noise nor what the sum is divided by.
 
 Guardians are found by their registered keys; ciphertexts and statements are carried to them, and every one of them has
 to answer, or there is no release.
@@ -95,7 +94,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
 
     Raises:
         ConfigurationError: If a setting is impossible; nothing was touched.
-        RunError: If too few sites are there, or answer; the run can be resumed.
+        RunError: If too few sites are there; the run can be resumed.
     """
     spec, federation = public_spec(home), read_federation(home)
     federation = federation.checked(spec.problem.n_clients).on_grid(spec)
@@ -180,9 +179,6 @@ class Flower:
         path = self.directory.countersigned_path
         path.touch()  # whether it is there shall not tell whether any site was
         self.seen = {str(row["site"]): (int(row["sequence"]), str(row["head"])) for row in read_lines(path)}
-        rounds = self.directory.private / "transport.jsonl"
-        if rounds.exists() and (rows := read_lines(rounds)):  # who did not answer may have seen less: it is shown all
-            self.seen = {site: last for site, last in self.seen.items() if site in rows[-1]["answered"]}
 
     def collect(self, ask: Ask, ticket: Ticket | None = None) -> FloatArray | SealedRound:
         """Ask every client and collect the answers, ``(n_clients, dim)``; NaN rows are absences.
@@ -191,7 +187,7 @@ class Flower:
         that hides who sends, only those that the ticket names are asked; see ``require_hidden``.
 
         Raises:
-            RunError: If fewer than ``min_sites`` nodes are there or sites answer, or the SuperLink is gone; the
+            RunError: If fewer than ``min_sites`` nodes are there or the SuperLink is gone; the
                 run can be resumed.
         """
         request, round_, n_clients = ask.request, ask.broadcast.round, sum(map(len, self.federation.clients.values()))
@@ -215,7 +211,7 @@ class Flower:
         nodes = {node: site for node, site in there.items() if only is None or site in only}
         if standing is None:
             raise RunError("a question to sites needs a ledger behind it; play it through privbo.runs.loop.play")
-        refused, answered, n_replies, started = Counter[str](), set[str](), 0, time.monotonic()
+        refused, answered, started = Counter[str](), set[str](), time.monotonic()
         # Each is shown the rows that its site lacks, as far as is known what it has seen.
         questions = {
             node: Question(
@@ -229,7 +225,6 @@ class Flower:
             for node, site in nodes.items()
         }
         for node, _, reply in exchange(self.grid, questions, Reply, self.federation, group=str(round_)):
-            n_replies += 1
             site = self._take(node, reply, nodes[node], inbox, refused)
             if site is None or isinstance(reply, str):
                 continue
@@ -243,31 +238,6 @@ class Flower:
         row = {"round": round_, "asked": len(nodes), "answered": sorted(answered)}
         row |= {"refused": refused + Counter(inbox.refused), "seconds": round(time.monotonic() - started, 3)}
         append_line(self.directory.private / "transport.jsonl", row)
-        # Among those that were drawn, who answers would tell who was drawn.
-        if only is None:
-            # Local work is not paid for. After a recovery sites rightly refuse the rounds that they have answered.
-            is_free = ask.request is None or self.run.record.is_recovered
-            refused["late"] += len(nodes) - n_replies
-            least = 0 if is_free else self.federation.min_sites
-            self._require_answers(round_, len(answered), +refused, least=least)
-
-    def _require_answers(self, round_: int, n_answered: int, reasons: Counter[str], *, least: int) -> None:
-        """Say where sites did not answer; stop the run, before anything is looked at, where fewer than ``least`` did.
-
-        A site answers whatever its clients' values are, also where all of them are absent: nothing here tells of them.
-        """
-        n_sites = len(self.federation.clients)
-        if n_answered == n_sites:
-            return
-        kinds = ", ".join(f"{reason}: {count}" for reason, count in sorted(reasons.items())) or "not connected"
-        found = f"round {round_}: {n_answered} of {n_sites} sites answered ({kinds})"
-        where = f"see {self.directory.private / 'transport.jsonl'}, and errors.log and refused.jsonl at each site"
-        if n_answered < least:
-            raise RunError(
-                f"{found} and min_sites is {least}; {where}, and run the app again: it goes on here, and asks this "
-                "round again at no further cost"
-            )
-        _print(f"warning: {found}; {where}")
 
     def _chain(self, standing: Standing, seen: Position | None) -> bytes:
         """Rows of the run's ledger that a site lacks: from its last head, or the run's plan if that is not there, on.

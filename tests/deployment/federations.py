@@ -6,7 +6,6 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 import tomli_w
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -16,7 +15,6 @@ from privbo.flower.party import AppFiles, approve_files, read_party
 from privbo.flower.scaffold import write_app, write_guardian
 from privbo.flower.server import serve
 from privbo.plans.policy import Policy
-from privbo.protocol.errors import RunError
 from privbo.runs.manifest import RunDirectory
 from tests.conformance.small import N_CLIENTS, ROUNDS
 from tests.deployment.grid import LoopGrid, Node
@@ -91,13 +89,6 @@ class Federation:
     def play(self, nodes: list[Node] | None = None) -> LoopGrid:
         grid = LoopGrid(self.everyone() if nodes is None else nodes)
         serve(grid, self.home, self.run)
-        return grid
-
-    def refused(self) -> LoopGrid:
-        """Play a run that stops as no site answers."""
-        grid = LoopGrid(self.everyone())
-        with pytest.raises(RunError, match="round 0: 0 of"):
-            serve(grid, self.home, self.run)
         return grid
 
 

@@ -48,10 +48,3 @@ def require_same(federation: Federation, expected: pb.Record, found: list[dict[s
     for ours, theirs in zip(queries, queried(expected.clients.units, expected.clients.values), strict=True):
         assert len(np.unique(ours, axis=0)) > 1
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9)
-
-
-def charged_and_released(federation: Federation) -> tuple[int, int]:
-    """Charges of a run's ledger, and how many of their releases are stored."""
-    with pb.load(federation.run.path).ledger as ledger:
-        entries = ledger.entries()
-        return len(entries), sum(ledger.stored_release(entry.release_id) is not None for entry in entries)

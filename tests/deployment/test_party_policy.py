@@ -61,12 +61,6 @@ def played(federation: Federation) -> list[dict]:
     return federation.play().answers
 
 
-def turned_down(federation: Federation) -> list[dict]:
-    """Everything that left the sites in a run that all of them refuse."""
-    EVALUATED.clear()
-    return federation.refused().answers
-
-
 def kept(federation: Federation, site: str = SITE) -> Path:
     return federation.root / site / "kept"
 
@@ -127,7 +121,7 @@ def test_a_hostile_run_leaves_nothing_but_the_class_of_the_error(case: str, tmp_
         before = ledger.head
     sent_before = files_sent(federation)
     asks(federation, **hostile)
-    replies = turned_down(federation)
+    replies = played(federation)
     assert not EVALUATED
     assert replies
     for reply in replies:
@@ -144,7 +138,7 @@ def test_a_hostile_run_leaves_nothing_but_the_class_of_the_error(case: str, tmp_
 
 def test_a_site_without_a_policy_refuses_every_question_before_it_loads_its_data(tmp_path: Path) -> None:
     federation = federation_of(tmp_path, policy=None, factory="tests.deployment.test_site:failing_problem")
-    replies = turned_down(federation)
+    replies = played(federation)
     assert {reply["error"] for reply in replies} == {"PolicyError"}
     assert not EVALUATED
     assert not files_sent(federation)
@@ -169,7 +163,7 @@ def test_the_run_that_passes_the_bound_over_all_runs_leaves_nothing(tmp_path: Pa
         assert not ledger.entries()  # plans are paid whole, and once
     assert left.spent == pytest.approx(costs[allowed - 1], rel=1e-9)
     asks(federation)
-    assert {reply["error"] for reply in turned_down(federation)} == {"PolicyError"}
+    assert {reply["error"] for reply in played(federation)} == {"PolicyError"}
     assert not EVALUATED
     assert f"to {costs[allowed]:.2f}"[:6] in last_words(federation)
     asks(federation, privacy={"epsilon": 0.05, "delta": 1e-6})  # what is left is still there for a small one
@@ -238,7 +232,7 @@ def test_a_bound_is_never_raised_on_the_ledger_that_it_was_made_for(change: dict
     file.write_text(tomli_w.dumps(own | {"policy": own["policy"] | change}))
     asks(federation, privacy={"epsilon": 0.5, "delta": 1e-6} | ({"unit": "reward"} if "unit" in change else {}))
     before = files_sent(federation)
-    (turned_down if "unit" in change else played)(federation)  # nobody allows another unit
+    played(federation)
     assert files_sent(federation) == before
     assert "the ledger of this site's runs was made with epsilon = 4, delta = 1e-06" in last_words(federation)
     file.write_text(tomli_w.dumps(own | {"policy": own["policy"] | {"epsilon": 1.0}}))  # stricter may stand

@@ -254,8 +254,7 @@ def test_a_federations_ledger_restored_with_any_parts_is_refused_or_betrayed_by_
         with pytest.raises(PrivacyError, match=r"was committed and is gone|has seen row|holds no release of it"):
             federation.play()
     elif "sites" not in parts:  # the server can't know; its sites do, and nothing of theirs is drawn again
-        with pytest.raises(PrivacyError, match=r"0 of 3 sites answered \(raised RunError: 3\)"):
-            federation.play()
+        federation.play()
         refused = [row["refused"] for row in read_lines(home.private / "transport.jsonl")]
         assert refused[-1] == {"raised RunError": len(SITES)}
         assert {path: path.read_bytes() for path in sent} == sent

@@ -160,7 +160,7 @@ def test_a_server_cannot_name_a_folder_of_its_choice(name: str, tmp_path: Path) 
 
 def test_a_site_that_fails_sends_the_class_of_its_error_and_nothing_else(tmp_path: Path) -> None:
     federation = make(tmp_path, rounds=1, factory="tests.deployment.test_site:failing_problem")
-    replies = federation.refused().replies
+    replies = federation.play().replies
     assert replies
     for reply in replies:
         assert not reply.has_error()
