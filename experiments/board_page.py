@@ -194,10 +194,11 @@ def draw(boards: dict[float, list[Standing]]) -> bytes:
     from matplotlib.figure import Figure
 
     ranked = [one.name for one in next(reversed(boards.values())) if one.rank is not None]
-    figure = Figure(figsize=(2.4 + 2.6 * len(boards), 1.0 + 0.3 * len(ranked)), layout="constrained")
-    grid = figure.subplots(1, len(boards), squeeze=False, sharex=True, sharey=True)[0]
+    rows = math.ceil(len(boards) / 2)
+    figure = Figure(figsize=(8.0, (0.6 + 0.24 * len(ranked)) * rows + 0.4), layout="constrained")
+    grid = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey=True).reshape(-1)
     places = {name: -place for place, name in enumerate(ranked)}
-    for axes, (epsilon, board) in zip(grid, boards.items(), strict=True):
+    for axes, (epsilon, board) in zip(grid, boards.items(), strict=False):
         axes.set_title(f"epsilon {epsilon:g}", fontsize=9)
         for one in board:
             if one.rank is None or one.name not in places:
@@ -208,6 +209,8 @@ def draw(boards: dict[float, list[Standing]]) -> bytes:
         axes.set_yticks(list(places.values()), list(places), fontsize=8)
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize=8)
+    for axes in grid[len(boards) :]:
+        axes.set_visible(False)
     what = "mean rank over families and seeds, 1 is best (grey: independent; blue: ours; orange: baselines)"
     figure.supxlabel(what, fontsize=8)
     return png_of(figure, dpi=100)

@@ -36,11 +36,11 @@ def draw(
 
     kinds: dict[str, Draw] = {"curves": _curves, "trade-off": _trade_off, "bars": _bars}
     drawing = kinds[picture.kind] if picture.kind in kinds else load_function(picture.kind, "picture.kind")
-    columns = min(picture.columns, len(panels))
+    columns = min(2, len(panels))  # a page is 800 pixels wide, and the text of a wider picture too small on it
     lines = math.ceil(len(panels) / columns)
     most = max(len(rows) for _, rows in panels)
-    tall = 1.5 + 0.26 * most if picture.kind == "bars" else 4.6
-    figure = Figure(figsize=((9.5 if most > _CROWDED else 7.0) * columns, tall * lines + 0.4), layout="constrained")
+    tall = 1.5 + 0.26 * most if picture.kind == "bars" else 4.6 + (0.12 * most if most > _CROWDED else 0)
+    figure = Figure(figsize=(7.0 if columns == 1 else 10.0, tall * lines + 0.4), layout="constrained")
     grid = np.ravel(figure.subplots(lines, columns, squeeze=False))
     for axes, (panel, rows) in zip(grid, panels, strict=False):
         shown = {label: row for label, row in rows.items() if label not in picture.omit}
@@ -48,8 +48,8 @@ def draw(
         axes.grid(alpha=0.3)
         drawing(axes, panel, shown, picture)
         if axes.get_legend_handles_labels()[0]:
-            beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if most > _CROWDED else {}
-            axes.legend(frameon=False, fontsize="x-small", **beside)
+            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 2} if most > _CROWDED else {}
+            axes.legend(frameon=False, fontsize="x-small", **below)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     figure.suptitle(title, wrap=True)

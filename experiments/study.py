@@ -134,7 +134,6 @@ class Picture:
         measure: What is drawn.
         x, y: Texts of the axes.
         of: Shows the panels of another picture; empty for its own.
-        columns: Panels side by side.
         log: Logarithmic axes: ``"x"``, ``"y"``, ``"xy"``.
         legend: Text per arm; fields as in a table's columns.
         spread: What is shaded: the standard ``"error"`` or ``"deviation"``.
@@ -147,7 +146,6 @@ class Picture:
     x: str = "round"
     y: str = ""
     of: str = ""
-    columns: Count = 3
     log: Literal["", "x", "y", "xy"] = ""
     legend: str = "{label}"
     spread: Literal["error", "deviation"] = "error"

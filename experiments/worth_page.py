@@ -166,9 +166,9 @@ def draw(every: Sequence[Played]) -> bytes:
     """Draw ratios against epsilon, a small picture per family, as PNG."""
     from matplotlib.figure import Figure
 
-    columns = min(5, len(every))
+    columns = min(3, len(every))
     rows = math.ceil(len(every) / columns)
-    figure = Figure(figsize=(2.7 * columns, 2.3 * rows + 0.6), layout="constrained")
+    figure = Figure(figsize=(8.0, 1.9 * rows + 0.8), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).reshape(-1)
     lines = (
         (OURS, False, "mean", "#2b87c8", "-", "default, mean over evaluations"),
@@ -197,7 +197,7 @@ def draw(every: Sequence[Played]) -> bytes:
     for axes in grid[len(every) :]:
         axes.set_visible(False)
     named = {text: handle for axes in grid for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=4, frameon=False, fontsize=8)
+    figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=2, frameon=False, fontsize=8)
     figure.supxlabel("epsilon of the whole run at delta = 1e-5   (*: used in development)", fontsize=8)
     figure.supylabel("regret divided by that of the best independent method", fontsize=8)
     return png_of(figure, dpi=100)
