@@ -1,15 +1,23 @@
 """One thread for BLAS, OpenMP and torch, set before any of them is loaded: small matrices only wait for more."""
 
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# Every charge waits for its disk, and nothing here cuts the power: folders of tests lie in memory where there is room.
+MEMORY = Path("/dev/shm")  # noqa: S108 (tempfile makes the names in it)
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2**32:
+    os.environ["TMPDIR"] = str(MEMORY)
+    tempfile.tempdir = None
 
 # The key that marks one's own runs is the tests' own, not the user's.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="privbo-tests-")

@@ -14,7 +14,7 @@ Every check plays small runs through the real door with seeded noise and raises
 | ``learns`` | every client has a recommended point inside the space |
 | ``repeats_under_a_seed`` | equal seeds give equal runs, other seeds other runs |
 | ``draws_secret_noise_once`` | secure noise never repeats |
-| ``resumes`` | a run stopped after any round ends as if it had not been stopped |
+| ``resumes`` | a run stopped after each round ends as if it had not been stopped |
 | ``survives_absences`` | clients that are away change neither the noise nor the number of releases |
 | ``goes_on_after_missed_rounds`` | a client that was not there for a round answers the later ones |
 | ``survives_hostile_answers`` | malformed vectors are absences |

@@ -96,24 +96,22 @@ def draws_secret_noise_once(subject: Subject) -> None:
 
 
 def resumes(subject: Subject) -> None:
-    """A run stopped after any round ends as if it had not been stopped; another run is refused."""
+    """A run stopped after each of its rounds ends as if it had not been stopped; another run is refused."""
     whole = subject.play()
     with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "run"
         for index in range(subject.rounds):
-            home = Path(folder) / str(index)
 
             def stop(event: Round, index: int = index) -> None:
                 if event.index == index:
                     raise _StoppedError
 
             with contextlib.suppress(_StoppedError):
-                subject.play(home, on_round=stop)
-            resumed = subject.play(home, resume=True)
-            require(same(values_of(resumed), values_of(whole)), f"stopped after round {index}: the same releases")
-            require(
-                same(resumed.clients.values, whole.clients.values), f"stopped after round {index}: the same queries"
-            )
-            require(len(resumed.ledger.entries()) == len(whole.ledger.entries()), "resuming charges nothing twice")
+                subject.play(home, resume=index > 0, on_round=stop)
+        resumed = subject.play(home, resume=True)
+        require(same(values_of(resumed), values_of(whole)), "stopped after every round: the same releases")
+        require(same(resumed.clients.values, whole.clients.values), "stopped after every round: the same queries")
+        require(len(resumed.ledger.entries()) == len(whole.ledger.entries()), "resuming charges nothing twice")
         try:
             subject.play(home, resume=True, rounds=subject.rounds + 1)
         except RunError:
