@@ -141,14 +141,22 @@ def _written(value: object) -> str:
     return json.dumps(value)
 
 
-def settings_table(schema: Table, definitions: Table) -> Iterator[str]:
-    """Give one table of settings as Markdown: name, what is allowed, default, meaning."""
+def settings_table(schema: Table, definitions: Table, made: object = None) -> Iterator[str]:
+    """Give one table of settings as Markdown: name, what is allowed, default, meaning.
+
+    Tables that are ``made`` with defaults of their own show in what these differ from the table's.
+    """
+    from privbo.protocol.settings import dump_settings
+
     texts, needed = described(schema), set(schema.get("required", ()))
     yield "| setting | allowed | default | meaning |"
     yield "|---|---|---|---|"
     for name, part in schema["properties"].items():
         if name != "type" or "const" not in part:
-            default = "must be given" if name in needed else f"`{_written(part.get('default'))}`"
+            inner = getattr(made, name, None) if "default" not in part else None
+            default = part.get("default") if inner is None else dump_settings(inner, defaults=False)
+            default = "must be given" if name in needed else f"`{_written(default)}`"
+            default = "that table's" if default == "`{}`" and inner is not None else default
             text = texts.get(name, "").replace("``", "`").replace("|", "\\|")
             if not text:
                 raise ValueError(f"{schema.get('title')}.{name} has no words under Attributes")
@@ -159,6 +167,7 @@ def settings_table(schema: Table, definitions: Table) -> Iterator[str]:
 def settings_reference() -> Iterator[str]:
     """Give every table of a configuration file, from the schema that ``privbo schema`` prints."""
     from privbo.runs.loop import run
+    from privbo.runs.sources import algorithms
     from privbo.runs.spec import Spec, schema
 
     found = dict(schema())
@@ -176,8 +185,9 @@ def settings_reference() -> Iterator[str]:
         for kind in top[table]["oneOf"]:
             if "title" in kind:
                 tag = kind["properties"].get("type", {}).get("const")
+                made = algorithms()[tag]() if table == "algorithm" and tag else None
                 heading = f'`type = "{tag}"`' if tag else f"`[{table}]`: {kind['title']}"
-                yield from [f"### {heading}", "", *settings_table(kind, definitions), ""]
+                yield from [f"### {heading}", "", *settings_table(kind, definitions, made), ""]
     yield from ["## Tables inside these", ""]
     for name, part in sorted(definitions.items()):
         if "properties" in part:
@@ -206,7 +216,7 @@ def defaults_of(kind: str) -> Iterator[str]:
 
     schema: Any = settings_schema(algorithms()[kind])
     definitions = schema.get("$defs", {})
-    for line in settings_table(schema, definitions):
+    for line in settings_table(schema, definitions, algorithms()[kind]()):
         yield re.sub(r"\]\(#(table-[\w]+)\)", r"](/settings.md#\1)", line)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from privbo.audits.clipping import NOTE
 from privbo.cli.run import price_run, require_no_ledger
 from privbo.cli.terminal import Result, Shown, render
-from privbo.flower.party import AppFiles, Party, PartyRun, judged, read_party, read_site, run_of
+from privbo.flower.party import AppFiles, Party, PartyRun, judged, read_party, read_site, require_registered, run_of
 from privbo.flower.registry import RUN_FILE
 from privbo.plans.cost import trust_text
 from privbo.protocol.errors import ConfigurationError, PolicyError
@@ -61,7 +61,7 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Result, Par
             raise spec.algorithm.not_loaded()
         require_no_ledger(spec, files.home / RUN_FILE)
     run = run_of(files, party)
-    _require_registered(run, path)
+    require_registered(run)
     sites, guardians = {name: len(own) for name, own in run.federation.clients.items()}, run.federation.guardians
     verdict, allowed = verdict_of(run, f"this {party.role}")
     priced, keys = price_run(run.spec, opens=None), {name: card.signing for name, card in guardians.items()}
@@ -182,16 +182,8 @@ def _of_site(config: Path, overrides: Sequence[str], site: Path) -> PartyRun:
     if overrides or config.name != RUN_FILE:
         raise ConfigurationError(f"--site takes a federation's {RUN_FILE} as it is; drop --set, and name that file")
     run = run_of(AppFiles.read(config.parent), read_site(site))
-    _require_registered(run, site)
+    require_registered(run)
     return run
-
-
-def _require_registered(run: PartyRun, path: Path) -> None:
-    party, known = run.party, run.federation.clients if run.party.role == "site" else run.federation.guardians
-    if party.name not in known:
-        raise ConfigurationError(
-            f"{path}: name={party.name!r} is no {party.role} of federation.toml, which has {', '.join(known) or 'none'}"
-        )
 
 
 def _rehearsal(spec: Spec, clients: IntArray, *, show_private: bool) -> Rehearsal:

@@ -36,6 +36,8 @@ from privbo.flower.messages import (
     GUARD,
     LONGEST,
     MEETING,
+    READY,
+    Greeting,
     GuardianQuestion,
     GuardianReply,
     Question,
@@ -48,6 +50,7 @@ from privbo.flower.messages import (
 from privbo.flower.party import (
     AppFiles,
     GuardianSettings,
+    Party,
     PartyRun,
     SiteSettings,
     admit,
@@ -84,6 +87,7 @@ def client_app(home: Path) -> ClientApp:
     The node config's ``site`` names the site's ``site.toml``, ``guardian`` the guardian's ``guardian.toml``.
     """
     app = ClientApp()
+    app.query(READY)(lambda message, context: greet(message, context, home))
     app.query(ACTION)(lambda message, context: respond(message, context, home))
     app.query(GUARD)(lambda message, context: guard(message, context, home))
     return app
@@ -103,6 +107,26 @@ def respond(message: Message, context: Context, home: Path) -> Message:
             nonce = decode(Question, content)[1]
         found = encode(failure("", error), nonce)
     return Message(found, reply_to=message)
+
+
+def greet(message: Message, context: Context, home: Path) -> Message:
+    """A site's reply before a run is made: its name, or the class of the error for which it would not answer.
+
+    It is given here and not by the site's own process, which an objective of an earlier run may hold up or end.
+    """
+    site, nonce = SiteSettings(name="", directory=""), b""
+    try:
+        greeting, nonce = decode(Greeting, message.content)
+        site = _site(context, home)
+        required_policy(site)
+        approved_run(home, site).require_ready(greeting.terms)
+        reply = Reply(site=site.name, clients=[], vectors=[])
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        _keep_error(site, "", error)
+        reply = failure(site.name, error)
+    return Message(encode(reply, nonce), reply_to=message)
 
 
 def answered(content: RecordDict, context: Context, home: Path) -> RecordDict:
@@ -237,13 +261,19 @@ def guard(message: Message, context: Context, home: Path) -> Message:
         reply = _reply(asked, nonce, own, home)
     except Exception as error:
         if own is not None:
-            keep_refusal(own, asked.run, error)
-            with (Path(own.directory) / "errors.log").open("a") as file:
-                file.write(traceback.format_exc() + "\n")
+            _keep_error(own, asked.run, error)
         # Our own errors go with their text, which holds names and rounds only; of others the class.
         words = str(error)[:LONGEST] if isinstance(error, PrivacyError) else ""
         reply = GuardianReply(refusal=f"{error_class(error)}: {words}")
     return Message(encode(reply, nonce), reply_to=message)
+
+
+def _keep_error(own: Party, run: str, error: BaseException) -> None:
+    """Write down at a party why it did not answer."""
+    if own.directory:
+        keep_refusal(own, run, error)
+        with (Path(own.directory) / "errors.log").open("a") as file:
+            file.write(traceback.format_exc() + "\n")
 
 
 def _reply(asked: GuardianQuestion, nonce: bytes, own: GuardianSettings, home: Path) -> GuardianReply:

@@ -23,7 +23,7 @@ from accountant.ledger.chain import Position
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import Broadcast, Standing
 
-ACTION, GUARD = "respond", "guard"
+ACTION, GUARD, READY = "respond", "guard", "ready"
 MEETING = "guardian's greeting"
 _FORMAT = 5
 LONGEST = 600  # characters of a refusal
@@ -46,6 +46,7 @@ class Question:
     """
 
     record: ClassVar[str] = "question"
+    action: ClassVar[str] = ACTION
     run: str
     public_seed: int
     broadcast: InstanceOf[Broadcast]
@@ -79,12 +80,26 @@ class GuardianQuestion:
     """
 
     record: ClassVar[str] = "guard"
+    action: ClassVar[str] = GUARD
     kind: Literal["meet", "receive", "answer"]
     run: str
     public_seed: int = 0
     broadcast: InstanceOf[Broadcast] | None = None
     encrypted_shares: list[bytes] | None = None
     signed: Json[list[Any]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greeting:
+    """Question to a site before a run is made: would you answer it? No reply follows from a client's value.
+
+    Attributes:
+        terms: The run's public terms as the server computes them; see ``privbo.flower.party.terms_of``.
+    """
+
+    record: ClassVar[str] = "greeting"
+    action: ClassVar[str] = READY
+    terms: Json[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,17 +142,17 @@ class GuardianReply:
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {
-    kind: TypeAdapter(kind) for kind in (Question, GuardianQuestion, Reply, GuardianReply)
+    kind: TypeAdapter(kind) for kind in (Question, GuardianQuestion, Greeting, Reply, GuardianReply)
 }
-Asked = TypeVar("Asked", Question, GuardianQuestion)
+Asked = TypeVar("Asked", Question, GuardianQuestion, Greeting)
 Replied = TypeVar("Replied", Reply, GuardianReply)
 
 
-def encode(message: Question | GuardianQuestion | Reply | GuardianReply, nonce: bytes) -> RecordDict:
+def encode(message: Question | GuardianQuestion | Greeting | Reply | GuardianReply, nonce: bytes) -> RecordDict:
     """Encode a message with a question's nonce."""
     fields: dict[str, Any] = {"nonce": nonce}
     records: dict[str, Any] = {message.record: fields}
-    if isinstance(message, Question | GuardianQuestion):
+    if not isinstance(message, Reply | GuardianReply):
         fields["format"] = _FORMAT
     for name, value in vars(message).items():
         match value:

@@ -64,11 +64,11 @@ from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError
 from privbo.protocol.files import alone, append_line, now
 from privbo.protocol.messages import Broadcast, IntArray, Request, Server, request_of
 from privbo.protocol.problem import ProblemSource
-from privbo.protocol.settings import Sequence, read_settings, settings
+from privbo.protocol.settings import JsonObject, Sequence, read_settings, settings
 from privbo.runs.evidence import declared_by, plan_name
 from privbo.runs.manifest import derive_seed
 from privbo.runs.opening import decision_on, plan_run
-from privbo.runs.sources import require_same
+from privbo.runs.sources import import_code, require_same
 from privbo.runs.spec import Spec, read_bytes, read_toml
 
 POPULATION = "one client"
@@ -288,18 +288,48 @@ class PartyRun:
         Raises:
             RefusedError: Naming the first field that differs.
         """
-        own = self.declared(run)
-        terms = {"unit": self.plan.unit, "adjacency": self.plan.adjacency.value, "n_clients": self.plan.n_clients}
-        computed = {name: own.to_dict()[name] for name in _DECLARED} | terms
         for row in rows:
             content = json.loads(row.body)
             of_run = (content.get("row"), content.get("run")) == (RESERVATION, run)
             # A recovery pays once more for what was lost.
             if row.digest != plan and (not of_run or content.get("kind") == "recovery"):
                 continue
-            for name, expected in computed.items():
-                if not _alike(expected, content.get(name)):
-                    raise RefusedError(f"ledger's {name}", expected=expected, found=content.get(name))
+            self.require_terms(content, run=run, whose="ledger's")
+
+    def require_terms(self, found: Mapping[str, object], *, run: str = "", whose: str) -> None:
+        """Hold what another party states of the run to what this one computes.
+
+        Args:
+            found: Its terms, and perhaps more.
+            run: Name of the run; none before it is made.
+            whose: Who states them, for the message.
+
+        Raises:
+            RefusedError: Naming the first field that differs.
+        """
+        for name, expected in terms_of(self.plan, settings=self._digest, run=run).items():
+            if not _alike(expected, found.get(name)):
+                raise RefusedError(f"{whose} {name}", expected=expected, found=found.get(name))
+
+    def require_ready(self, found: Mapping[str, object]) -> None:
+        """Refuse a run that this site would not answer; no client's value decides, and nothing is called or written.
+
+        The modules of its own objective are imported. Its factory is not called, which may read the data.
+
+        Args:
+            found: The run's terms as the server states them before it makes the run.
+
+        Raises:
+            PolicyError: If the site's policy refuses it.
+            RefusedError: If the server computes another run from the approved files.
+            ConfigurationError: If the site is none of the federation, its settings are impossible, or a module can't
+                be imported.
+        """
+        judged(self).require("this site")
+        self.require_terms(found, whose="server's")
+        require_registered(self)
+        site = own_problem(self.party) if isinstance(self.party, SiteSettings) else None
+        import_code(self.spec.problem.table() if site is None else site)
 
     def require_charged(self, name: str, event: Event | None, rows: list[Row]) -> None:
         """Hold the charge of a round in the server's ledger to the event as this party computes it.
@@ -312,6 +342,13 @@ class PartyRun:
         for row in rows:
             if row.release_id == name and not _alike(to_dict(event), found := json.loads(row.body).get("event")):
                 raise RefusedError("ledger's charge", expected=to_dict(event), found=found)
+
+
+def terms_of(plan: Plan, *, settings: str, run: str = "") -> JsonObject:
+    """Give what binds a run as every party computes it from public settings: its events, settings and delta."""
+    own = declared_by(plan, run=run, settings=settings).to_dict()
+    terms = {"unit": plan.unit, "adjacency": plan.adjacency.value, "n_clients": plan.n_clients}
+    return {name: own[name] for name in _DECLARED} | terms
 
 
 def _alike(expected: object, found: object) -> bool:
@@ -370,19 +407,42 @@ def _priced(home: Path, content: bytes) -> tuple[Spec, Plan]:
     return spec, plan_run(spec)
 
 
+def own_problem(site: SiteSettings) -> ProblemSource | None:
+    """Give the problem that a site's settings name; None where they leave it to the run.
+
+    Raises:
+        ConfigurationError: If they name an objective alone.
+    """
+    own = site.problem
+    if own is not None and own.factory is None and (own.n_clients is None or not own.space):
+        raise ConfigurationError(
+            f"site.toml of {site.name}: [problem] names an objective without the run's n_clients and space; repeat "
+            "both there as run.toml states them, or name a factory"
+        )
+    return own
+
+
+def require_registered(run: PartyRun) -> None:
+    """Refuse a party that the run's federation does not name.
+
+    Raises:
+        ConfigurationError: Naming those that it names.
+    """
+    party, known = run.party, run.federation.clients if run.party.role == "site" else run.federation.guardians
+    if party.name not in known:
+        raise ConfigurationError(
+            f"{party.role}.toml: name={party.name!r} is no {party.role} of federation.toml, which has "
+            f"{', '.join(known) or 'none'}"
+        )
+
+
 def site_spec(home: Path, content: bytes, site: SiteSettings) -> Spec:
     """Read the run in the content of a ``run.toml`` with the site's own problem, if any, and load the site's code.
 
     Raises:
         ConfigurationError: If the problem is another one than the run's.
     """
-    told = site.problem
-    if told is not None and told.factory is None and (told.n_clients is None or not told.space):
-        raise ConfigurationError(
-            f"site.toml of {site.name}: [problem] names an objective without the run's n_clients and space; repeat "
-            "both there as run.toml states them, or name a factory"
-        )
-    own = spec_of(home, content, told).loaded()
+    own = spec_of(home, content, own_problem(site)).loaded()
     if site.problem is not None:
         # Of records, too: what one of them moves is computed from the run's own range.
         of_records = ("n_records", "score_range", "training") if own.privacy.unit == "record" else ()
@@ -450,9 +510,11 @@ def judged(run: PartyRun) -> Decision:
     Raises:
         PolicyError: If the party has no policy.
         ConfigurationError: If policy and ledger disagree.
+        RunError: If the ledger is gone though the party has answered.
     """
     party, policy = run.party, required_policy(run.party)
     if not ledger_path(party).exists():
+        _require_unanswered(party)
         return _decision(run, None)
     with Ledger.open(ledger_path(party)) as ledger:
         _require_bound(party, policy, ledger)
@@ -502,9 +564,14 @@ def _opened(party: Party, policy: Policy) -> Ledger:
     path = ledger_path(party)
     if path.exists():
         return Ledger.open(path)
+    _require_unanswered(party)
+    return Ledger.create(path, policy.ledger_policy(POPULATION))
+
+
+def _require_unanswered(party: Party) -> None:
+    path = ledger_path(party)
     if any(any(path.parent.parent.glob(f"*/{answers}")) for answers in ("sent/*.npz", "rounds/*.json")):
         raise RunError(f"{path} is gone though this {party.role} has answered; restore it from a copy")
-    return Ledger.create(path, policy.ledger_policy(POPULATION))
 
 
 def _require_bound(party: Party, policy: Policy, ledger: Ledger) -> None:

@@ -94,7 +94,7 @@ class Federation:
         round_timeout: Seconds from asking to the end of a round; also the messages' time to live.
         start_timeout: Seconds to wait for nodes before the first round, and later while fewer
             than ``min_sites`` are connected.
-        min_sites: Nodes without which no round is played.
+        min_sites: Sites that must be ready before a run is made, and connected for a round to be played.
         guardians: Public keys of every guardian, in the order of shares.
 
     Raises:

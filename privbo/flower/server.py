@@ -13,21 +13,17 @@ to answer, or there is no release.
 
 from __future__ import annotations
 
-import secrets
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import TypeAlias
 
 import numpy as np
-from flwr.app import Context, Message
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from accountant.errors import LedgerError
@@ -39,19 +35,17 @@ from privbo.door.door import Gather, Ticket
 from privbo.door.mechanism import PrivateSum
 from privbo.door.payload import Box, Inbox
 from privbo.door.sums import Sealed, joined_blocks
+from privbo.flower.exchange import POLL, exchange
 from privbo.flower.messages import (
-    ACTION,
-    GUARD,
     MEETING,
+    Greeting,
     GuardianQuestion,
     GuardianReply,
     Question,
-    Replied,
     Reply,
-    decode_reply,
-    encode,
 )
-from privbo.flower.registry import Federation, public_spec, read_federation, require_guardians, require_hidden
+from privbo.flower.party import terms_of
+from privbo.flower.registry import RUN_FILE, Federation, public_spec, read_federation, require_guardians, require_hidden
 from privbo.flower.site import countersigned
 from privbo.guardians.ciphertexts import Call, Ciphertext, CiphertextBox, question_digest
 from privbo.guardians.guardian import Answer, joined_answers
@@ -67,12 +61,12 @@ from privbo.runs.manifest import Manifest, RunDirectory, noise_of
 from privbo.runs.opening import Run, open_run, plan_run
 
 _AGAIN = "the run goes on where it is when it is run again"
-_POLL = 0.3  # seconds between two looks at the grid
-_PATIENCE = 1.0  # seconds in one call after which a thread no longer counts
-_PULLERS = 16
-_NETWORK = {"httpx", "httpcore", "grpc"}  # what Flower's grid raises when the SuperLink is gone
-# A reply by the name of its question, None in place of one that no decoding can read; an error ends the run.
-_Fetched: TypeAlias = tuple[str, Message | None] | BaseException
+# What a site that is not ready lacks, by the class of its error.
+_LACKS = {
+    "PolicyError": "its policy refuses the run",
+    "RefusedError": "it has not approved these files, or computes another plan from them",
+    "ConfigurationError": "its settings are impossible, or its objective can't be imported there",
+}
 
 
 def server_app(home: Path) -> ServerApp:
@@ -94,7 +88,8 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
 
     Raises:
         ConfigurationError: If a setting is impossible; nothing was touched.
-        RunError: If too few sites are there; the run can be resumed.
+        RunError: If too few sites are ready for a new run, which is not made; or if too few are there later, and the
+            run can be resumed.
     """
     spec, federation = public_spec(home), read_federation(home)
     federation = federation.checked(spec.problem.n_clients).on_grid(spec)
@@ -114,13 +109,19 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         return committee.gather
 
     reached = None if spec.privacy.trust == "server" else gather
-    run = open_run(spec, plan_run(spec), directory, resume=directory.config_path.exists(), gather=reached)
+    plan, begun = plan_run(spec), directory.config_path.exists()
+    # A run that was charged goes on whoever is ready: that may follow from what clients did in it.
+    if not begun:
+        require_ready(grid, federation, Greeting(terms=terms_of(plan, settings=spec.digest())))
+    run = open_run(spec, plan, directory, resume=begun, gather=reached)
 
     def on_round(event: Round) -> None:
         release = event.release
         _print(f"round {event.index}: {'local work' if release is None else f'release {release.sequence}'}")
 
-    transport = Flower(grid=grid, federation=federation, directory=directory, run=run, guardians=committee)
+    transport = Flower(
+        grid=grid, federation=federation, directory=directory, run=run, guardians=committee, started=not begun
+    )
     if committee is not None:
         committee.meet()
     with run.record.ledger:
@@ -129,6 +130,50 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         write_report(play(run, transport, on_round))
     directory.settle(run.record.manifest.created)
     _print(f"finished; ledger and report are in {directory.path}")
+
+
+def require_ready(grid: Grid, federation: Federation, greeting: Greeting) -> None:
+    """Ask every site, before a run is made, whether it would answer it; nothing is charged or written.
+
+    A site says whether it approved the files, its policy allows the run and its objective can be imported. It calls no
+    objective and reads no data, so who is ready tells nothing of clients.
+
+    Raises:
+        RunError: If fewer than ``min_sites`` are ready, naming the others and what they lack.
+    """
+    sites, least = federation.clients, federation.min_sites
+    # Without keys a guardian's node is told from a site's by its reply alone.
+    n_nodes = len(sites) + (0 if federation.has_keys else len(federation.guardians))
+    deadline = time.monotonic() + federation.start_timeout
+    while len(nodes := _registered(grid, federation)) < n_nodes and time.monotonic() < deadline:
+        time.sleep(POLL)
+    found, unnamed = dict.fromkeys(sites, "not connected" if federation.has_keys else "no answer"), Counter[str]()
+    found |= {site: "no answer in time" for site in nodes.values() if site is not None}
+    asked = dict.fromkeys(nodes, greeting)
+    for node, _, reply in exchange(grid, asked, Reply, federation, group="-1", seconds=federation.start_timeout):
+        site, reason = nodes[node], reply if isinstance(reply, str) else reply.error
+        if site is None and not isinstance(reply, str):
+            site = reply.site
+        if site in found:
+            found[site] = _LACKS.get(reason or "", reason or "")
+        elif reason is not None and not federation.guardians:
+            unnamed[_LACKS.get(reason, reason)] += 1
+    lacking = {site: reason for site, reason in found.items() if reason}
+    if (n_ready := len(sites) - len(lacking)) >= least:
+        return
+    reasons = [f"{site}: {reason}" for site, reason in lacking.items()]
+    reasons += [f"{count} nodes that give no site's name: {reason}" for reason, count in unnamed.items()]
+    raise RunError(
+        f"{n_ready} of {len(sites)} sites are ready and min_sites is {least} ({'; '.join(reasons)}); no run was made, "
+        f"and nothing was charged. At a site, errors.log in its directory says why, and privbo check {RUN_FILE} --site "
+        "SITE.toml tries it"
+    )
+
+
+def _registered(grid: Grid, federation: Federation) -> dict[int, str | None]:
+    """Nodes that are connected, each with the site its key proves; without keys all of them, with None."""
+    sites = {int(node.node_id): federation.site_with(bytes(node.public_key)) for node in grid.get_nodes()}
+    return {node: site for node, site in sites.items() if site is not None or not federation.has_keys}
 
 
 def _print(line: str) -> None:
@@ -162,6 +207,7 @@ class Flower:
         directory: The run's.
         run: The run.
         guardians: Those who sum, if any; their nodes are no sites.
+        started: Whether every site was waited for.
         seen: By site, the last place of the ledger that it has countersigned, or named when it refused.
     """
 
@@ -170,10 +216,10 @@ class Flower:
     directory: RunDirectory
     run: Run
     guardians: FlowerCommittee | None = None
+    started: bool = False
     seen: dict[str, Position] = field(init=False)
     hides_senders: bool = True  # where that is declared: the settings refuse it elsewhere
     _sites: dict[int, str] = field(default_factory=dict, init=False)
-    _started: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         path = self.directory.countersigned_path
@@ -260,21 +306,20 @@ class Flower:
         """
         n_sites, least = len(self.federation.clients), self.federation.min_sites
         deadline = time.monotonic() + self.federation.start_timeout
-        while len(nodes := self._nodes()) < (least if self._started else n_sites) and time.monotonic() < deadline:
-            time.sleep(_POLL)
+        while len(nodes := self._nodes()) < (least if self.started else n_sites) and time.monotonic() < deadline:
+            time.sleep(POLL)
         if len(nodes) < least:
             raise RunError(
                 f"{len(nodes)} of {n_sites} sites are connected and min_sites is {least}; start their SuperNodes and "
                 "run the app again: it goes on here"
             )
-        self._started = True
+        self.started = True
         return nodes
 
     def _nodes(self) -> dict[int, str | None]:
         apart = set() if self.guardians is None else set(self.guardians.nodes.values())
-        keys = {int(node.node_id): bytes(node.public_key) for node in self.grid.get_nodes()}
-        sites = {node: self.federation.site_with(key) for node, key in keys.items() if node not in apart}
-        return {node: site for node, site in sites.items() if site is not None or not self.federation.has_keys}
+        found = _registered(self.grid, self.federation)
+        return {node: site for node, site in found.items() if node not in apart}
 
     def _take(self, node: int, reply: Reply | str, named: str | None, inbox: Box, refused: Counter[str]) -> str | None:
         """Put one node's answers into the inbox; returns its site, if it was an answer."""
@@ -340,7 +385,7 @@ class FlowerCommittee:
             if time.monotonic() > deadline:
                 missing = ", ".join(name for name in self.federation.guardians if name not in self.nodes)
                 raise RunError(f"guardians {missing} are not connected; start their SuperNodes: {_AGAIN}")
-            time.sleep(_POLL)
+            time.sleep(POLL)
 
     def gather(self, round_: int, mechanism: PrivateSum, request: Request, answers: object) -> IntArray:
         """Give the noisy sums of ciphertexts in grid units; see ``privbo.door.door``.
@@ -406,104 +451,3 @@ class FlowerCommittee:
                 is_fresh = (content["run"], content["nonce"]) == (run, nonce.hex())
                 if is_fresh and self.federation.guardians[name := str(content["guardian"])].signing == key:
                     self.nodes[name] = node
-
-
-def exchange(
-    grid: Grid,
-    questions: Mapping[int, Question] | Mapping[int, GuardianQuestion],
-    kind: type[Replied],
-    federation: Federation,
-    *,
-    group: str,
-    seconds: float | None = None,
-) -> Iterator[tuple[int, bytes, Replied | str]]:
-    """Push a question to every node, each with a nonce of its own; yield what comes back in time, read.
-
-    Args:
-        grid: Flower's grid.
-        questions: By node.
-        kind: The replies' type; what is none is given as the reason (PRIVATE).
-        federation: Waiting times.
-        group: Name of the questions: the round's number.
-        seconds: Time until replies are awaited no longer; a round's unless said otherwise.
-
-    Raises:
-        RunError: If the SuperLink takes no question, or is out of reach.
-    """
-    ttl, action = federation.round_timeout, f"query.{ACTION if kind is Reply else GUARD}"
-    asked = [(node, secrets.token_bytes(16)) for node in questions]
-    messages = [Message(encode(questions[node], nonce), node, action, ttl=ttl, group_id=group) for node, nonce in asked]
-    # Flower gives an empty name to a message it could not take, such as one to a node that has just left.
-    sent = {name: one for name, one in zip(grid.push_messages(messages), asked, strict=False) if name}
-    if asked and not sent:
-        raise RunError("the SuperLink takes no question; look at its log and run the app again")
-    for name, message in _replies(grid, sent, seconds or ttl):
-        node, nonce = sent[name]
-        yield node, nonce, decode_reply(kind, message, nonce)
-
-
-def _replies(grid: Grid, sent: Collection[str], seconds: float) -> Iterator[tuple[str, Message | None]]:
-    """Yield replies as they come, None for one that can't be read, until all are there or the time is up.
-
-    Flower fetches the replies of one call together and waits for their parts, so one that can't be
-    decoded would lose the others, and a node that announces a reply and never delivers it would hold
-    them up. Every call therefore asks for one reply, and a thread that hangs in its call is left behind
-    and replaced.
-    """
-    waiting, found, since, over = SimpleQueue[str](), SimpleQueue[_Fetched](), dict[int, float](), threading.Event()
-    for name in sent:
-        waiting.put(name)
-    deadline, left, n_threads = time.monotonic() + seconds, set(sent), 0
-    try:
-        while left and (rest := deadline - time.monotonic()) > 0:
-            now = time.monotonic()
-            hanging = sum(now - start > _PATIENCE for start in list(since.values()))
-            while n_threads - hanging < min(_PULLERS, len(sent)):
-                arguments = (grid, waiting, found, since, over, n_threads)
-                threading.Thread(target=_fetch, args=arguments, daemon=True).start()
-                n_threads += 1
-            try:
-                item = found.get(timeout=min(rest, _PATIENCE))
-            except Empty:
-                continue
-            if isinstance(item, BaseException):
-                raise RunError(f"the SuperLink is out of reach ({type(item).__name__}); run the app again") from item
-            if item[0] in left:
-                left.discard(item[0])
-                yield item
-    finally:
-        over.set()
-
-
-def _fetch(
-    grid: Grid,
-    waiting: SimpleQueue[str],
-    found: SimpleQueue[_Fetched],
-    since: dict[int, float],
-    over: threading.Event,
-    thread: int,
-) -> None:
-    """Fetch replies, each call for one, until it is over; ``since`` says when each thread in a call began it."""
-    while not over.is_set():
-        try:
-            name = waiting.get(timeout=_POLL)
-        except Empty:
-            continue
-        since[thread] = time.monotonic()
-        try:
-            fetched = list(grid.pull_messages([name]))
-        except Exception as error:  # what a node sent may break Flower's own decoding
-            network = type(error).__module__.split(".")[0] in _NETWORK
-            if isinstance(error, OSError) or (network and not hasattr(error, "response")):
-                found.put(error)
-                return
-            found.put((name, None))  # Flower hands every reply out once: this one is lost
-            continue
-        finally:
-            del since[thread]
-        for message in fetched:
-            found.put((message.metadata.reply_to_message_id, message))
-        if not fetched:
-            waiting.put(name)
-            # However many are asked, so many looks in vain a second and no more: each costs the SuperLink a call.
-            over.wait(_POLL)

@@ -21,10 +21,9 @@ def load_problem(source: ProblemSource, default_name: str) -> Problem:
     Raises:
         ConfigurationError: If the table names no code, or code that makes another problem.
     """
-    if (source.factory is None) == (source.objective is None):
-        raise ConfigurationError("problem: give exactly one of factory and objective (as module:function)")
+    code: dict[str, Any] = import_code(source)
     if source.factory is not None:
-        factory = load_function(source.factory, "problem.factory")
+        factory = code["factory"]
         require_call(factory, "problem.factory", ", ".join(source.arguments), **source.arguments)
         problem = factory(**source.arguments)
         if not isinstance(problem, Problem):
@@ -37,17 +36,22 @@ def load_problem(source: ProblemSource, default_name: str) -> Problem:
         given = [name for name in ("n_clients", "space", "constraints") if getattr(source, name)]
         require_same(f"problem.factory={source.factory!r}", problem, source, (*given, *of_records))
         problem = dataclasses.replace(problem, source=source, fingerprint=source.fingerprint or problem.fingerprint)
-    elif source.objective == ASK:
-        problem = stated_problem(source, default_name, ASK)
     else:
-        objective = cast("Objective", load_function(str(source.objective), "problem.objective"))
-        problem = stated_problem(source, default_name, objective)
-    brought: dict[str, Any] = {
-        name: load_function(reference, f"problem.{name}")
-        for name in ("earlier", "enqueued")
-        if (reference := getattr(source, name)) is not None
-    }
+        problem = stated_problem(source, default_name, code.get("objective", ASK))
+    brought = {name: code[name] for name in ("earlier", "enqueued") if name in code}
     return dataclasses.replace(problem, **brought) if brought else problem
+
+
+def import_code(source: ProblemSource) -> dict[str, Callable[..., object]]:
+    """Import the functions that a ``[problem]`` table names, by their keys there; calls none of them.
+
+    Raises:
+        ConfigurationError: If the table names no code, or code that is not there.
+    """
+    if (source.factory is None) == (source.objective is None):
+        raise ConfigurationError("problem: give exactly one of factory and objective (as module:function)")
+    named = {name: getattr(source, name) for name in ("factory", "objective", "earlier", "enqueued")}
+    return {name: load_function(code, f"problem.{name}") for name, code in named.items() if code not in (None, ASK)}
 
 
 def stated_problem(source: ProblemSource, default_name: str, objective: Objective | Literal["ask"]) -> Problem:

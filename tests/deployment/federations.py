@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import tomllib
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import tomli_w
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from privbo.flower import server
 from privbo.flower.answers import client_app
 from privbo.flower.party import AppFiles, approve_files, read_party
 from privbo.flower.scaffold import write_app, write_guardian
-from privbo.flower.server import serve
 from privbo.plans.policy import Policy
 from privbo.runs.manifest import RunDirectory
 from tests.conformance.small import N_CLIENTS, ROUNDS
@@ -88,8 +90,13 @@ class Federation:
 
     def play(self, nodes: list[Node] | None = None) -> LoopGrid:
         grid = LoopGrid(self.everyone() if nodes is None else nodes)
-        serve(grid, self.home, self.run)
+        server.serve(grid, self.home, self.run)
         return grid
+
+
+def unasked() -> AbstractContextManager[object]:
+    """Servers do not ask beforehand whether sites are ready."""
+    return mock.patch.object(server, "require_ready")
 
 
 def node_key() -> tuple[bytes, str]:

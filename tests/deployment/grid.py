@@ -14,6 +14,8 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
+from privbo.flower.messages import READY
+
 Handler = Callable[[Message, Context], Message | None]
 
 # A real SuperNode is a process of its own. Here the server's threads would run several client apps at
@@ -55,6 +57,7 @@ class Node:
     online: bool = True
     tamper: Callable[[Message, int], Message | None] = lambda reply, _: reply
     asked: list[Message] = field(default_factory=list)
+    greeted: list[Message] = field(default_factory=list)
 
     def handle(self, message: Message) -> Message | None:
         context = Context(
@@ -64,7 +67,7 @@ class Node:
             state=RecordDict(),
             run_config=self.run_config,
         )
-        self.asked.append(message)
+        (self.greeted if message.metadata.message_type == f"query.{READY}" else self.asked).append(message)
         try:
             with _ONE_APP_AT_A_TIME:
                 before = AT.set(self.node_id)
@@ -83,6 +86,7 @@ class LoopGrid(Grid):
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes = {node.node_id: node for node in nodes}
         self.replies: list[Message] = []
+        self.greetings: list[Message] = []  # replies before the run is made
         self._waiting: dict[str, Message] = {}
         self._lock = threading.Lock()
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
@@ -102,15 +106,17 @@ class LoopGrid(Grid):
         return identities
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        found = []
+        found, greetings = [], []
         for identity in message_ids:
             with self._lock:
                 message = self._waiting.pop(identity, None)
             reply = None if message is None else self.nodes[message.metadata.dst_node_id].handle(message)
             if reply is not None:
-                found.append(through_bytes(reply))
+                greets = message.metadata.message_type == f"query.{READY}"
+                (greetings if greets else found).append(through_bytes(reply))
         self.replies += found
-        return found
+        self.greetings += greetings
+        return found + greetings
 
     @property
     def answers(self) -> list[dict[str, Any]]:

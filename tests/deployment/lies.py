@@ -30,7 +30,7 @@ from privbo.flower.server import serve
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, Standing
 from privbo.runs.opening import plan_run
-from tests.deployment.federations import Federation
+from tests.deployment.federations import Federation, unasked
 from tests.deployment.grid import LoopGrid, Node
 
 # Another value of every setting of privacy; the server's own copy of the files has it, the approved ones do not.
@@ -211,9 +211,9 @@ class LyingGrid(LoopGrid):
 
 
 def play(federation: Federation, nodes: list[Node], home: Path | None = None, bend: Any = lambda _: None) -> LyingGrid:
-    """Play a run by a hostile server, as far as it comes."""
+    """Play a run by a hostile server, which does not ask beforehand, as far as it comes."""
     grid = LyingGrid(nodes, bend)
-    with suppress(PrivacyError):
+    with suppress(PrivacyError), unasked():
         serve(grid, home or federation.home, federation.run)
     return grid
 

@@ -15,7 +15,7 @@ from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Release
 from privbo.runs.sources import algorithm_table
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, Case, problem
-from tests.deployment.federations import POLICY, Federation, make
+from tests.deployment.federations import POLICY, Federation, make, unasked
 from tests.deployment.grid import LoopGrid, through_bytes, unavailable
 from tests.deployment.reading import releases, require_same, sites
 
@@ -167,7 +167,11 @@ def test_a_federation_of_hostile_sites_alone_goes_to_its_end(tmp_path: Path, exp
     federation = make(tmp_path)
     grid = FetchesTogether(federation.nodes())
     grid.breaking = frozenset(grid.nodes)
-    serve(grid, federation.home, federation.run)
+    with pytest.raises(pb.RunError, match="0 of 3 sites are ready"):
+        serve(grid, federation.home, federation.run)
+    assert not federation.run.path.exists()
+    with unasked():
+        serve(grid, federation.home, federation.run)
     assert len(releases(federation)) == len(expected)
 
 

@@ -83,7 +83,8 @@ def test_a_round_in_which_nobody_is_drawn_is_noise_and_goes_on(tmp_path: Path) -
     serve(grid, federation.home, federation.run)
     made = releases(federation)
     assert len(made) == 1
-    assert grid.asked.keys() == {1}  # local work at the end
+    assert grid.asked.keys() == {-1, 1}  # before the run, and local work at its end
+    assert grid.asked[-1] == set(range(N))
     assert all(np.abs(release.values).max() < 8 * release.noise_stddev for release in made)
 
 

@@ -21,7 +21,7 @@ from privbo.protocol.files import read_lines
 from privbo.protocol.messages import FloatArray, IntArray
 from tests.cli.test_cli import privbo
 from tests.conformance.small import problem as small_problem
-from tests.deployment.federations import Federation, make
+from tests.deployment.federations import Federation, make, unasked
 from tests.deployment.processes import ROOT
 
 EVALUATED: list[int] = []
@@ -56,9 +56,10 @@ def asks(federation: Federation, **changes: object) -> None:
 
 
 def played(federation: Federation) -> list[dict]:
-    """Everything that left the sites in a run, as records of their replies."""
+    """Everything that left the sites in a run of a server that does not ask beforehand, as records of their replies."""
     EVALUATED.clear()
-    return federation.play().answers
+    with unasked():
+        return federation.play().answers
 
 
 def kept(federation: Federation, site: str = SITE) -> Path:

@@ -119,6 +119,8 @@ class Bytes(LoopGrid):
 
     def push_messages(self, messages: Any) -> list[str]:
         listed = list(messages)
+        if any("greeting" in message.content for message in listed):
+            return super().push_messages(listed)
         found = [len(message.content.config_records["question"]["chain"]) for message in listed]
         self.sizes = [*getattr(self, "sizes", []), found]
         return super().push_messages(listed)

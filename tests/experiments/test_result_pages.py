@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -199,3 +200,21 @@ def test_published_verdicts_are_those_of_the_published_numbers():
     from tests.experiments.test_study import STORED
 
     assert table(every()) in (STORED / "verdicts.md").read_text()
+
+
+@pytest.mark.parametrize(("paper", "page"), [("PF-PNE", "elimination.md"), ("F-LCB", "f-lcb.md")])
+def test_a_papers_own_page_states_its_claims_and_their_verdicts_as_the_verdicts_page_does(paper: str, page: str):
+    from tests.experiments.test_study import STORED
+
+    verdict = re.compile(r"\*\*(found|contradicted|open)\*\*")
+    section = (STORED / "verdicts.md").read_text().partition(f"\n**{paper}**\n")[2].partition("\n**")[0]
+    own = [row.split(" | ") for row in (STORED / page).read_text().splitlines() if row.count(" | ") == 2]
+    judged: dict[str, set[str]] = {}
+    for *_, claim, verdicts, _ in (row.split(" | ") for row in section.splitlines() if verdict.search(row)):
+        words = re.sub(r"^at \.\.\. pulls | on \.\.\.", "", claim.removeprefix("| "))
+        if "*our control:*" not in words:
+            (here,) = [row[2] for row in own if words in row[1]]
+            judged[here] = judged.get(here, set()) | set(verdict.findall(verdicts))
+    assert len(judged) >= 2
+    for here, verdicts in judged.items():
+        assert set(verdict.findall(here)) == verdicts
