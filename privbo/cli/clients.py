@@ -132,7 +132,11 @@ def _without_clients(home: RunDirectory) -> str:
 
 def _site_folder(directory: Path) -> Path:
     if (facts := file_of_one_run(directory, FACTS)) is None:
-        raise RunError(f"{directory} is neither a run's directory nor a site's; name one")
+        near = sorted({path.parents[1] for path in directory.glob(f"*/*/{FACTS}")})
+        at = f", here {near[0]}" if near else " and holds its runs once it has answered"
+        raise RunError(
+            f"{directory} is neither a run's directory nor a site's; a site's is the one that its site.toml names{at}"
+        )
     return facts.parent
 
 

@@ -23,7 +23,7 @@ from privbo.plans.cost import PriceColumn, price, trust_lines, trust_text
 from privbo.plans.plan import Plan, SignalToNoise, signal_to_noise
 from privbo.plans.policy import Decision
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import fresh_directory, require_no_link, save_arrays, write_json
+from privbo.protocol.files import fresh_directory, require_no_link, save_arrays, write_evidence, write_json
 from privbo.protocol.processes import limited_threads
 from privbo.protocol.settings import JsonObject, fields_of, plain
 from privbo.protocol.table import Table
@@ -147,13 +147,7 @@ def report_run(
     key, sheet = public_key(home, make=statement is not None), None
     if statement is not None:
         told, sheet = statement.on_top_of(home.path / "statement.json"), target.with_name("statement.html")
-        composed = statement_of(found, key=key, told=told)
-        if sheet.exists() and sheet.read_bytes() != composed.render().encode():
-            raise ConfigurationError(
-                f"{sheet} says something else, and a bundle may have signed it; move it away, "
-                "or name another folder: --out FOLDER/report.html"
-            )
-        composed.write(sheet)
+        write_evidence(sheet, statement_of(found, key=key, told=told).render().encode())
         write_json(home.path / "statement.json", vars(told))
     page = document(found, shown, key=key).write(target)
     return WrittenReport(report=found, diagnostics=shown, page=page, statement=sheet)

@@ -32,7 +32,7 @@ QUIET_NOTE = "Flower's telemetry, its update check and its installing of depende
 
 @dataclass(kw_only=True)
 class Deployment:
-    """A SuperLink and SuperNodes on loopback, stopped when the block ends.
+    """A SuperLink and SuperNodes on loopback, stopped when the block ends, or this process, even by SIGKILL.
 
     Attributes:
         root: Folder for logs and for what Flower keeps (one folder per process).
@@ -47,6 +47,7 @@ class Deployment:
     forked: bool = True
     port: int = field(default_factory=lambda: free_port(), init=False)  # noqa: PLW0108 (defined below)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+    guards: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
 
     def __enter__(self) -> Self:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -156,7 +157,7 @@ class Deployment:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        self.processes[name] = process
+        self.processes[name], self.guards[name] = process, _guarded(process)
         return process
 
     def log(self, name: str) -> Path:
@@ -165,7 +166,9 @@ class Deployment:
 
     def kill(self, name: str) -> None:
         """Kill a process and its children at once (SIGKILL)."""
-        process = self.processes.pop(name)
+        process, guard = self.processes.pop(name), self.guards.pop(name)
+        guard.kill()  # first: the number of a process that has ended may become another's
+        guard.communicate()
         _signal(process, signal.SIGKILL)
         process.wait()
 
@@ -258,6 +261,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
+
+
+def _guarded(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    """Start a shell that kills a process and its children once the pipe to this one is closed, however it ends."""
+    words = ["/bin/sh", "-c", 'read -r _; kill -9 "-$0"', str(process.pid)]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 (our own words)
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

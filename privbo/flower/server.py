@@ -117,7 +117,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
 
     def on_round(event: Round) -> None:
         release = event.release
-        _print(f"round {event.index}: {'local work' if release is None else f'release {release.sequence}'}")
+        _print(f"round {event.index}: {'local work' if release is None else 'one release'}")
 
     transport = Flower(
         grid=grid, federation=federation, directory=directory, run=run, guardians=committee, started=not begun

@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from accountant.ledger.durable import appearing_whole, sync_folder
-from privbo.protocol.errors import RunError
+from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Array, Arrays
 
 if sys.platform != "win32":
@@ -109,9 +109,23 @@ def require_contained(folder: Path) -> None:
                 )
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write one JSON document atomically."""
-    write_atomically(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+def write_json(path: Path, content: Mapping[str, Any], *, evidence: bool = False) -> None:
+    """Write one JSON document atomically, as ``write_evidence`` does where it is evidence."""
+    data = (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
+    (write_evidence if evidence else write_atomically)(path, data)
+
+
+def write_evidence(path: Path, data: bytes) -> None:
+    """Write a file that another party may hold; only the same bytes are written in its place.
+
+    Raises:
+        ConfigurationError: If another file stands there.
+    """
+    if path.exists() and path.read_bytes() != data:
+        raise ConfigurationError(
+            f"{path} says something else, and an auditor may hold it; move it away, or name another place: --out"
+        )
+    write_atomically(path, data)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -68,6 +68,9 @@ def write_receipt(directory: Path, out: Path | None = None, *, ledger: str | Non
         directory: Of the run.
         out: The file.
         ledger: As of ``load``.
+
+    Raises:
+        ConfigurationError: If another file stands there.
     """
     record = load(directory, ledger=ledger)
     with record.ledger as opened:
@@ -119,6 +122,9 @@ def write_bundle(
         out: The file.
         statement: Statement that is handed over with it; its hash goes in.
         ledger: As of ``load``.
+
+    Raises:
+        ConfigurationError: If another file stands there.
     """
     record = load(directory, ledger=ledger)
     sheet = {} if statement is None else {"statement": hashlib.sha256(statement.read_bytes()).hexdigest()}
@@ -164,5 +170,5 @@ def _lines(rows: Sequence[Row]) -> list[list[object]]:
 
 def _signed(record: Record, purpose: str, content: Json, path: Path) -> Written:
     made = sign(operator_key(record.home), purpose, content)
-    write_json(path, made.to_dict())
+    write_json(path, made.to_dict(), evidence=True)
     return Written(path=path, run=record.run_id, head=record.ledger.head, key=made.key)

@@ -26,7 +26,8 @@ def keeps_its_unit_bound(subject: Subject) -> None:
         for (ours, bound), (theirs, _) in zip(plain, _vectors(subject, _Altered(record=1.0)), strict=True):
             distance = float(np.linalg.norm(ours - theirs))
             require(
-                distance <= bound * (1.0 + 1e-9), f"another record moves a vector by {distance:.6g} over {bound:.6g}"
+                distance <= bound * (1.0 + 1e-9),
+                f"another record must move a vector by at most {bound:.6g}; it moved it by {distance:.6g}",
             )
         return
     for place in np.unique(np.linspace(0, counted.seen - 1, _MOST_TRIED).astype(int)):
@@ -37,8 +38,8 @@ def keeps_its_unit_bound(subject: Subject) -> None:
                 distance = float(np.linalg.norm(ours - theirs))
                 require(
                     distance <= bound * (1.0 + 1e-9),
-                    f"another reward moves a vector by {distance:.6g}, unit_bound is {bound:.6g}; clip every reward "
-                    "to its range, and state the most that one moves",
+                    f"another reward moves a vector by {distance:.6g}, unit_bound is {bound:.6g}; it must not. Clip "
+                    "every reward to its range, and state the most that one moves",
                 )
                 moved += [distance] * (distance > 0.0)
             require(len(moved) <= 1, f"one reward enters {len(moved)} requests; no reward may enter two")
@@ -82,11 +83,14 @@ def is_steered_by_releases(subject: Subject) -> None:
     server = subject.server(record.manifest.public_seed)
     for index, (ask, release) in enumerate(zip(played.asked, played.told, strict=True)):
         again = server.ask()
-        require(again is not None, f"round {index}: releases alone end the run, which went on")
+        require(
+            again is not None, f"round {index}: ask() must follow from releases alone; they end the run, which went on"
+        )
         if again is not None:
-            require(_alike(ask, again), f"round {index}: the server asks what its releases alone don't lead to")
+            words = "the server asks what its releases alone don't lead to"
+            require(_alike(ask, again), f"round {index}: ask() must follow from releases alone; {words}")
         server.tell(release)
-    require(server.ask() is None, "releases alone let the run go on, which ended")
+    require(server.ask() is None, "ask() must follow from releases alone; they let the run go on, which ended")
 
 
 def derives_its_requests(subject: Subject) -> None:
@@ -100,8 +104,8 @@ def derives_its_requests(subject: Subject) -> None:
         derived = request_of(fresh, ask.broadcast, released=ask.request is not None)
         require(
             _same_requests(derived, ask.request),
-            f"round {ask.broadcast.round}: request_for(broadcast) gives another request than ask(); compute both from "
-            "the broadcast and the settings alone",
+            f"round {ask.broadcast.round}: request_for(broadcast) gives another request than ask(); both must be "
+            "computed from the broadcast and the settings alone",
         )
 
 

@@ -50,41 +50,53 @@ def runs_to_its_end(subject: Subject) -> None:
     entries = record.ledger.entries(record.run_id)
     require(
         len(entries) == len(record.releases) == plan.releases > 0,
-        "a run makes the releases of its plan, one at least, and does not end before; a control that plans none is "
-        "checked with its algorithm",
+        f"a run must make every release of its plan, at least one: {len(record.releases)} of {plan.releases} were made "
+        f"and {len(entries)} charged; a control that plans none is checked with its algorithm",
     )
-    require(record.ledger.event(record.run_id) == plan.event, "a run is charged what its plan says")
-    require([r.sequence for r in record.releases] == [e.sequence for e in entries], "releases follow their charges")
-    require(record.ledger.verify().ok, "the ledger of a run verifies")
-    require(not record.failures, f"no client fails on a harmless objective, but: {dict(record.failures)}")
+    require(
+        record.ledger.event(record.run_id) == plan.event,
+        "a run must be charged the events of its plan; it was charged others",
+    )
+    require(
+        [r.sequence for r in record.releases] == [e.sequence for e in entries],
+        "releases must follow their charges in order; they did not",
+    )
+    require(record.ledger.verify().ok, "the ledger of a run must verify; it did not")
+    require(not record.failures, f"no client may fail on a harmless objective; these did: {dict(record.failures)}")
 
 
 def stops_at_its_budget(subject: Subject) -> None:
     """A target epsilon is met from below, and one more release does not fit."""
     privacy = dataclasses.replace(subject.privacy(), noise_multiplier=None, epsilon=2.0)
     record = subject.play(privacy=privacy)
-    require(1.99 < record.epsilon() <= 2.0, f"a target epsilon of 2 costs {record.epsilon()}")
+    require(1.99 < record.epsilon() <= 2.0, f"a target epsilon of 2 must cost 1.99 to 2; it cost {record.epsilon()}")
     if not record.ledger.policy.disjoint:  # else one more release of other rewards costs nothing more
         last = record.ledger.entries()[-1]
-        require(not record.ledger.check(last.event).allowed, "one release more than planned does not fit the budget")
+        require(
+            not record.ledger.check(last.event).allowed,
+            "the budget must refuse one release more than planned; it allowed it",
+        )
 
 
 def learns(subject: Subject) -> None:
     """Every client has a recommended point inside the space, and its best score never falls."""
     record = subject.play()
     history = record.clients
-    require(history.values.shape[0] == N_CLIENTS, "the history has a row per client")
+    require(
+        history.values.shape[0] == N_CLIENTS,
+        f"history() must have {N_CLIENTS} rows, one per client; it has {history.values.shape[0]}",
+    )
     inside = (history.recommended >= 0) & (history.recommended <= 1)
-    require(inside.all(), "recommended points lie in the unit cube")
-    require(not (np.diff(record.best_so_far()) < -1e-12).any(), "the best score so far never falls")
+    require(inside.all(), "recommended points must lie in the unit cube [0, 1]; one lies outside")
+    require(not (np.diff(record.best_so_far()) < -1e-12).any(), "the best score so far must never fall; it fell")
 
 
 def repeats_under_a_seed(subject: Subject) -> None:
     """Equal seeds give equal runs, other seeds other runs."""
     first, again, other = subject.play(), subject.play(), subject.play(seed=4)
-    require(same(values_of(first), values_of(again)), "equal seeds give equal releases")
-    require(same(first.clients.values, again.clients.values), "equal seeds give equal evaluations")
-    require(not same(values_of(first), values_of(other)), "another seed gives other releases")
+    require(same(values_of(first), values_of(again)), "equal seeds must give equal releases; they differed")
+    require(same(first.clients.values, again.clients.values), "equal seeds must give equal evaluations; they differed")
+    require(not same(values_of(first), values_of(other)), "another seed must give other releases; they were equal")
 
 
 def draws_secret_noise_once(subject: Subject) -> None:
@@ -92,7 +104,10 @@ def draws_secret_noise_once(subject: Subject) -> None:
     secure = dataclasses.replace(subject.privacy(), noise="secure")
     with tempfile.TemporaryDirectory() as folder:
         first, again = (subject.play(Path(folder) / name, privacy=secure) for name in ("a", "b"))
-        require(not same(first.releases[0].values, again.releases[0].values), "secure noise is never drawn again")
+        require(
+            not same(first.releases[0].values, again.releases[0].values),
+            "secure noise must never repeat; two runs released the same values",
+        )
 
 
 def resumes(subject: Subject) -> None:
@@ -108,15 +123,16 @@ def resumes(subject: Subject) -> None:
 
             with contextlib.suppress(_StoppedError):
                 subject.play(home, resume=index > 0, on_round=stop)
-        resumed = subject.play(home, resume=True)
-        require(same(values_of(resumed), values_of(whole)), "stopped after every round: the same releases")
-        require(same(resumed.clients.values, whole.clients.values), "stopped after every round: the same queries")
-        require(len(resumed.ledger.entries()) == len(whole.ledger.entries()), "resuming charges nothing twice")
+        resumed, stopped = subject.play(home, resume=True), "a run that is stopped after every round and resumed must"
+        require(same(values_of(resumed), values_of(whole)), f"{stopped} make the same releases; they differed")
+        require(same(resumed.clients.values, whole.clients.values), f"{stopped} evaluate the same; it did not")
+        charges, planned = len(resumed.ledger.entries()), len(whole.ledger.entries())
+        require(charges == planned, f"{stopped} charge nothing twice; it made {charges} charges in place of {planned}")
         try:
             subject.play(home, resume=True, rounds=subject.rounds + 1)
         except RunError:
             return
-    require(False, "a run is not resumed with another number of rounds")
+    require(False, "a run with another number of rounds must not be resumed; it was")
 
 
 def survives_absences(subject: Subject) -> None:
@@ -129,20 +145,26 @@ def survives_absences(subject: Subject) -> None:
             return answers
 
         record = subject.play(privacy=subject.subsampled(), algorithm=subject.spoiled(drop))
-        require(len(record.releases) == len(plain.releases), "absences change no number of releases")
+        require(
+            len(record.releases) == len(plain.releases),
+            "clients that are away must not change the number of releases; they did",
+        )
         # A record's noise follows the number of nodes, which may differ, and so does the grid's share of a reward's.
         power = 0.5 if subject.unit == "record" else 0.0
         ours, theirs = ([r.noise_stddev / r.values.shape[1] ** power for r in run.releases] for run in (record, plain))
         tolerance = 0.0 if subject.unit == "client" else 1e-4
-        require(np.allclose(ours, theirs, rtol=tolerance, atol=0.0), "absences change no noise")
-        require(all(np.isfinite(r.values).all() for r in record.releases), "releases are finite")
+        require(
+            np.allclose(ours, theirs, rtol=tolerance, atol=0.0),
+            "clients that are away must not change the noise; they did",
+        )
+        require(all(np.isfinite(r.values).all() for r in record.releases), "releases must be finite; one is not")
         if share == 1.0:
             _only_noise(record.releases[0].values, record.releases[0].noise_stddev)
 
 
 def _only_noise(values: FloatArray, stddev: float) -> None:
     """Eight standard deviations: a false alarm in less than one of 10^12 entries."""
-    require(np.abs(values).max() < 8 * stddev, "where no client answers only noise is released")
+    require(np.abs(values).max() < 8 * stddev, "where no client answers, noise alone must be released; more was")
 
 
 def goes_on_after_missed_rounds(subject: Subject) -> None:
@@ -155,8 +177,10 @@ def goes_on_after_missed_rounds(subject: Subject) -> None:
                 if ask.request is not None:
                     asked.append(int(np.isfinite(answers).any(axis=1).sum()))
         what = "every other round" if missed < 0 else f"round {missed}"
-        require(not asked or max(asked) > 0, f"a client that missed {what} still answers")
-        require(len(cohort.history().values) == N_CLIENTS, f"a client that missed {what} still has a history")
+        require(not asked or max(asked) > 0, f"a client that missed {what} must answer later rounds; it did not")
+        require(
+            len(cohort.history().values) == N_CLIENTS, f"a client that missed {what} must have a history; it has none"
+        )
 
 
 def survives_hostile_answers(subject: Subject) -> None:
@@ -168,8 +192,13 @@ def survives_hostile_answers(subject: Subject) -> None:
             return how(answers) if round_ % 2 == 0 else answers  # type: ignore[return-value]  # hostile on purpose
 
         record = subject.play(algorithm=subject.spoiled(spoil))
-        require(len(record.releases) == plan.releases, f"answers of kind {name!r} stop no release")
-        require(all(np.isfinite(r.values).all() for r in record.releases), f"answers of kind {name!r} stay outside")
+        require(
+            len(record.releases) == plan.releases, f"malformed answers ({name}) must stop no release; one is missing"
+        )
+        require(
+            all(np.isfinite(r.values).all() for r in record.releases),
+            f"malformed answers ({name}) must not enter a release; one is not finite",
+        )
 
 
 def keeps_its_sensitivity(subject: Subject) -> None:
@@ -192,7 +221,8 @@ def keeps_its_sensitivity(subject: Subject) -> None:
     moved = float(np.linalg.norm(first - second))
     require(
         0.25 * sensitivity < moved <= sensitivity,  # this client need not be the one that counts most
-        f"one {subject.unit} moves a release by {moved:.6g}, its sensitivity is {sensitivity:.6g}",
+        f"one {subject.unit} must move a release by at most its sensitivity {sensitivity:.6g}, and by more than a "
+        f"quarter of it; it moved it by {moved:.6g}",
     )
 
 
@@ -206,16 +236,21 @@ def hides_vectors_from_its_server(subject: Subject) -> None:
 
     algorithm, servers = subject.watched(on_cohort=lambda cohort: AlteredCohort(cohort=cohort, alter=keep))
     subject.play(algorithm=algorithm)
-    require(any(np.any(answer) for answer in answers), "some client answers with more than zero")
+    require(any(np.any(answer) for answer in answers), "some client must answer with more than zeros; none did")
     reached = [(watched.server, watched.told) for watched in servers]
-    require(not any(holds_a_row_of(reached, a) for a in answers), "the server holds a client's vector")
+    require(
+        not any(holds_a_row_of(reached, a) for a in answers),
+        "the server must hold no client's vector; it holds a client's vector",
+    )
 
 
 def has_a_local_control(subject: Subject) -> None:
     """``local()`` releases nothing and costs nothing."""
     record = subject.play(algorithm=subject.algorithm.local(), privacy=NO_PRIVACY)
-    require(record.releases == () and record.epsilon() == 0.0, "the local control releases nothing")
-    require(np.isfinite(record.clients.values).any(), "the local control evaluates")
+    require(
+        record.releases == () and record.epsilon() == 0.0, "local() must release nothing and cost nothing; it did not"
+    )
+    require(np.isfinite(record.clients.values).any(), "clients of local() must evaluate; none has a value")
 
 
 def has_a_zeroed_control(subject: Subject) -> None:
@@ -260,11 +295,14 @@ def answers_twice_alike(subject: Subject) -> None:
 
     ask, cohort = subject.server().ask(), subject.cohort(evaluate=evaluate)
     if ask is None:
-        require(False, "a run has at least one round")
+        require(False, "a run must have at least one round; ask() gave None at once")
         return
     first, count = cohort.respond(ask.broadcast), len(calls)
-    require(same(cohort.respond(ask.broadcast), first), "a round asked twice is answered the same")
-    require(len(calls) == count, "a round asked twice evaluates nothing again")
+    require(
+        same(cohort.respond(ask.broadcast), first),
+        "a round that is asked twice must get the same answer; it got another",
+    )
+    require(len(calls) == count, "a round that is asked twice must evaluate nothing again; it did")
 
 
 def splits_into_cohorts(subject: Subject) -> None:
@@ -273,9 +311,12 @@ def splits_into_cohorts(subject: Subject) -> None:
     for index, ask in subject.asks():
         whole, alone = everyone.respond(ask.broadcast), single.respond(ask.broadcast)
         alike = np.allclose(alone[0], whole[4], rtol=1e-6, atol=1e-9, equal_nan=True)
-        require(alike, f"round {index}: client 4 alone answers as in the cohort of all")
+        require(alike, f"round {index}: client 4 must answer alone as in the cohort of all; it answered otherwise")
     ours, theirs = single.history().values[0], everyone.history().values[4]
-    require(np.allclose(ours, theirs, rtol=1e-6, equal_nan=True), "client 4 alone evaluates as in the cohort of all")
+    require(
+        np.allclose(ours, theirs, rtol=1e-6, equal_nan=True),
+        "client 4 must evaluate alone as in the cohort of all; it evaluated otherwise",
+    )
 
 
 def snapshots_everything(subject: Subject) -> None:
@@ -287,7 +328,8 @@ def snapshots_everything(subject: Subject) -> None:
         cohorts.reverse()  # the restored one goes on
     for name, array in cohorts[0].snapshot().items():
         require(
-            np.array_equal(array, cohorts[1].snapshot()[name], equal_nan=array.dtype.kind == "f"), f"{name} is kept"
+            np.array_equal(array, cohorts[1].snapshot()[name], equal_nan=array.dtype.kind == "f"),
+            f"snapshot() and restore() must keep {name!r}; it differs",
         )
 
 
@@ -305,13 +347,13 @@ def acts_or_costs_nothing(subject: Subject) -> None:
     charged = len(played(_VERY_MUCH).ledger.entries()) - (subject.final is not None)
     require(
         not (charged and is_optional(algorithm)),
-        f"{charged} releases are charged under a noise multiplier of {_VERY_MUCH:g}, which drowns them",
+        f"no release that noise drowns may be charged; {charged} were under a noise multiplier of {_VERY_MUCH:g}",
     )
     differ = any(not same(_points(played(_LITTLE, seed)), _points(played(_LITTLE, seed, "zeroed"))) for seed in _SEEDS)
     require(
         differ or not played(_LITTLE).ledger.entries(),
         f"under a noise multiplier of {_LITTLE:g} a run is its noise-only control, at every seed: its releases "
-        "cost something and change nothing",
+        "cost something and change nothing, and must not be made",
     )
 
 
@@ -333,9 +375,9 @@ def survives_failing_objectives(subject: Subject) -> None:
         return _score(client, params)
 
     record = subject.play(problem=toy_clients(moody, subject.unit))
-    require(np.isnan(record.clients.values[1]).all(), "a failed evaluation is NaN")
-    require(np.isfinite(record.clients.values[0]).any(), "other clients go on")
-    require(all(np.isfinite(r.values).all() for r in record.releases), "releases are finite")
+    require(np.isnan(record.clients.values[1]).all(), "a failed evaluation must count as NaN; it has a value")
+    require(np.isfinite(record.clients.values[0]).any(), "other clients must go on where one fails; they did not")
+    require(all(np.isfinite(r.values).all() for r in record.releases), "releases must be finite; one is not")
 
 
 def _score(client: int, params: Mapping[str, Value]) -> float:
@@ -346,7 +388,10 @@ def keeps_clients_apart(subject: Subject) -> None:
     """Whatever one client's objective returns or raises, the others answer as if it had been well."""
     whole = _answers_of_others(subject, None)
     for name, bad in BAD_VALUES.items():
-        require(same(_answers_of_others(subject, bad), whole), f"a client whose objective gives {name} moves no other")
+        require(
+            same(_answers_of_others(subject, bad), whole),
+            f"a client whose objective gives {name} must not move another client's answers; it did",
+        )
 
 
 def _answers_of_others(subject: Subject, bad: Callable[[], object] | None) -> FloatArray:

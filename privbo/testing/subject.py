@@ -140,14 +140,14 @@ class Subject:
 
     def _bounded(self, event: Round) -> None:
         most = _MOST_ROUNDS * self.rounds
-        require(event.index < most, f"a run of {self.rounds} rounds ends, this one was at round {most} and went on")
+        require(event.index < most, f"a run of {self.rounds} rounds must end; this one was at round {most} and went on")
 
     def plan(self) -> Plan:
         """Give the plan of the plain run."""
         return plan_run(self.spec())
 
     def setting(self, public_seed: int = 5) -> Setting:
-        """Give what both sides are told."""
+        """Give the public setting that server and clients share."""
         return self.spec().setting(public_seed=public_seed)
 
     def server(self, public_seed: int = 5) -> Server:
@@ -183,7 +183,7 @@ class Subject:
         servers: list[Watched] = []
 
         def watch(server: Server) -> Server:
-            require(not isinstance(server, Cohort), "a server is no cohort")
+            require(not isinstance(server, Cohort), "server() must give a server, not a cohort")
             servers.append(Watched(server))
             return servers[-1]  # type: ignore[return-value]  # a server in every way that is asked for
 
@@ -220,7 +220,7 @@ class Watched:
 
     def tell(self, release: Release | None) -> None:
         """Tell the server a release, and refuse to tell it anything else."""
-        require(release is None or type(release) is Release, "a server is told releases and nothing else")
+        require(release is None or type(release) is Release, "a server must be told releases and nothing else")
         self.told.append(release)
         self.server.tell(release)
 

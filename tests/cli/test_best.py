@@ -75,6 +75,11 @@ def test_what_cannot_be_answered_is_refused_in_one_line(tmp_path: Path) -> None:
         assert refused.returncode == 2
         assert words in refused.stderr
         assert refused.stderr.count("\n") == 1
+    facts = tmp_path / "site0" / "kept" / "run" / "facts.json"  # as of a site: its settings' folder, then its own
+    facts.parent.mkdir(parents=True)
+    facts.write_text("{}")
+    named = privbo("best", str(tmp_path / "site0")).stderr
+    assert f"a site's is the one that its site.toml names, here {facts.parents[1]}" in named
     (tmp_path / "run" / "private" / "evaluations.npz").unlink()
     assert "go on with it first" in privbo("best", str(tmp_path / "run")).stderr
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -15,7 +18,7 @@ import pytest
 import privbo as pb
 from experiments.examples.zoom import Zoom
 from privbo.protocol.messages import Ask, Broadcast, Cohort, FloatArray, IntArray, Release, Server
-from privbo.testing import CHECKS, ConformanceError, Subject, check_algorithm
+from privbo.testing import CHECKS, ConformanceError, Subject, boundary, check_algorithm, checks, subject
 from privbo.testing.boundary import holds_a_row_of
 from privbo.testing.subject import spoiled
 from tests.conformance.cases import ALIKE, CASES, N_CLIENTS, RECORDS, ROUNDS, VARIANTS, VOTES, Case, bumps, problem
@@ -236,7 +239,7 @@ def test_a_control_that_never_ends_is_broken_off() -> None:
 
         cohort, local, caveat, is_certified = Zoom().local().cohort, lambda self: self, None, False
 
-    with pytest.raises(ConformanceError, match="rounds ends, this one was at round"):
+    with pytest.raises(ConformanceError, match="rounds must end; this one was at round"):
         CHECKS["has_a_local_control"](Subject(algorithm=Endless()))
 
 
@@ -244,7 +247,9 @@ def test_the_check_that_fails_is_named() -> None:
     wrapped = Subject(algorithm=Zoom()).wrapped(
         on_server=lambda server: Faulty(server, {"plan": lambda side: [*side.plan(), *side.plan()]})
     )
-    with pytest.raises(ConformanceError, match="runs_to_its_end: a run makes the releases of its plan"):
+    with pytest.raises(
+        ConformanceError, match="runs_to_its_end: a run must make every release of its plan, at least one: 0 of 0"
+    ):
         check_algorithm(wrapped)
 
 
@@ -267,3 +272,13 @@ def test_an_algorithm_that_pays_for_what_it_never_uses_is_found() -> None:
     deaf = subject.wrapped(on_server=Deaf)
     with pytest.raises(ConformanceError, match="cost something and change nothing"):
         CHECKS["acts_or_costs_nothing"](dataclasses.replace(subject, algorithm=deaf))
+
+
+def test_every_message_of_a_check_says_what_must_hold() -> None:
+    """A rule alone reads as if it held."""
+    said: list[str] = []
+    for module in (boundary, checks, subject):
+        calls = (node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call))
+        said += [ast.unparse(call.args[1]) for call in calls if getattr(call.func, "id", "") == "require"]
+    assert len(said) > 40
+    assert [words for words in said if not re.search(r"\b(must|may)\b", words)] == []

@@ -16,7 +16,8 @@ from privbo.flower.fork_server import start
 from privbo.flower.party import approved_run, read_site
 from privbo.protocol.errors import RefusedError
 from tests.deployment.federations import make
-from tests.deployment.processes import ROOT
+from tests.deployment.processes import ROOT, wait_until
+from tests.system_tools import require_tool
 
 WORDS = """
 import sys
@@ -84,3 +85,37 @@ def test_a_run_is_loaded_again_only_where_its_files_or_the_sites_changed(tmp_pat
     second = load(federation.home, read_site(federation.site_file("north")))
     assert second.federation.round_timeout == 60.0
     assert load(federation.home, read_site(federation.site_file("south"))) is not second
+
+
+STARTED = """
+import sys, time
+from pathlib import Path
+from privbo.flower.launch import Deployment
+
+with Deployment(root=Path(sys.argv[1])) as deployment:
+    process = deployment.start("idle", ["sh", "-c", "sleep 1000 & echo $!; wait"])
+    print(process.pid, flush=True)
+    time.sleep(1000)
+"""
+
+
+def is_alive(process: int) -> bool:
+    """Whether it runs; who was killed stays in the table until it is reaped, which is no business of ours."""
+    state = subprocess.run(["ps", "-o", "state=", "-p", str(process)], capture_output=True, text=True, check=False)
+    return state.stdout.strip()[:1] not in {"", "Z"}
+
+
+def test_what_a_deployment_starts_ends_with_it_even_by_kill_9(tmp_path: Path) -> None:
+    require_tool("ps")
+    parent = subprocess.Popen(
+        [sys.executable, "-c", STARTED, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    started = int(parent.stdout.readline())
+    wait_until(lambda: (tmp_path / "idle.log").read_text().strip().isdecimal(), "it has started its own")
+    both = [started, int((tmp_path / "idle.log").read_text())]
+    assert all(map(is_alive, both))
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_until(lambda: not any(map(is_alive, both)), "both are gone", timeout=60)

@@ -228,7 +228,11 @@ def test_what_was_published_beside_a_run_has_to_be_quoted(tmp_path: Path) -> Non
     before = json.loads(write_bundle(home).path.read_text())["content"]["quoted"]["epsilon"]
     with (record := pb.load(home)).ledger:
         publish_norms(record, noise_multiplier=1.0)
-    content = json.loads(write_bundle(home).path.read_text())["content"]
+    written = (home / "bundle.json").read_bytes()
+    with pytest.raises(pb.ConfigurationError, match=r"bundle.json says something else.*move it away, or name another"):
+        write_bundle(home)  # of another total: an auditor may hold the first one
+    assert (home / "bundle.json").read_bytes() == written
+    content = json.loads(write_bundle(home, tmp_path / "later.json").path.read_text())["content"]
     found = verify_bundle(resigned(content, tmp_path / "same.json"))
     assert found.verified, found.problems
     content["quoted"]["epsilon"] = before
@@ -253,6 +257,7 @@ def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_pa
 
     play(home, on_round=backup).ledger.close()
     receipt = write_receipt(home, tmp_path / "receipt.json").path
+    assert write_receipt(home, receipt).path.read_bytes() == receipt.read_bytes()  # of the same state it may be again
     assert receipt.stat().st_size < 1000
     assert verify(home, [receipt]).verified
     assert verify_bundle(write_bundle(home).path, [receipt]).verified
