@@ -123,11 +123,11 @@ def resumes(subject: Subject) -> None:
 
             with contextlib.suppress(_StoppedError):
                 subject.play(home, resume=index > 0, on_round=stop)
-        resumed, stopped = subject.play(home, resume=True), "a run that is stopped after every round and resumed must"
-        require(same(values_of(resumed), values_of(whole)), f"{stopped} make the same releases; they differed")
-        require(same(resumed.clients.values, whole.clients.values), f"{stopped} evaluate the same; it did not")
+        resumed, stopped = subject.play(home, resume=True), "a run that is stopped after every round and resumed"
+        require(same(values_of(resumed), values_of(whole)), f"{stopped} must make the same releases; they differed")
+        require(same(resumed.clients.values, whole.clients.values), f"{stopped} must evaluate the same; it did not")
         charges, planned = len(resumed.ledger.entries()), len(whole.ledger.entries())
-        require(charges == planned, f"{stopped} charge nothing twice; it made {charges} charges in place of {planned}")
+        require(charges == planned, f"{stopped} must make {planned} charges; it made {charges}")
         try:
             subject.play(home, resume=True, rounds=subject.rounds + 1)
         except RunError:

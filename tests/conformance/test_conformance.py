@@ -248,7 +248,7 @@ def test_the_check_that_fails_is_named() -> None:
         on_server=lambda server: Faulty(server, {"plan": lambda side: [*side.plan(), *side.plan()]})
     )
     with pytest.raises(
-        ConformanceError, match="runs_to_its_end: a run must make every release of its plan, at least one: 0 of 0"
+        ConformanceError, match="runs_to_its_end: a run must make every release of its plan, at least one: "
     ):
         check_algorithm(wrapped)
 
