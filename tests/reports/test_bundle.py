@@ -266,7 +266,7 @@ def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_pa
     found = verify(home, [receipt])
     assert not found.verified
     assert "receipt.json has seen row" in str(found.problem)
-    late = verify_bundle(write_bundle(home).path, [receipt])
+    late = verify_bundle(write_bundle(home, tmp_path / "late.json").path, [receipt])
     assert "which is not in the ledger" in " ".join(late.problems)
 
 
@@ -377,7 +377,7 @@ def test_a_statement_that_was_handed_over_is_never_overwritten(tmp_path: Path) -
     first = report_run(home, statement=Told(purpose="a dose", organisation="Clinics")).statement
     bundle = write_bundle(home, statement=first).path
     small_run(tmp_path / "two", privacy=pb.Privacy(epsilon=2.0), ledger=shared).ledger.close()
-    with pytest.raises(pb.ConfigurationError, match="move it away, or name another folder"):
+    with pytest.raises(pb.ConfigurationError, match="move it away, or name another place: --out"):
         report_run(home, statement=Told())
     assert verify_bundle(bundle, statement=first).verified
     again = report_run(home, out=tmp_path / "later" / "report.html", statement=Told(purpose="two doses")).statement
