@@ -125,6 +125,7 @@ def write_evidence(path: Path, data: bytes) -> None:
         raise ConfigurationError(
             f"{path} says something else, and an auditor may hold it; move it away, or name another place: --out"
         )
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, data)
 
 
