@@ -184,7 +184,7 @@ def filter_under(budget: Budget | None, adjacency: Adjacency) -> FixedOrderFilte
     return fixed_order_filter(epsilon=budget.epsilon, delta=budget.delta, order=budget.order, adjacency=adjacency)
 
 
-TOGETHER = "every plan was declared before the first release of any: tight composition of all of them"
+TOGETHER = "tight composition; every plan was declared before the first release of any"
 DISJOINT = "no reward enters two releases: the most expensive one counts"
 FILTER = "plans were chosen one after another: the bound that the ledger has kept since its creation"
 KEPT: dict[Rule, str] = {

@@ -52,9 +52,9 @@ WHOLE = "whether the whole ledger went back since: hold a receipt against it (--
 _ROUNDING = 1e-6  # relative, of either number
 _LARGEST_DELTA = 1e-5
 _COMPARED = {
-    "zero-out": "compared with one part that is replaced by nothing",
-    "add-or-remove-one": "compared with one part added or removed",
-    "replace-one": "compared with one part replaced by another's",
+    "zero-out": "the run is compared with one in which that part is nothing",
+    "add-or-remove-one": "the run is compared with one that has one such part more or less",
+    "replace-one": "the run is compared with one in which that part is another's",
 }
 _DRAWN_FROM = {
     "secure": "by the operator's word drawn from a cryptographic source",
@@ -215,6 +215,7 @@ def statement_lines(
     policy, runs = chain.policy, len(chain.runs)
     clients = "" if policy["n_clients"] is None else f" ({policy['n_clients']} clients)"
     planned, row = plan.releases, plan.sequence
+    releases = f"{planned} release{'s' * (planned != 1)}"
     together = "for this run alone" if runs == 1 else f"for {runs} runs together"
     said = f"at most epsilon {at_most(total.epsilon, 6)} at delta {at_most(total.delta)} quoted"
     budget = None if chain.recoveries else policy["budget"]
@@ -226,7 +227,7 @@ def statement_lines(
         f"Neighbours:     {policy['adjacency']}: {_COMPARED[policy['adjacency']]}",
         f"Epsilon quoted: {at_most(run.epsilon, 6)} at delta {at_most(run.delta)}, for the whole run",
         f"Computed here:  {run.computed}",
-        f"Plan:           {planned} releases, declared in row {row} before the first; {chain.made(plan.run)} made",
+        f"Plan:           {releases}, declared in row {row} before the first; {chain.made(plan.run)} made",
         f"Ending:         {plan.stopping}; the whole plan is charged, however early it ended",
         f"Noise:          {_DRAWN_FROM[plan.noise_source]}",
         f"This ledger:    {said}, {together}{kept}",

@@ -18,7 +18,7 @@ from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency, Event, compose, from_dict, most_expensive, of_one_run, to_dict
 from accountant.ledger import Budget
 from accountant.tight.numerical import epsilon_table
-from accountant.wording import multipliers_text, upper_text
+from accountant.wording import counted, multipliers_text, upper_text
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.plans.cost import Exposure, exposures
 from privbo.plans.privacy import SITES_ARE_SEEN, NoiseSourceName, NoPrivacy, Privacy, safe_delta
@@ -175,8 +175,8 @@ class Plan:
         return in_two_lines(
             "Plan",
             "",
-            f"{self.releases} releases of {self.n_clients} clients, noise multiplier {multipliers_text(self.event)}"
-            + (f", {self.calls_text}" if self.calls_text else ""),
+            f"{counted(self.releases, 'release')} of {counted(self.n_clients, 'client')}, "
+            f"noise multiplier {multipliers_text(self.event)}" + (f", {self.calls_text}" if self.calls_text else ""),
             f"epsilon {epsilon} at delta {upper_text(delta)} (noise: {self.noise_source})"
             + f" for {self.unit_text}" * (self.unit == "record"),
         )
@@ -405,8 +405,9 @@ def price_plan(
     )
     if privacy.budget is not None and (cost := min(plan.epsilon().values())) > privacy.budget:
         raise BudgetExceeded(
-            f"the plan of {plan.releases} releases costs epsilon {upper_text(cost, 6)} at delta {upper_text(delta)}, "
-            f"over the budget {privacy.budget:.6g}; plan fewer rounds, more noise or a larger budget"
+            f"the plan of {counted(plan.releases, 'release')} costs epsilon {upper_text(cost, 6)} at delta "
+            f"{upper_text(delta)}, over the budget {privacy.budget:.6g}; plan fewer rounds, more noise or a "
+            "larger budget"
         )
     return plan
 

@@ -325,7 +325,7 @@ class Report(LedgerView):
             "rounds": self.rounds,
             "releases charged": f"{self.releases} of {self.planned_releases} planned",
             "guaranteed": f"{upper_text(held.guaranteed)}{at} ({held.because})",
-            "releases so far, had nothing been chosen from outputs": f"{upper_text(held.as_if_non_adaptive)}{at}",
+            "releases so far, if fixed in advance": f"{upper_text(held.as_if_non_adaptive)}{at}",
             "all runs on this ledger": self.total.words,
             "sharing": self.outlook or "no bound on its gain: no noise, or nothing is shared",
             "vote at the end": self.vote or "none",

@@ -20,6 +20,7 @@ from accountant.ledger import Ledger
 from accountant.ledger.book import Book, Declaration, Reservation
 from accountant.ledger.chain import Position
 from accountant.ledger.policy import canonical
+from accountant.wording import counted
 from privbo.door.payload import decode_release
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
@@ -276,8 +277,8 @@ def require_agreement(manifest: Manifest, ledger: Ledger, home: RunDirectory | N
 def recovery_text(found: Reservation) -> str:
     """Say what was recovered, for readers of the run."""
     return (
-        f"recovered: after a part of its ledger was lost, {found.declared.releases} releases of {found.run} were "
-        f"charged once more (row {found.sequence})"
+        f"recovered: after a part of its ledger was lost, {counted(found.declared.releases, 'release')} of {found.run} "
+        f"{'was' if found.declared.releases == 1 else 'were'} charged once more (row {found.sequence})"
     )
 
 

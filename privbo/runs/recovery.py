@@ -17,6 +17,7 @@ from accountant.errors import LedgerError
 from accountant.events import Event, Gaussian, RandomAllocationGaussian, parts
 from accountant.ledger import Ledger
 from accountant.ledger.book import Reservation
+from accountant.wording import counted
 from privbo.plans.cost import Agree, agree_to_all, spending
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
@@ -88,7 +89,7 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | s
         )
         places = known | {(sequence, digest) for table, sequence, digest in witnessed if table == "charges"}
         declared = replace(plan.declared, kind="recovery", events=events, lost=tuple(sorted(places)))
-        what = f"{declared.releases} uncertain releases"
+        what = counted(declared.releases, "uncertain release")
         agree(spending(opened, manifest.plan.safe_delta, what, declared=[declared]))
         found = opened.recover(declared)
     return Recovered(

@@ -20,7 +20,7 @@ Every check plays small runs through the real door with seeded noise and raises
 | ``survives_hostile_answers`` | malformed vectors are absences |
 | ``keeps_its_sensitivity`` | one unit moves a release by no more than stated |
 | ``keeps_its_unit_bound`` | another reward or record moves a vector by ``unit_bound`` at most, a reward only one |
-| ``is_steered_by_releases`` | a server told the releases alone asks what was asked in the run |
+| ``is_steered_by_releases`` | a server told the releases alone asks what was asked in the run, however often |
 | ``derives_its_requests`` | a server told nothing derives every request from its broadcast |
 | ``hides_vectors_from_its_server`` | the public side reaches no array that holds a client's vector as it was sent |
 | ``answers_twice_alike`` | a round asked twice is answered the same, without new evaluations |

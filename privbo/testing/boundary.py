@@ -74,7 +74,7 @@ def _vectors(subject: Subject, evaluate: _Altered) -> list[tuple[FloatArray, flo
 
 
 def is_steered_by_releases(subject: Subject) -> None:
-    """A server that is told a run's releases, and has no clients, asks what was asked in the run."""
+    """A server that is told a run's releases, and has no clients, asks what was asked in the run, and asks it again."""
     algorithm, servers = subject.watched()
     record = subject.play(algorithm=algorithm)
     played = max(servers, key=lambda one: len(one.told))
@@ -82,13 +82,15 @@ def is_steered_by_releases(subject: Subject) -> None:
     subject.play(problem=toy_problem(unit=subject.unit, score=lambda clients, units: 1.0 - bumps(clients, units)))
     server = subject.server(record.manifest.public_seed)
     for index, (ask, release) in enumerate(zip(played.asked, played.told, strict=True)):
-        again = server.ask()
+        again, repeated = server.ask(), server.ask()
         require(
             again is not None, f"round {index}: ask() must follow from releases alone; they end the run, which went on"
         )
         if again is not None:
             words = "the server asks what its releases alone don't lead to"
             require(_alike(ask, again), f"round {index}: ask() must follow from releases alone; {words}")
+            same = repeated is not None and _alike(again, repeated)
+            require(same, f"round {index}: ask() must repeat its answer until tell(); the second was another")
         server.tell(release)
     require(server.ask() is None, "ask() must follow from releases alone; they let the run go on, which ended")
 

@@ -174,6 +174,26 @@ def overheard(server: Server) -> Any:
     return dataclasses.replace(ask, broadcast=dataclasses.replace(ask.broadcast, arrays=arrays))
 
 
+def test_a_server_that_asks_something_else_the_second_time_is_noticed() -> None:
+    """A run that goes on asks again: clients that answered would refuse."""
+
+    def moving(server: Server) -> Ask | None:
+        if (ask := server.ask()) is None:
+            return None
+        moved.append(1)
+        arrays = {**ask.broadcast.arrays, "asked": np.array([len(moved)])}
+        return dataclasses.replace(ask, broadcast=dataclasses.replace(ask.broadcast, arrays=arrays))
+
+    moved: list[int] = []
+
+    def made(server: Server) -> Any:
+        moved.clear()  # a server counts its own questions
+        return Faulty(server, {"ask": moving})
+
+    with pytest.raises(ConformanceError, match="must repeat its answer until tell"):
+        CHECKS["is_steered_by_releases"](Subject(algorithm=Subject(algorithm=Zoom()).wrapped(on_server=made)))
+
+
 def test_a_server_that_hears_of_a_client_past_the_door_is_noticed() -> None:
     """Through a name that both sides see, kept per round: no array of a vector is there to be found."""
     plain = Subject(algorithm=Zoom())

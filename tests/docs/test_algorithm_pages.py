@@ -1,5 +1,7 @@
 """Every algorithm has a page with its formula, its guarantee, its settings and a picture."""
 
+import re
+import runpy
 from collections.abc import Iterator
 
 import pytest
@@ -28,3 +30,11 @@ def test_the_page_of_an_algorithm_has_all_that_readers_look_for(kind: str) -> No
 
 def test_a_page_that_lacks_something_is_told() -> None:
     assert list(lacking("# A page\n\n## Guarantee\n\nNone.\n")) == ["a formula", "a picture"]
+
+
+def test_a_table_inside_an_algorithm_shows_the_algorithms_own_defaults() -> None:
+    reference = runpy.run_path(str(ROOT / "docs" / "site_parts.py"))["settings_reference"]
+    rows = [row for row in reference() if re.match(r"\| `(exploration|weighting|own)` \|", row)]
+    *shown, wide = [row.split(" | ")[2] for row in rows]
+    assert shown == ['`{"power": 1.0}`', "that table's", '`{"kernel": "se"}`']
+    assert wide.startswith('`{"outputscale": {"median": 1.0, "spread": 1.0')

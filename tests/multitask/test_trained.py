@@ -70,7 +70,7 @@ def test_one_charge_holds_both_and_every_view_says_so(tmp_path: Path) -> None:
     assert (loaded.plan.training, loaded.plan.event) == (record.plan.training, record.plan.event)
     found = verify_bundle(write_bundle(tmp_path / "run").path)
     assert (found.problems, found.uncounted) == ([], [])
-    assert any("1 releases, declared in row 1 before the first; 1 made" in line for line in found.statement)
+    assert any("1 release, declared in row 1 before the first; 1 made" in line for line in found.statement)
 
 
 @pytest.mark.parametrize(

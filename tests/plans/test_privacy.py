@@ -93,7 +93,7 @@ def test_a_target_out_of_reach_is_refused() -> None:
 
 
 def test_a_budget_too_small_for_the_plan_is_refused() -> None:
-    with pytest.raises(BudgetExceeded, match=r"1 releases costs epsilon .* over the budget 0\.1"):
+    with pytest.raises(BudgetExceeded, match=r"1 release costs epsilon .* over the budget 0\.1"):
         price_plan(pb.Privacy(noise_multiplier=1.0, budget=0.1), [request()], n_clients=10)
     assert price_plan(pb.Privacy(noise_multiplier=1.0, budget=10.0), [request()], n_clients=10).releases == 1
 
