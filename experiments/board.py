@@ -146,11 +146,13 @@ CLASSES = (
 
 
 def classed(every: Sequence[Played]) -> dict[str, list[Played]]:
-    """Give families by class."""
+    """Give families by class; those on which no setting was chosen once more, together, where they are of several."""
     found: dict[str, list[Played]] = {}
     for family in every:
         found.setdefault(next(one.title for one in CLASSES if one.holds(family)), []).append(family)
-    return {one.title: found[one.title] for one in CLASSES if one.title in found}
+    every_class = {one.title: found[one.title] for one in CLASSES if one.title in found}
+    fresh = [family for family in every if family.purpose != "choosing"]
+    return every_class | ({"all held-out families together": fresh} if len(every_class) > 1 and fresh else {})
 
 
 def common(every: Sequence[Played], epsilon: float, *, zeroed: bool = False) -> dict[str, Estimate]:
