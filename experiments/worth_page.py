@@ -98,10 +98,6 @@ def _one(family: Played, label: str | None, measure: Measure) -> str:
     return "-" if label is None else f"{family.ratio(label, measure):.2f}"
 
 
-def _cell(family: Played, label: str) -> str:
-    return " / ".join(f"{family.ratio(label, measure):.2f}" for measure in MEASURES)
-
-
 def _over(every: Sequence[Played]) -> str:
     """Geometric means over families of a kind: a row per kind and epsilon, with the worst family and how many lose."""
     lines = [
@@ -151,14 +147,19 @@ def _clients(every: Sequence[Played]) -> str:
 
 
 def _stress(every: Sequence[Played]) -> str:
-    """Every arm of the families with noise or poison."""
+    """A row per family with noise or poison, a column per arm."""
     if not every:
         return ""
-    head = "**Noise and poisoning** (regret divided by that of the best independent method; mean / at the end)"
-    lines = [head, "", "| family | arm | ratio |", "|---|---|---|"]
+    arms = dict.fromkeys(label for family in every for label in family.entries if label not in family.alone)
+    lines = [
+        "**Noise and poisoning** (regret over all evaluations, divided by that of the best independent method)",
+        "",
+        f"| family | {' | '.join(map(shown, arms))} |",
+        "|---" * (1 + len(arms)) + "|",
+    ]
     for family in every:
-        rows = [label for label in family.entries if label not in family.alone]
-        lines += [f"| {family.title} | {shown(label)} | {_cell(family, label)} |" for label in rows]
+        cells = [_one(family, label if label in family.entries else None, "mean") for label in arms]
+        lines.append(f"| {' | '.join([family.title, *cells])} |")
     return "\n".join([*lines, ""])
 
 
