@@ -155,7 +155,6 @@ def test_tables_over_all_families() -> None:
     assert "| used in development | 2 | 1 | 1.00 | 1.00 (second) |" in found.text
     assert "| epsilon 2 | 25 % | 25 % |" in found.text
     assert "| noisy | 1.00 (0.00) | 1.33 (0.44) |" in found.text
-    assert "| noisy | default, epsilon 2, noise only | 1.33 (0.44) / " in found.text
     assert found.pictures["figure"].startswith(b"\x89PNG")
     assert json.loads(json.dumps(found.summary))["first"]["entries"]["default, epsilon 2"]["seeds"] == [0, 1]
     assert again(found.summary) == found
