@@ -23,6 +23,7 @@ from accountant.verify.auditor import verify_bundle
 from accountant.verify.reading import BundleError
 from accountant.verify.statement import hidden_by
 from privbo.algorithms.thompson.releases import Posterior, Releases
+from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.audits.empirical import audit_run
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import SimulatedNoise
@@ -244,28 +245,52 @@ def test_nothing_is_released_where_noise_would_drown_it() -> None:
     assert pb.plan(many, privacy=pb.Privacy(epsilon=1.0, **RECORD), rounds=5).releases == 1
 
 
-def test_one_common_setting_is_chosen_by_a_release_of_all_evaluations_but_the_last() -> None:
-    """As many evaluations as for settings of sites' own, and what the stored posterior of the releases says is best."""
+def test_one_common_setting_is_chosen_by_two_releases_of_all_evaluations_but_the_last() -> None:
+    """As many evaluations as for settings of sites' own, and what the posterior of the releases says is best."""
     common = dataclasses.replace(HEARD, goal="common")
     record = pb.run(problem(), common, privacy=QUIET, rounds=6, seed=1)
     own = pb.run(problem(), HEARD, privacy=QUIET, rounds=6, seed=1)
     alone = pb.run(problem(), common.local(), privacy=pb.NoPrivacy(), rounds=6, seed=1)
     assert [run.clients.units.shape[1] for run in (record, own, alone)] == [10, 10, 10]
-    (release,) = record.releases
-    assert release.values.shape == (len(COUNTS), 9)
-    assert release.noise_stddev == pytest.approx(own.releases[0].noise_stddev * 1.5, rel=1e-3)  # sqrt(9 / 4)
-    points, counts = record.clients.units[:, :9], np.array(COUNTS)
-    means, noise = 0.5 + release.values / counts[:, None], release.noise_stddev / counts
-    space = problem().search_space
-    best = Posterior(space, Releases.of_front(points, means, noise)).best()
-    np.testing.assert_array_equal(record.clients.units[:, 9], np.tile(best, (len(COUNTS), 1)))
-    assert record.common is not None
-    assert record.common.params == space.decode(best)
+    sites = len(COUNTS)
+    assert [release.values.shape for release in record.releases] == [(sites, 5), (sites, 4)]
+    for release in record.releases:  # as one release of all nine points would have, by the root of 9 / 4
+        assert release.noise_stddev == pytest.approx(own.releases[0].noise_stddev * 1.5, rel=1e-3)
+    assert record.plan.epsilon(1e-6) == pytest.approx(own.plan.epsilon(1e-6), rel=1e-6)
+    units, counts, space = record.clients.units, np.array(COUNTS), problem().search_space
+    noise = record.releases[0].noise_stddev / counts
+    for told in (5, 9):
+        sums = np.concatenate([release.values for release in record.releases], axis=1)[:, :told]
+        posterior = Posterior(space, Releases.of_front(units[:, :told], 0.5 + sums / counts[:, None], noise))
+        if told == 5:
+            stream = public_stream(record.manifest.public_seed, Stream.CANDIDATES, 1)
+            np.testing.assert_array_equal(units[:, 5:9], np.tile(posterior.likely_best(4, stream), (sites, 1, 1)))
+        else:
+            np.testing.assert_array_equal(units[:, 9], np.tile(posterior.best(), (sites, 1)))
+            assert record.common is not None
+            assert record.common.params == space.decode(posterior.best())
     asked = spec(algorithm=common).setting(7)
     cohort = common.cohort(asked, clients=np.arange(2), evaluate=problem().evaluator(), seed=0)
     cohort.respond(Broadcast(round=0))
-    with pytest.raises(pb.ConfigurationError, match="the common setting has shape"):
+    with pytest.raises(pb.ConfigurationError, match="points of shape"):
         cohort.respond(Broadcast(round=1))
+    cohort.respond(Broadcast(round=1, arrays={"points": units[0, 5:8]}))
+    with pytest.raises(pb.ConfigurationError, match="the common setting of shape"):
+        cohort.respond(Broadcast(round=2))
+
+
+def test_a_failed_evaluation_of_the_second_release_is_the_lower_end_there() -> None:
+    def failing(client: int, params: dict[str, Any]) -> Any:
+        if client == 2:
+            raise ValueError("secret")
+        return Hospitals()(client, params)
+
+    common = dataclasses.replace(HEARD, goal="common")
+    quiet = dataclasses.replace(QUIET, noise_multiplier=0.01)
+    record = pb.run(problem(failing), common, privacy=quiet, rounds=6, seed=1)
+    for release in record.releases:
+        np.testing.assert_allclose(release.values[2], -0.5 * COUNTS[2], atol=1.0)
+    assert np.abs(record.releases[1].values[3]).max() > 10.0
 
 
 def test_where_noise_would_drown_a_common_setting_sites_go_on_by_themselves() -> None:

@@ -110,7 +110,7 @@ def test_a_site_that_is_unlike_the_others_finds_its_own_best_setting(opposite):
 @pytest.mark.parametrize("n_sites", [5, 12, 30])
 def test_releases_of_noise_alone_leave_sites_as_they_would_be_alone(n_sites):
     """Also after a front of two points, which thirty sites have: a start of four is gone on with."""
-    points = pb.MultiTask().n_front(setting(n_sites))
+    (points,) = pb.MultiTask().n_points(setting(n_sites))
     assert points == {5: 4, 12: 4, 30: 2}[n_sites]
     noise = 0.5 + 0.01 * np.random.default_rng(2).standard_normal((n_sites, points))
     told, by_itself = (carried_on(n_sites, 6, means, seed=2) for means in (noise, None))
@@ -128,6 +128,19 @@ def test_the_best_common_setting_is_that_of_the_mean_surface():
     noise_only = means[index[Posterior(SPACE, releases_of(start, 0.0 * values, noise=0.01)).best().tobytes()]]
     assert found > means.max() - 0.01
     assert noise_only < means.max() - 0.02
+
+
+def test_draws_of_the_mean_surface_have_its_mean_and_a_small_space_is_given_again():
+    start = start_of(12, 4, DOSES)
+    posterior = Posterior(DOSES, releases_of(start, 0.5 - np.square(start[..., 0] - 0.6), noise=0.05))
+    draws, few = posterior._draws(np.random.default_rng(0)), pb.Space({"dose": pb.Int(1, 3)})
+    assert draws.shape == (41, 256)
+    drawn, expected = draws.mean(axis=1), posterior.expected(DOSES.grid())
+    np.testing.assert_allclose(drawn - drawn.mean(), expected, atol=6 * draws.std() / 16)
+    small = start_of(12, 3, few)
+    points = Posterior(few, releases_of(small, small[..., 0])).likely_best(5, np.random.default_rng(0))
+    np.testing.assert_array_equal(points[3:], points[:2])
+    assert points[0] == few.encode({"dose": 3})
 
 
 @pytest.mark.parametrize("changes", [{"values": np.zeros(3)}, {"noise_stddev": np.full(20, np.nan)}])

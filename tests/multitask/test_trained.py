@@ -197,9 +197,8 @@ def test_a_private_training_is_priced_for_a_record_that_is_replaced() -> None:
 class Forgetful(pb.MultiTask):
     """An algorithm of a user's that knows nothing of trainings."""
 
-    def request(self, setting: Setting) -> Request | None:
-        found = super().request(setting)
-        return None if found is None else dataclasses.replace(found, training=None)
+    def requests(self, setting: Setting) -> tuple[Request, ...]:
+        return tuple(dataclasses.replace(request, training=None) for request in super().requests(setting))
 
 
 def test_requests_without_the_trainings_behind_their_scores_are_refused_before_data() -> None:

@@ -32,7 +32,7 @@ SHARED: list[tuple[Algorithm, pb.Privacy, int]] = [
     (pb.FederatedFLCB(evaluations=11), CLIENT, 3 * 3 + 1),
     (Scout(evaluations=7), CLIENT, 7),
     (pb.MultiTask(), RECORD, 4 + 6),
-    (pb.MultiTask(goal="common"), RECORD, 9 + 1),
+    (pb.MultiTask(goal="common"), RECORD, 5 + 4 + 1),
 ]
 # Ends with its rounds, whatever is left of its horizon.
 ENDS_EARLY = [always(SHARED[7][0])]

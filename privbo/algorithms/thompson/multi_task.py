@@ -5,29 +5,53 @@ The public side is here, the private side in ``sites``, the posterior in ``relea
     round 0      sites evaluate the front, a public design for each; with the release: their noisy means there
     round t      each site acts on its own exact values, with all releases as prior mean
 
-No point depends on a value that was not released before that point itself is: the front is public, and what a site
-chooses after it stays with the site.
+For one common setting a second release takes the place of the own values:
+
+    round 1      all sites evaluate the points that the releases find likely to be best; with the release: their means
+    round 2      all sites evaluate the setting that the releases expect to be best
+
+No point depends on a value that was not released before that point itself is: the front is public, the points of the
+second release follow from the first, and what a site chooses by itself stays with the site.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import field
-from typing import Annotated, ClassVar, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import Field
 
+from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.common import CHOSEN, ReleaseWhen
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Request, Setting
+from privbo.protocol.messages import (
+    Arrays,
+    Ask,
+    Broadcast,
+    Cohort,
+    Evaluate,
+    FloatArray,
+    IntArray,
+    Records,
+    Release,
+    Request,
+    Setting,
+)
 from privbo.protocol.settings import settings
+
+if TYPE_CHECKING:
+    from privbo.algorithms.thompson.releases import Posterior  # loads parts of scipy
 
 _MOST = 64  # points of a front
 _LARGEST_NOISE = 0.04  # in a site's mean, of the range
 _FRONT, _TOLD = (2, 4), 48  # least and most points of a front by default, and what all sites need release together
+_AGAIN, _OF = 5, 11  # of the points that are released for a common setting: chosen by the release of the others
 
 
 @settings(table="algorithm")
@@ -43,20 +67,22 @@ class MultiTask:
     | In a round | what leaves a site | guarantee |
     |---|---|---|
     | 0 | noisy sums of its records' scores at its public points | (epsilon, delta) of the run's plan, for one record |
+    | 1, with ``goal="common"`` | the same at points that follow from the first release | within the same plan |
     | later, and of ``local()`` | nothing | nothing is released or charged |
     | of any kind | no point after the front, no exact value, no model | they stay in memory and in ``private/`` |
 
     A site's own scores can be read up to the noise: hospitals are not hidden, patients are. The setting that the
     releases expect to be best on average over all sites is ``Record.common``; it costs nothing more. With
-    ``goal="common"`` it is all that is asked for: the front holds all evaluations but the last, which is the common
-    setting.
+    ``goal="common"`` it is all that is asked for: all evaluations but the last are released, which is the common
+    setting. All sites evaluate five elevenths of them at the same points, which the release of the others finds
+    likeliest to be best.
 
     .. versionadded:: 0.3.0
 
     Attributes:
         goal: ``"own"``: a setting of its own for every site; ``"common"``: one for all, by as many evaluations.
-        front: Points that every site evaluates first and releases; None is as many as give 48 of all sites together,
-            two at least and four at most; with ``goal="common"`` it is all evaluations but one, and 64 at most.
+        front: Points that every site evaluates and releases; None is as many as give 48 of all sites together, two at
+            least and four at most; with ``goal="common"`` it is all evaluations but one, and 64 at most.
         release_when: ``"useful"`` makes no release, and charges nothing, where the noise in the mean of a site of
             median size would have a standard deviation above .04 of ``score_range``; ``"always"`` makes it.
         is_shared: Whether anything is released.
@@ -100,35 +126,40 @@ class MultiTask:
         counts = (1,) if setting.records is None else setting.records.counts
         return 0.5 / _LARGEST_NOISE * max(counts) / statistics.median(counts)
 
-    def n_front(self, setting: Setting) -> int:
-        """Give the number of points of every site's front, by public numbers."""
+    def n_points(self, setting: Setting) -> tuple[int, ...]:
+        """Give the number of points in each release of a site, by public numbers: its front, and any second one."""
         low, high = _FRONT
         alone = max(low, min(high, _TOLD // setting.n_clients))
-        return self.front or (alone if self.goal == "own" else min(alone + setting.rounds - 1, _MOST))
+        count = self.front or (alone if self.goal == "own" else min(alone + setting.rounds - 1, _MOST))
+        again = _AGAIN * count // _OF if self.goal == "common" and setting.rounds > 1 else 0
+        return (count - again, again) if again else (count,)
 
     def calls_per_client(self, setting: Setting) -> int:
-        """Give the calls of the objective by one site: its front, and one a round."""
-        return self.n_front(setting) + self.within(setting).rounds
+        """Give the calls of the objective by one site: what it releases, and one a round without a release."""
+        points = self.n_points(setting)
+        return sum(points) + self.within(setting).rounds - len(points) + 1
 
     def within(self, setting: Setting) -> Setting:
-        """Give the run's facts, with one round after the front where one common setting is asked for."""
-        return setting if self.goal == "own" else setting.at_most(1)
+        """Give the run's facts, with one round after the releases where one common setting is asked for."""
+        return setting if self.goal == "own" else setting.at_most(len(self.n_points(setting)))
 
-    def request(self, setting: Setting) -> Request | None:
-        """Give the one request of a run; None where nothing is shared.
+    def requests(self, setting: Setting) -> tuple[Request, ...]:
+        """Give the requests of a run, whose noise in every mean is the same; none where nothing is shared.
 
         Raises:
             ConfigurationError: If a record is not the unit of privacy.
         """
         if not self.is_shared:
-            return None
+            return ()
         if setting.records is None or not (setting.unit == "record" or setting.is_exact):
             raise ConfigurationError(
                 f"MultiTask hides records, and privacy.unit={setting.unit!r}, problem.n_records "
                 f"{'is missing' if setting.records is None else 'is there'}; state n_records and "
                 "privacy.unit='record', or use SharedPrior() to hide clients"
             )
-        return setting.records.request(self.n_front(setting))
+        points = self.n_points(setting)
+        asked = ((setting.records.request(count), math.sqrt(sum(points) / count)) for count in points)
+        return tuple(dataclasses.replace(request, noise_scale=scale) for request, scale in asked)
 
     def server(self, setting: Setting) -> MultiTaskServer:
         """Make the public side."""
@@ -145,11 +176,11 @@ class MultiTask:
         """Make the private side for ``clients``."""
         from privbo.algorithms.thompson.sites import Sites  # loads torch, which the public side does not
 
-        shared = self.request(setting) is not None
+        shared = bool(self.requests(setting))
         played = self if shared else self.local()
         return Sites(
             played.within(setting),
-            played.n_front(setting),
+            played.n_points(setting),
             is_shared=shared,
             is_common=played.goal == "common",
             clients=clients,
@@ -159,53 +190,74 @@ class MultiTask:
 
 
 class MultiTaskServer:
-    """The front in round 0, and its release as every site's noisy means in all rounds after it."""
+    """The front in round 0, its release as every site's noisy means after it, or a second release of one common design.
+
+    With ``goal="common"`` the points of the second release are announced in round 1, and the setting in the last one.
+    """
 
     def __init__(self, algorithm: MultiTask, setting: Setting) -> None:
-        self._round, self._request = 0, algorithm.request(setting)
-        played = algorithm if self._request is not None else algorithm.local()
-        self._setting, self._n_front = played.within(setting), played.n_front(setting)
-        self._released: Release | None = None
+        self._round, self._requests = 0, algorithm.requests(setting)
+        played = algorithm if self._requests else algorithm.local()
+        self._setting, self._n_points = played.within(setting), played.n_points(setting)
+        self._is_common = played.goal == "common"
+        self._released: list[Release] = []
 
     def plan(self) -> Iterator[Request]:
-        """The one request of the run, if there is one."""
-        return iter(() if self._request is None else (self._request,))
+        """The requests of the run."""
+        return iter(self._requests)
 
     def ask(self) -> Ask | None:
         """The current round; None after the last."""
         if self._round > self._setting.rounds:
             return None
-        broadcast, arrays = Broadcast(round=self._round), {}
-        if self._released is not None and self._setting.records is not None:
-            counts = np.array(self._setting.records.counts, dtype=np.float64)
-            means = self._setting.records.middle + self._released.values / counts[:, None]
-            arrays = {"means": means, "noise_stddev": self._released.noise_stddev / counts}
-            if self._round == self._setting.rounds:
-                arrays[CHOSEN] = self._best(**arrays)
-            broadcast = Broadcast(round=self._round, arrays=arrays)
+        broadcast = Broadcast(round=self._round, arrays=self._arrays() if self._released else {})
         return Ask(broadcast=broadcast, request=self.request_for(broadcast))
 
-    def _best(self, means: FloatArray, noise_stddev: FloatArray) -> FloatArray:
-        """The setting that is expected to be best on average over all sites."""
+    def _arrays(self) -> Arrays:
+        """What a round after the first release tells sites."""
+        is_last = self._round == self._setting.rounds
+        if self._is_common:
+            return {CHOSEN: self._posterior(len(self._released)).best()} if is_last else {"points": self._again}
+        means, noise = self._means(1)
+        told = {"means": means, "noise_stddev": noise}
+        return told | ({CHOSEN: self._posterior(1).best()} if is_last else {})
+
+    def _means(self, count: int) -> tuple[FloatArray, FloatArray]:
+        """Noisy means of the first releases, and the deviation of the noise in each site's, the same in all of them."""
+        records = cast("Records", self._setting.records)
+        sums, counts = np.concatenate([release.values for release in self._released[:count]], axis=1), records.counts
+        by = np.array(counts, dtype=np.float64)
+        return records.middle + sums / by[:, None], self._released[0].noise_stddev / by
+
+    def _posterior(self, count: int) -> Posterior:
+        """What the first releases say."""
         from privbo.algorithms.thompson.releases import Posterior, Releases, front  # loads parts of scipy
 
         setting = self._setting
-        points = front(setting, np.arange(setting.n_clients), self._n_front)
-        return Posterior(setting.space, Releases.of_front(points, means, noise_stddev)).best()
+        points = front(setting, np.arange(setting.n_clients), self._n_points[0])
+        if count > 1:
+            points = np.concatenate([points, np.tile(self._again, (setting.n_clients, 1, 1))], axis=1)
+        return Posterior(setting.space, Releases.of_front(points, *self._means(count)))
+
+    @cached_property
+    def _again(self) -> FloatArray:
+        """The points of the second release, ``(k, n_dims)``."""
+        stream = public_stream(self._setting.public_seed, Stream.CANDIDATES, 1)
+        return self._posterior(1).likely_best(self._n_points[1], stream)
 
     def request_for(self, broadcast: Broadcast) -> Request | None:
         """Give the request of a broadcast's round."""
-        return self._request if broadcast.round == 0 else None
+        return self._requests[broadcast.round] if broadcast.round < len(self._requests) else None
 
     def tell(self, release: Release | None) -> None:
-        """Take the release of round 0, and move on.
+        """Take the release of a round, and move on.
 
         Raises:
             ConfigurationError: If the round ends otherwise than planned.
         """
-        planned = self._round == 0 and self._request is not None
+        planned = self._round < len(self._requests)
         if (release is not None) != planned:
             raise ConfigurationError(
                 f"round {self._round} {'ends with' if planned else 'has no'} release, told {release!r}"
             )
-        self._released, self._round = release or self._released, self._round + 1
+        self._released, self._round = [*self._released, *([] if release is None else [release])], self._round + 1

@@ -31,6 +31,7 @@ STARTING = 4  # points of a start, with which a site goes on after a shorter fro
 _LEAST_SHARE = 0.05  # of the variance of a surface: what is expected of like sites holds more
 _LEAST = 1e-3  # weight below which a model is left out
 _NET = 1024  # points that stand for a larger space
+_DRAWS = 256  # of the mean surface
 
 
 def front(setting: Setting, sites: IntArray, n_points: int) -> FloatArray:
@@ -214,3 +215,30 @@ class Posterior:
     def best(self) -> FloatArray:
         """Give the setting whose mean over all sites is expected to be largest, ``(n_dims,)``."""
         return np.asarray(self._net[int(np.argmax(self.expected(self._net)))])
+
+    def likely_best(self, count: int, generator: np.random.Generator) -> FloatArray:
+        """Give the settings that are best in most draws of the mean surface, ``(count, n_dims)``.
+
+        Of those that are best in as many draws, what is expected decides. A space of fewer settings is given again.
+        """
+        draws = self._draws(generator)
+        often = np.bincount(draws.argmax(axis=0), minlength=len(self._net))
+        order = np.lexsort((-self.expected(self._net), -often))
+        return np.asarray(self._net[np.resize(order, count)])
+
+    def _draws(self, generator: np.random.Generator) -> FloatArray:
+        """Draws of the mean of all sites' surfaces at the net's points, ``(c, n)``, of every model by its weight."""
+        units, net, found = self._releases.units, self._net, []
+        alike = 1.0 / len(np.unique(self._releases.sites))
+        counts = generator.multinomial(_DRAWS, np.array([model.weight for model in self.models]))
+        for model, drawn in zip(self.models, counts, strict=True):
+            if drawn:
+                factor = self._factor(model.kernel, model.correlation, model.variance)
+                share = model.correlation + (1.0 - model.correlation) * alike
+                kernel = self._kernels[model.kernel]
+                known = solve_triangular(factor, share * kernel(units, net), lower=True, check_finite=False)
+                mean = known.T @ solve_triangular(factor, self._values, lower=True, check_finite=False)
+                rest = share * kernel(net, net) - known.T @ known + _NUGGET * np.eye(len(net))
+                root = np.sqrt(model.variance) * np.linalg.cholesky(rest)
+                found.append(mean[:, None] + root @ generator.standard_normal((len(net), drawn)))
+        return np.concatenate(found, axis=1)

@@ -24,9 +24,9 @@ class Sites(Clients):
 
     Args:
         setting: Of the run.
-        n_front: Points of every site's front.
-        is_shared: Whether the front is released.
-        is_common: Whether the setting that is announced is what sites evaluate after the front.
+        n_points: Points of every site's front, and of any second release.
+        is_shared: Whether they are released.
+        is_common: Whether the points that are announced are what sites evaluate after the front.
         clients: Which sites.
         evaluate: Their objectives.
         seed: Of their models.
@@ -35,7 +35,7 @@ class Sites(Clients):
     def __init__(
         self,
         setting: Setting,
-        n_front: int,
+        n_points: tuple[int, ...],
         *,
         is_shared: bool,
         is_common: bool,
@@ -45,15 +45,15 @@ class Sites(Clients):
     ) -> None:
         super().__init__(setting, clients=clients, evaluate=evaluate)
         self._records, self._is_common = setting.records if is_shared else None, is_common
-        self._n_front, self._prior = n_front, dict[tuple[bytes, bytes], Pooled | None]()
+        self._n_points, self._n_front, self._prior = n_points, n_points[0], dict[tuple[bytes, bytes], Pooled | None]()
         self.model = LocalModel(_OWN, setting, self.clients, seed, avoid=True, failures="worst")
 
     def respond(self, broadcast: Broadcast) -> FloatArray:
-        """Evaluate the front, or one point per site, unless this round was answered before.
+        """Evaluate the front, announced points or one point per site, unless this round was answered before.
 
         Returns:
-            In round 0 the centred sums of every site's scores at its front, ``(n, k)``, those of a failed evaluation
-            as if all its records had the lowest score; else ``(n, 0)``.
+            In a round with a release the centred sums of every site's scores at its points, ``(n, k)``, those of a
+            failed evaluation as if all its records had the lowest score; else ``(n, 0)``.
 
         Raises:
             ConfigurationError: If the broadcast has a wrong shape.
@@ -63,11 +63,11 @@ class Sites(Clients):
             for points in front(self.setting, self.clients, self._n_front).swapaxes(0, 1):
                 seen.query(points, INITIAL_ROUND, fixed=True)
         if round_ > max(0, seen.rounds[-1]):
-            points = self._announced(broadcast) if self._is_common else self._own(broadcast)
-            seen.query(points, round_, fixed=True)
-        if round_ > 0 or records is None:
+            for points in self._announced(broadcast) if self._is_common else self._own(broadcast)[None]:
+                seen.query(points, round_, fixed=True)
+        if round_ >= len(self._n_points) or records is None:
             return np.empty((len(self.clients), 0))
-        values = seen.values[:, seen.rounds == INITIAL_ROUND]
+        values = seen.values[:, seen.rounds == (round_ or INITIAL_ROUND)]
         counts = np.array(records.counts, dtype=np.float64)[self.clients]
         return np.asarray(counts[:, None] * (np.where(np.isfinite(values), values, records.low) - records.middle))
 
@@ -79,14 +79,14 @@ class Sites(Clients):
         return self.model.propose(self.seen, broadcast.round, prior)
 
     def _announced(self, broadcast: Broadcast) -> FloatArray:
-        """The common setting, once for every site, ``(n, n_dims)``."""
-        chosen = np.asarray(broadcast.arrays.get(CHOSEN, ()), dtype=np.float64)
-        if chosen.shape != (self.setting.space.n_dims,):
-            raise ConfigurationError(
-                f"round {broadcast.round}: the common setting has shape {chosen.shape} and must have "
-                f"{(self.setting.space.n_dims,)}"
-            )
-        return np.tile(chosen, (len(self.clients), 1))
+        """The points of a second release, or the common setting, once for every site, ``(k, n, n_dims)``."""
+        is_last, space = broadcast.round >= len(self._n_points), self.setting.space
+        name, count = ("the common setting", 1) if is_last else ("points", self._n_points[broadcast.round])
+        points = np.asarray(broadcast.arrays.get(CHOSEN if is_last else "points", ()), dtype=np.float64)
+        shape = (space.n_dims,) if is_last else (count, space.n_dims)
+        if points.shape != shape:
+            raise ConfigurationError(f"round {broadcast.round}: {name} of shape {points.shape} must have shape {shape}")
+        return np.tile(points.reshape(count, 1, space.n_dims), (1, len(self.clients), 1))
 
     def _prior_of(self, broadcast: Broadcast) -> Pooled | None:
         """What all releases say of every site's surface, None if too little; made once: all of them come at once."""
