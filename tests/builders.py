@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
+from markupsafe import Markup
 
 import privbo as pb
 from accountant.events import Adjacency, Unit
@@ -18,6 +23,7 @@ from privbo.door.noise import SimulatedNoise
 from privbo.door.sampling import Sample
 from privbo.plans.effect import always
 from privbo.protocol.messages import Request
+from privbo.reports.figure import Figure
 from privbo.testing import toy_problem
 
 SIMULATED = pb.Privacy(noise_multiplier=1.0, noise="simulation")
@@ -96,6 +102,18 @@ def door(
         n_clients=n_clients or book.policy.n_clients,
         clipper=clipper,
     )
+
+
+@contextlib.contextmanager
+def figures_as_data() -> Iterator[None]:
+    """Pages hold what a figure is made of instead of its picture, which takes longer than a small run."""
+
+    def written(figure: Figure, label: str, name: str = "figure") -> Markup:
+        data = json.dumps(dataclasses.asdict(figure), default=lambda value: value.tolist())
+        return Markup("<svg>{}</svg>").format(data)
+
+    with mock.patch.object(Figure, "svg", written):
+        yield
 
 
 class Changed:

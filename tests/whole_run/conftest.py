@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
+from collections.abc import Iterator
 
-import numpy as np
 import pytest
-from markupsafe import Markup
 
-from privbo.reports.figure import Figure
+from tests.builders import figures_as_data
 from tests.conformance.cases import CASES
 from tests.whole_run.test_whole_run import configuration
 from tests.whole_run.worlds import SHORT, play
@@ -21,12 +18,10 @@ def _warm(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _figures_as_data(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages hold what a figure is made of: drawing it takes longer than the run. Slow tests and one case draw."""
+def _data_for_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Slow tests and those of one case draw."""
     if request.node.get_closest_marker("slow") or "[fed-pne]" in request.node.name:
+        yield
         return
-
-    def written(figure: Figure, label: str, name: str = "figure") -> Markup:
-        return Markup("<svg>{}</svg>").format(json.dumps(dataclasses.asdict(figure), default=np.ndarray.tolist))
-
-    monkeypatch.setattr(Figure, "svg", written)
+    with figures_as_data():
+        yield

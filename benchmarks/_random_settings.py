@@ -1,6 +1,6 @@
 """Certified intervals of settings drawn at random, held against oracles.
 
-``python -m tests.golden.random_settings 10000 --seed 1`` draws kinds of releases, their parameters, their number, and
+``python -m benchmarks._random_settings 10000 --seed 1`` draws kinds of releases, their parameters, their number, and
 delta, and computes both ends of epsilon under add-or-remove-one. It prints, by kind and region, how many settings were
 run, how many an oracle resolved, what was found broken, and the worst width relative to the upper end: of those that
 keep the promise (``Interval.is_tight``), and of those that say that they do not.
@@ -136,7 +136,8 @@ def quadrature(event: Composed, delta: float) -> tuple[float, float] | None:
     if not isinstance(one, Gaussian | PoissonSampledGaussian):
         return None
     with np.errstate(all="ignore"):
-        value, _ = solve([(getattr(one, "sample_rate", 1.0), one.noise_multiplier, count)], delta)
+        q = getattr(one, "sample_rate", 1.0)
+        value, _ = solve([(q, one.noise_multiplier, count)], delta)  # type: ignore[no-untyped-call]  # of the tests
     return None if value is None else (value * (1.0 - TRUSTED), value * (1.0 + TRUSTED))
 
 
@@ -201,7 +202,7 @@ def settings(count: int, seed: int) -> Iterator[tuple[str, str, Composed, float,
 
 def main(say: Callable[[str], object] = sys.stdout.write) -> None:
     """Run and print."""
-    arguments = argparse.ArgumentParser(prog="python -m tests.golden.random_settings", description=__doc__)
+    arguments = argparse.ArgumentParser(prog="python -m benchmarks._random_settings", description=__doc__)
     arguments.add_argument("count", type=int)
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--seconds", type=float, default=math.inf, help="CPU time after which it stops")
