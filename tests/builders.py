@@ -23,7 +23,7 @@ from privbo.door.noise import SimulatedNoise
 from privbo.door.sampling import Sample
 from privbo.plans.effect import always
 from privbo.protocol.messages import Request
-from privbo.reports.figure import Figure
+from privbo.reports.figure import Figure, inline_svg
 from privbo.testing import toy_problem
 
 SIMULATED = pb.Privacy(noise_multiplier=1.0, noise="simulation")
@@ -108,11 +108,14 @@ def door(
 def figures_as_data() -> Iterator[None]:
     """Pages hold what a figure is made of instead of its picture, which takes longer than a small run."""
 
-    def written(figure: Figure, label: str, name: str = "figure") -> Markup:
-        data = json.dumps(dataclasses.asdict(figure), default=lambda value: value.tolist())
+    def written(figure: object, label: str, name: str) -> Markup:
+        if not isinstance(figure, Figure):
+            return inline_svg(figure, label, name)
+        data = json.dumps(dataclasses.asdict(figure), default=lambda value: np.asarray(value).tolist())
         return Markup("<svg>{}</svg>").format(data)
 
-    with mock.patch.object(Figure, "svg", written):
+    plain = mock.patch.object(Figure, "plot", lambda figure: figure)
+    with plain, mock.patch("privbo.reports.figure.inline_svg", written):
         yield
 
 

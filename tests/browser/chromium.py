@@ -87,14 +87,6 @@ class Browser:
         """Points, lines, bands and bars drawn in a figure."""
         return int(self.run(f"return document.querySelectorAll('#{figure} svg [clip-path]').length"))
 
-    def screenshot(self, path: Path) -> Path:
-        """The whole page as PNG."""
-        import base64
-
-        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
-        path.write_bytes(base64.b64decode(shot["data"]))
-        return path
-
     def pdf(self) -> bytes:
         """The page as printed."""
         import base64

@@ -324,11 +324,13 @@ def seen_in(text: str, *, line: str, code: int, said: str, here: Path) -> Watche
 
 def strays(seen: Watched, desk: Desk, run: Path) -> list[str]:
     """What a command opened, started or reached though it lies neither in the directory nor in what is the reader's."""
-    system = map(Path, ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys", "/dev"))
+    system = tuple(map(Path, ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys", "/dev")))
     ours = (ROOT / "privbo", ROOT / "accountant", ROOT / "privbo.egg-info")  # the last is an editable installation's
     python = (Path(sys.prefix), Path(sys.base_prefix), *ours)
-    allowed = (run, desk.here / "home", desk.here / "out", *python, *system)
+    allowed = (run, desk.here / "home", desk.here / "out", *python)
     opened = [path for path in seen.opened if not any(Path(path).is_relative_to(one) for one in allowed)]
+    made = [path for path in opened if Path(path).is_relative_to(desk.here.parent)]  # may lie in /dev/shm
+    opened = made + [path for path in opened if not any(Path(path).is_relative_to(one) for one in system)]
     # An editable installation looks for a folder of this name wherever it stands; the other is where it is installed.
     opened = [path for path in opened if path != str(ROOT) and "/__editable__." not in path]
     return [*opened, *seen.started, *seen.reached]

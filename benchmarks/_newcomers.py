@@ -1,4 +1,4 @@
-"""Seconds of the jobs that newcomers come with: ``python -m tests.docs.times``.
+"""Seconds of the jobs that newcomers come with: ``python -m benchmarks._newcomers``.
 
 Every job's pages are run as a reader would copy them, in a folder of its own and a fresh interpreter. Processor seconds
 count what other work on the machine does not change much; wall seconds are what a reader waits on an idle one.
@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 JOBS = {
     "a hospital's data scientist": ("own-objective", "best"),
     "a privacy researcher": ("own-algorithm",),
@@ -31,7 +31,7 @@ def seconds_of(pages: tuple[str, ...]) -> tuple[float, float]:
         (Path(folder) / "experiments").symlink_to(ROOT / "experiments")
         paths = os.pathsep.join([str(ROOT), folder])
         started, before = time.monotonic(), _used()
-        subprocess.run(
+        subprocess.run(  # noqa: S603  # our own pages
             [sys.executable, "-c", _PLAY, *(f"docs/how-to/{page}.md" for page in pages)],
             cwd=folder, env=os.environ | {"PYTHONPATH": paths}, check=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
