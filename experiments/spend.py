@@ -21,6 +21,7 @@ CLIENTS, EVALUATIONS, EPSILON = (12, 40, 200), (22, 500, 5_000), 2.0
 SEEDS = 8
 _RECORDS = 900
 _QUICK = ("fed-pne", "pf-pne", "parallel")  # a run of these takes a fraction of a second
+_FIRST = 30  # evaluations of SharedPrior that are run of any horizon: its releases come early, and nothing else asks
 ALGORITHMS: Mapping[str, Callable[[int], Algorithm]] = {
     "shared-prior": lambda t: pb.SharedPrior(evaluations=t),
     "dp-fts-de": lambda t: pb.DPFTSDE(evaluations=t),
@@ -55,13 +56,21 @@ def privacy(name: str) -> pb.Privacy:
     return pb.Privacy(epsilon=EPSILON, delta=1e-5, noise="simulation")
 
 
+def planned(name: str, n_clients: int, evaluations: int, algorithm: Algorithm) -> pb.Plan:
+    """Give a cell's plan."""
+    return pb.plan(problem(name, n_clients), algorithm, privacy=privacy(name), rounds=evaluations)
+
+
 def differing(name: str, n_clients: int, evaluations: int, seeds: int) -> int:
-    """Count the seeds at which a run with all releases is another one than its noise-only control."""
+    """Count the seeds at which a run is not its noise-only control; with all releases where none is planned."""
+    algorithm = ALGORITHMS[name](evaluations)
+    rounds = min(evaluations, _FIRST) if name == "shared-prior" else evaluations
+    if not planned(name, n_clients, evaluations, algorithm).releases:
+        algorithm = always(algorithm)
 
     def done(seed: int, control: Literal["zeroed"] | None) -> list[object]:
         record = pb.run(
-            problem(name, n_clients), always(ALGORITHMS[name](evaluations)), privacy=privacy(name), rounds=evaluations,
-            seed=seed, control=control,
+            problem(name, n_clients), algorithm, privacy=privacy(name), rounds=rounds, seed=seed, control=control
         )  # fmt: skip
         common = None if record.common is None else record.common.params
         return [record.clients.units.tolist(), record.clients.recommended.tolist(), common]
@@ -73,14 +82,14 @@ def cell(name: str, n_clients: int, evaluations: int) -> str:
     """Give releases planned of all, their epsilon, and at how many seeds the run differs from its noise-only self."""
     make = ALGORITHMS[name]
     plan, most = (
-        pb.plan(problem(name, n_clients), algorithm, privacy=privacy(name), rounds=evaluations)
-        for algorithm in (make(evaluations), always(make(evaluations)))
+        planned(name, n_clients, evaluations, algorithm) for algorithm in (make(evaluations), always(make(evaluations)))
     )
     found = f"{plan.releases}/{most.releases}, {min(plan.epsilon().values()):.3g}"
     is_large = name == "multi-task" and n_clients > CLIENTS[1]  # its model grows with sites, and it is for few
-    if is_large or evaluations > EVALUATIONS[1 if name in _QUICK else 0]:
+    longest = {"shared-prior": EVALUATIONS[2], **dict.fromkeys(_QUICK, EVALUATIONS[1])}.get(name, EVALUATIONS[0])
+    if is_large or evaluations > longest:
         return found
-    seeds = SEEDS if name in _QUICK else 1
+    seeds = SEEDS if name in ("shared-prior", *_QUICK) else 1
     return f"{found}; {differing(name, n_clients, evaluations, seeds)}/{seeds}"
 
 

@@ -141,6 +141,8 @@ class Plan:
             without noise.
         final: The vote at the end, which is one of the releases; None where the run ends without one.
         mechanisms: The different mechanisms of the plan with their counts; empty for a plan read from disk.
+        possible: Releases of a plan that leaves out some of them; None where it leaves out nothing, and for a plan read
+            from disk.
         remedy: What would give a plan of nothing a release, in words; None where it was not looked for.
         calls_per_client: Most calls of the objective by one client; None where the algorithm does not say, and for a
             plan read from disk.
@@ -166,6 +168,7 @@ class Plan:
     mechanisms: Mapping[Mechanism, int] = field(default_factory=dict, repr=False, compare=False)
     n_records: int | None = None
     training: Event | None = None
+    possible: int | None = field(default=None, repr=False, compare=False)
     remedy: str | None = field(default=None, repr=False, compare=False)
     calls_per_client: int | None = field(default=None, repr=False, compare=False)
 
@@ -276,6 +279,13 @@ class Plan:
             return f"{before}nothing is released or charged: {why} change no point more often than not{remedy}"
         if by_site:
             return f"at best, what a site shares has {found}"
+        if self.possible is not None:
+            count = self.possible - (self.final is not None)
+            made = f"one release, the last, in place of {count}" if count > 1 else "a shorter vector is released"
+            return (
+                f"{made}: more would drown in its noise more often than not, even if all {self.n_clients} clients had "
+                "equal objectives"
+            )
         if self.largest_over_noise < 1.0:
             return (
                 f"sharing cannot beat its noise: even if all {self.n_clients} clients answer alike, what they share "

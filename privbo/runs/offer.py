@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from accountant.errors import PrivacyError
 from accountant.wording import upper_text
-from privbo.plans.effect import acts
+from privbo.plans.effect import acts, fewer
 from privbo.plans.plan import Plan, price_plan
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
@@ -123,13 +123,15 @@ def _least(make: Callable[[float], tuple[float, Offer]]) -> float | None:
 
 def _releases(offer: Offer) -> bool:
     try:
-        return effect_of(offer)[1]
+        return effect_of(offer)[1] is not None
     except PrivacyError:  # what cannot be planned releases nothing
         return False
 
 
-def effect_of(offer: Offer) -> tuple[Plan, bool]:
-    """Give the plan of everything that can be released, and whether it can change anything.
+def effect_of(offer: Offer) -> tuple[Plan, Algorithm | None]:
+    """Give the plan of everything that can be released, and the algorithm whose releases can change something.
+
+    That is the offer's; else the first of its forms with fewer or shorter releases; None if none can.
 
     It is the same in every process, whatever was planned before.
     """
@@ -140,9 +142,11 @@ def effect_of(offer: Offer) -> tuple[Plan, bool]:
     return _kept(offer)
 
 
-def _found(offer: Offer) -> tuple[Plan, bool]:
+def _found(offer: Offer) -> tuple[Plan, Algorithm | None]:
     plan = offer.price()
-    return plan, acts(offer.algorithm, offer.setting, plan)
+    if acts(offer.algorithm, offer.setting, plan):
+        return plan, offer.algorithm
+    return plan, fewer(offer.algorithm, offer.setting, lambda form: replace(offer, algorithm=form).price())
 
 
 _kept = functools.lru_cache(maxsize=256)(_found)

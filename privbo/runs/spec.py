@@ -332,19 +332,21 @@ class Spec:
     @property
     def played(self) -> Algorithm:
         """The algorithm as the run plays it: alone where sharing could change nothing; with a vote if asked for."""
-        found = self.given_up
-        return voted(self.algorithm if found is None else self.algorithm.local(), self._share)
+        return voted(self._made, self._share)
 
     @property
-    def given_up(self) -> Plan | None:
-        """The plan of what the run leaves out because it could change nothing; None where it leaves out nothing."""
+    def _made(self) -> Algorithm:
+        """The algorithm with the releases that can change something."""
+        return self._effect[1] or self.algorithm.local()
+
+    @property
+    def _effect(self) -> tuple[Plan | None, Algorithm | None]:
+        """The plan of all releases, if some can be left out; the algorithm with those that can change something."""
         if not is_optional(self.algorithm) or isinstance(self.privacy, NoPrivacy):
-            return None
+            return None, self.algorithm
         # What a run may cost is asked of what it does make.
         privacy = replace(self.privacy, budget=None)
-        offer = Offer(algorithm=self.algorithm, setting=self.setting(0), privacy=privacy, share=self._share)
-        plan, found = effect_of(offer)
-        return None if found else plan
+        return effect_of(Offer(algorithm=self.algorithm, setting=self.setting(0), privacy=privacy, share=self._share))
 
     @property
     def plan(self) -> Plan:
@@ -354,17 +356,18 @@ class Spec:
             ConfigurationError: If the settings are impossible.
             BudgetExceeded: If no noise meets the target.
         """
-        found = self.given_up
-        algorithm = self.algorithm if found is None else self.algorithm.local()
-        offer = Offer(algorithm=algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
+        whole = self._effect[0]
+        offer = Offer(algorithm=self._made, setting=self.setting(0), privacy=self.privacy, share=self._share)
         priced = offer.price()
-        return priced if found is None else replace(priced, largest_over_noise=found.largest_over_noise)
+        if whole is None or self._made == self.algorithm:
+            return priced
+        found = priced.largest_over_noise or whole.largest_over_noise
+        return replace(priced, largest_over_noise=found, possible=whole.releases)
 
     @property
     def calls_per_client(self) -> int | None:
         """Most calls of the objective by one client, from public numbers; None where the algorithm does not say."""
-        played = self.algorithm if self.given_up is None else self.algorithm.local()
-        count: Callable[[Setting], int] | None = getattr(played, "calls_per_client", None)
+        count: Callable[[Setting], int] | None = getattr(self._made, "calls_per_client", None)
         return None if count is None else count(self.setting(0))
 
     @property
@@ -373,7 +376,7 @@ class Spec:
 
         It is found by bisection over multiples of what is asked, by public numbers alone.
         """
-        if self.given_up is None or not isinstance(self.privacy, Privacy):
+        if self._effect[1] is not None or not isinstance(self.privacy, Privacy):
             return None
         offer = Offer(algorithm=self.algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
         return remedy_of(offer)

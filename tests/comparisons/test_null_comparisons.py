@@ -130,7 +130,8 @@ def helped(found: list[Verdict]) -> int:
 @pytest.fixture
 def memory() -> Iterator[Path]:
     """A folder in memory, where there is one: nine tenths of the time would be waiting for a disk."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+    shared = "/dev/shm"  # noqa: S108 (the folder that is made there has a random name)
+    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
         yield Path(folder)
 
 

@@ -42,6 +42,8 @@ CELLS = [
     (pb.PFPNE(horizon=22), 40, 0),
     (pb.PFPNE(horizon=22), 200, 7),
     (pb.ParallelXArmed(horizon=500), 200, 13),
+    (pb.SharedPrior(), 12, 1),
+    (pb.SharedPrior(), 5, 0),
 ]
 
 
@@ -51,7 +53,10 @@ CELLS = [
 def test_a_run_that_is_charged_differs_from_its_noise_and_one_that_would_not_costs_nothing(
     algorithm: Any, n_clients: int, releases: int
 ) -> None:
-    """The measure of a run given up: with all of its releases it is, at most seeds, the run of its noise alone."""
+    """The measure of a run given up: with all of its releases it is, at most seeds, the run of its noise alone.
+
+    Where it is not given up, the releases that are made count.
+    """
     problem = alike(n_clients)
     plan = pb.plan(problem, algorithm, privacy=TWO, rounds=20)
     assert plan.releases == releases
@@ -59,7 +64,14 @@ def test_a_run_that_is_charged_differs_from_its_noise_and_one_that_would_not_cos
     differ = 0
     for seed in range(8):
         runs = [
-            pb.run(problem, always(algorithm), privacy=TWO, rounds=20, seed=seed, control=control)
+            pb.run(
+                problem,
+                algorithm if releases else always(algorithm),
+                privacy=TWO,
+                rounds=20,
+                seed=seed,
+                control=control,
+            )
             for control in (None, "zeroed")
         ]
         differ += points(runs[0]) != points(runs[1])

@@ -75,6 +75,40 @@ def test_the_fewest_clients_are_those_whose_equal_answers_are_as_long_as_their_n
     assert planned == [0, 3]
 
 
+@pytest.mark.parametrize(
+    ("n_clients", "epsilon", "rounds", "releases"),
+    [(12, 2.0, 20, [5]), (12, 1.0, 20, []), (12, 2.0, 2, []), (20, 2.0, 20, [0, 2, 5]), (40, 1.0, 20, [0, 2, 5])],
+)
+def test_few_clients_release_once_late_and_with_the_whole_budget_or_nothing(n_clients, epsilon, rounds, releases):
+    few, privacy = problem(n_clients=n_clients), pb.Privacy(epsilon=epsilon, delta=1e-6, noise="simulation")
+    spec = pb.Spec(name="few", problem=few, algorithm=pb.SharedPrior(), privacy=privacy, rounds=rounds)
+    assert list(spec.played.releases(spec.setting(0))) == releases
+    assert spec.plan.releases == len(releases)
+    assert min(spec.plan.epsilon().values()) == pytest.approx(epsilon if releases else 0.0, rel=1e-3)
+    if len(releases) == 1:
+        assert parts(spec.plan.event) == ((Gaussian(noise_multiplier=spec.plan.noise_multiplier), 1),)
+        assert spec.remedy is None
+        assert spec.plan.outlook == (
+            "one release, the last, in place of 3: more would drown in its noise more often than not, even if all 12 "
+            "clients had equal objectives"
+        )
+
+
+def test_one_release_is_what_the_run_makes_and_shorter_vectors_come_last():
+    few, privacy = problem(n_clients=12), pb.Privacy(epsilon=2.0, delta=1e-6, noise="simulation")
+    small = dataclasses.replace(SMALL, n_features=64)
+    record = pb.run(few, small, privacy=privacy, rounds=8, seed=1)
+    assert [release.round for release in record.releases] == [5]
+    assert len(record.ledger.entries()) == 1
+    once = dataclasses.replace(small, schedule=(5,), shares=(1.0,), release_when="always")
+    named = pb.run(few, once, privacy=privacy, rounds=8, seed=1)
+    np.testing.assert_array_equal(record.clients.units, named.clients.units)
+    forms = [(list(form.schedule), form.n_features) for form in small.fewer(setting(PLANE, rounds=20))]
+    assert forms == [([5], 64), ([5], 16)]
+    assert [form.n_features for form in once.fewer(setting(PLANE, rounds=20))] == [16]
+    assert not list(small.local().fewer(setting(PLANE, rounds=20)))
+
+
 def test_the_pool_is_the_mean_of_the_releases_weighted_by_budget_and_evidence():
     where = setting(n_clients=6, rounds=9)
     server, rng, told = SMALL.server(where), np.random.default_rng(0), []
