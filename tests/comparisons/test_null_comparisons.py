@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -127,21 +125,13 @@ def helped(found: list[Verdict]) -> int:
     return sum(verdict.answer == "helped" for verdict in found)
 
 
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    """A folder in memory, where there is one: nine tenths of the time would be waiting for a disk."""
-    shared = "/dev/shm"  # noqa: S108 (the folder that is made there has a random name)
-    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
-        yield Path(folder)
-
-
 @pytest.mark.slow
-def test_of_400_comparisons_of_nothing_at_most_35_claim_a_gain_and_three_errors_are_found(memory: Path) -> None:
-    null = [judged(Moved(), i, memory / "null") for i in range(COMPARISONS)]
+def test_of_400_comparisons_of_nothing_at_most_35_claim_a_gain_and_three_errors_are_found(tmp_path: Path) -> None:
+    null = [judged(Moved(), i, tmp_path / "null") for i in range(COMPARISONS)]
     error = float(np.sqrt(np.mean([one.standard_error**2 for one in null])))
-    some = [judged(Moved(gain=GAIN), i, memory / "gain") for i in range(COMPARISONS)]
+    some = [judged(Moved(gain=GAIN), i, tmp_path / "gain") for i in range(COMPARISONS)]
     errors = np.mean([one.gain for one in some]) / error
-    noisy = [judged(Moved(restless=GAIN), i, memory / "noise") for i in range(COMPARISONS // 4)]
+    noisy = [judged(Moved(restless=GAIN), i, tmp_path / "noise") for i in range(COMPARISONS // 4)]
     blind = [dataclasses.replace(one, p_helped=one.p_hurt and 1.0 - one.p_hurt) for one in noisy]
     print(
         f"{helped(null)} of {COMPARISONS} null comparisons claim a gain; of {COMPARISONS} gains of {errors:.2f} errors "

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import field
-from typing import Annotated, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -206,7 +205,6 @@ QUIET = Prior(median=1e-4, spread=3.0, low=1e-6, high=1.0)
 # What a surface keeps to itself beside what is common can be little or much of its variance.
 BROAD = Prior(median=1.0, spread=1.0, low=0.05, high=20.0)
 _EXPLORE = 2
-_FEWEST = 16  # features of the shortest vectors
 Whole: TypeAlias = Annotated[int, Field(ge=0)]
 
 
@@ -382,29 +380,6 @@ class SharedPriorSettings(ModellingSettings):
         used = [round_ for round_ in self.schedule if round_ < setting.rounds]
         shares = self.shares[: len(used)]
         return {round_: share / sum(shares) for round_, share in zip(used, shares, strict=True)}
-
-    def fewer(self, setting: Setting) -> Iterator[Self]:
-        """Give the settings with the last release only, when clients know most; then with shorter vectors, too."""
-        used = list(self.releases(self.within(setting)))
-        once = dataclasses.replace(self, schedule=used[-1:], shares=(1.0,))
-        if len(used) > 1:
-            yield once
-        if used and self.n_features > _FEWEST:
-            yield dataclasses.replace(once, n_features=_FEWEST)
-
-    def is_heard(self, setting: Setting, stddev: Callable[[Request], float]) -> bool:
-        """Tell whether one release of clients with equal surfaces would more often than not stand out from its noise.
-
-        Args:
-            setting: Public facts of the run.
-            stddev: Gives the noise in every number of a release.
-        """
-        from privbo.algorithms.thompson.pooled import Decoder  # loads torch, which few plans need
-
-        setting = self.within(setting)
-        ((round_, share),) = self.releases(setting).items()
-        decoder = Decoder(self, setting, self.draw_features(setting))
-        return decoder.chance(self.n_init + round_, stddev(self.request(share, setting.n_clients))) >= 0.5
 
     def pool_weight(self, round_: int, share: float) -> float:
         """Give a release's weight in the pool: its budget times the root of what its clients had seen."""
