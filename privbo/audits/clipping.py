@@ -38,7 +38,7 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.settings import JsonObject, fields_of
-from privbo.protocol.table import Table, in_two_lines
+from privbo.protocol.table import in_two_lines
 from privbo.runs.clients import answers_of, clients_of
 from privbo.runs.manifest import derive_seed
 from privbo.runs.record import Record, replay
@@ -244,12 +244,6 @@ class ClippingAudit:
     def to_dict(self) -> JsonObject:
         """Give the audit as JSON-able data."""
         return fields_of(self) | {"best_clipping_norm": self.best_clipping_norm}
-
-    def _repr_html_(self) -> str:
-        """Show the verdict in a notebook."""
-        last = self.rounds[-1]
-        facts = {"verdict": self.verdict, "clipped in the last round": f"{last.clipped_share:.0%}", "note": self.note}
-        return Table.of(f"Audit: {self.name}", facts).html()
 
 
 def audit(record: Record) -> ClippingAudit:

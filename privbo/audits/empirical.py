@@ -33,7 +33,7 @@ from privbo.plans.privacy import SITES_ARE_SEEN
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
 from privbo.protocol.settings import JsonObject, plain
-from privbo.protocol.table import Table, in_two_lines
+from privbo.protocol.table import in_two_lines
 from privbo.runs.code import CODE
 from privbo.runs.manifest import versions
 from privbo.runs.opening import planned_requests
@@ -509,12 +509,6 @@ class Audit:
         clipping = "no clipping audit" if self.clipping is None else self.clipping.verdict
         attacks = f"{len(self.empirical)} attacks, {'none' if self.passed else 'SOME'} beyond the claim"
         return in_two_lines("Audit", self.name, attacks, clipping)
-
-    def _repr_html_(self) -> str:
-        """Show the verdicts in a notebook."""
-        clipping = {} if self.clipping is None else {"clipping": self.clipping.verdict}
-        attacks = {f"{row.event}, {row.world}": row.verdict for row in self.empirical}
-        return Table.of(f"Audit: {self.name}", clipping | attacks).html()
 
     def to_dict(self) -> JsonObject:
         """Give the audit as JSON-able data; what was not asked for is left out."""

@@ -98,7 +98,7 @@ def _report(report: Report) -> Iterator[Shown]:
     yield from trust_lines(report.trust, report.exposures)
     if report.shares_its_ledger:
         yield verbatim(f"all runs on {report.population} by this ledger: {report.total.words}", "bold")
-    yield Table.of("", {name: value for name, value in report.facts.items() if name != "trust"})
+    yield Table(headings=(), rows=[fact for fact in report.facts.items() if fact[0] != "trust"])
     yield price_table(report.epsilon_at)
     right = report.right_guess
     if right == 1.0:

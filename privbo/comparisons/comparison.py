@@ -33,7 +33,7 @@ from privbo.comparisons.verdict import (
 )
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import JsonObject, fields_of, plain
-from privbo.protocol.table import Table, in_two_lines, text_of
+from privbo.protocol.table import in_two_lines
 
 OF_CLIENTS = ("utility", "standard_error", "final", "evaluations")  # of a row: what clients' own data say
 SEEDED = "simulation: seeded noise, no guarantee"
@@ -136,15 +136,6 @@ class Comparison:
             f"{len(self.settings)} settings, {seeds} seeds, {self.measure} on {self.data} data",
             f"epsilon {prices or '0'} at delta {deltas or '-'}",
         )
-
-    def _repr_html_(self) -> str:
-        """Show a line per setting in a notebook; over private data prices alone."""
-        facts = {}
-        for row in self.exportable().rows():
-            price = "infinite" if row.epsilon is None else upper_text(row.epsilon)
-            score = "" if row.utility is None else f", {self.measure} {text_of(row.utility)}"
-            facts[row.setting] = f"epsilon {price} at delta {upper_text(row.delta)}{score}"
-        return Table.of(self.name, facts).html()
 
     @property
     def private(self) -> tuple[Setting, ...]:

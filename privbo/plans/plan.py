@@ -25,7 +25,7 @@ from privbo.plans.privacy import SITES_ARE_SEEN, NoiseSourceName, NoPrivacy, Pri
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.settings import JsonObject
-from privbo.protocol.table import Table, in_two_lines
+from privbo.protocol.table import in_two_lines
 
 # Mechanisms for a run's multiplier of 1 (what they have is their scale), how many numbers each releases, how often.
 _Releases: TypeAlias = Counter[tuple[Mechanism, int]]
@@ -183,18 +183,6 @@ class Plan:
             f"epsilon {epsilon} at delta {upper_text(delta)} (noise: {self.noise_source})"
             + f" for {self.unit_text}" * (self.unit == "record"),
         )
-
-    def _repr_html_(self) -> str:
-        """Show what the plan costs in a notebook."""
-        delta = self.safe_delta
-        facts = {
-            "epsilon": f"{upper_text(min(self.epsilon(delta).values()))} at delta = {upper_text(delta)}",
-            "unit, adjacency": f"{self.unit_text}; {self.adjacency.value}",
-            "releases": f"{self.releases}, of {self.n_clients} clients",
-            "noise": f"multiplier {multipliers_text(self.event)}, {self.noise_source}",
-        }
-        facts |= {} if self.calls_text is None else {"calls of the objective": self.calls_text}
-        return Table.of("Plan", facts | ({} if self.outlook is None else {"sharing": self.outlook})).html()
 
     @property
     def unit(self) -> UnitName:

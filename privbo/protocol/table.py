@@ -1,9 +1,8 @@
-"""One table, and its views: page and terminal, notebook, Markdown, CSV, LaTeX and pandas (an extra)."""
+"""One table, and its views: page and terminal, Markdown, CSV, LaTeX and pandas (an extra)."""
 
 from __future__ import annotations
 
 import csv
-import html
 import io
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -67,8 +66,6 @@ class Table:
         | a\|b | 0.5 |
         >>> table.csv()
         'setting,epsilon\na|b,0.5\n'
-        >>> Table.of("Plan", {"epsilon": 0.5}).html()
-        '<b>Plan</b><table><tr><th>epsilon</th><td>0.5</td></tr></table>'
     """
 
     title: str = ""
@@ -76,11 +73,6 @@ class Table:
     rows: Sequence[Sequence[object]]
     formats: Mapping[int, Callable[[Any], str]] = field(default_factory=dict)
     right: Container[int] = ()
-
-    @classmethod
-    def of(cls, title: str, facts: Mapping[str, object]) -> Table:
-        """Make a table of names and values."""
-        return cls(title=title, headings=(), rows=list(facts.items()))
 
     @classmethod
     def listing(cls, columns: Mapping[str, str], items: Iterable[object], *, right: Container[int] = ()) -> Table:
@@ -103,12 +95,6 @@ class Table:
             if isinstance(v, int | float) and not isinstance(v, bool)
         }
         return numbers | {at for at in range(len(self.headings)) if at in self.right}
-
-    def html(self) -> str:
-        """Write names and values for a notebook; everything is escaped."""
-        cells = [[html.escape(cell) for cell in row] for row in self.cells]
-        rows = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in cells)
-        return f"<b>{html.escape(self.title)}</b><table>{rows}</table>"
 
     def markdown(self) -> str:
         """Write the table as Markdown."""

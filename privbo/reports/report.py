@@ -186,10 +186,6 @@ class LedgerView:
         made = f"{self.releases} of {self.planned_releases} planned releases, {self.ledger.text}"
         return in_two_lines("LedgerView", self.run, made, self.total.words)
 
-    def _repr_html_(self) -> str:
-        """Show the ledger's state and the charges in a notebook."""
-        return Table.of(self.table.title, {row.release: row.text for row in self.entries}).html()
-
 
 @dataclass(frozen=True, kw_only=True)
 class Report(LedgerView):
@@ -353,11 +349,6 @@ class Report(LedgerView):
         made = f"{self.releases} of {self.planned_releases} planned releases, ledger {self.ledger.text}"
         price = f"epsilon {upper_text(self.smallest_epsilon)} at delta {upper_text(self.delta)}"
         return in_two_lines("Report", self.name, made, f"{price} (noise: {self.noise_source})")
-
-    def _repr_html_(self) -> str:
-        """Show the headline in a notebook."""
-        quoted = f"{upper_text(self.smallest_epsilon)} at delta = {upper_text(self.delta)}"
-        return Table.of(f"Privacy report: {self.name}", {"epsilon": quoted} | self.facts).html()
 
 
 def report(record: Record) -> Report:

@@ -20,7 +20,7 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json
 from privbo.protocol.messages import Ask, ClientHistory, FloatArray, Release
 from privbo.protocol.settings import read_settings
-from privbo.protocol.table import Table, in_two_lines
+from privbo.protocol.table import in_two_lines
 from privbo.runs.best import COMMON, Best, Common, best_points, read_history
 from privbo.runs.evidence import LedgerCheck, examine, require_agreement
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
@@ -63,18 +63,6 @@ class Record:
             f"{self.spec.rounds} rounds, {made}, {self.directory or 'in memory'}",
             f"epsilon {upper_text(self.epsilon(at))} at delta {upper_text(at)} (noise: {self.plan.noise_source})",
         )
-
-    def _repr_html_(self) -> str:
-        """Show what the run was and cost in a notebook; nothing of its clients."""
-        at = self.plan.safe_delta
-        facts = {
-            "epsilon": f"{upper_text(self.epsilon(at))} at delta = {upper_text(at)}",
-            "unit, adjacency": f"{self.plan.unit_text}; {self.plan.adjacency.value}",
-            "releases": f"{len(self.ledger.entries(self.run_id))} of {self.plan.releases} planned",
-            "noise": self.plan.noise_source,
-            "kept in": self.directory or "memory",
-        }
-        return Table.of(self.spec.name, facts).html()
 
     @property
     def spec(self) -> Spec:

@@ -180,15 +180,6 @@ def test_an_edited_configuration_is_not_what_the_ledger_binds(
         play(home, resume=True)
 
 
-def test_charges_beyond_the_bound_plan_are_refused(twice: tuple[Path, Path]) -> None:
-    with pb.load(twice[0]).ledger as ledger:
-        plan = ledger.book().reservations[0]
-        event = ledger.entries()[0].event
-        assert ledger.committed() == plan.declared.events[0][0] or ledger.committed().parts == plan.declared.events
-        with pytest.raises(LedgerError, match="not in the plan that run"):
-            ledger.charge(f"{plan.run}/more", event, run=plan.run, noise_source="secure")
-
-
 def test_what_is_absent_is_named(twice: tuple[Path, Path], tmp_path: Path) -> None:
     home = tmp_path / "run"
     shutil.copytree(twice[0], home)
