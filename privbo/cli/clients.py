@@ -132,10 +132,11 @@ def _without_clients(home: RunDirectory) -> str:
 
 def _site_folder(directory: Path) -> Path:
     if (facts := file_of_one_run(directory, FACTS)) is None:
-        near = sorted({path.parents[1] for path in directory.glob(f"*/*/{FACTS}")})
-        at = f", here {near[0]}" if near else " and holds its runs once it has answered"
+        near = [*directory.glob(f"*/*/{FACTS}"), *directory.glob("*/config.json")]
+        here = f", such as {min(path.parents[path.name == FACTS] for path in near)}" if near else ""
         raise RunError(
-            f"{directory} is neither a run's directory nor a site's; a site's is the one that its site.toml names{at}"
+            f"{directory} is neither a run's directory nor a site's; name one{here}. A site's is the directory in its "
+            "site.toml, once the site has answered"
         )
     return facts.parent
 

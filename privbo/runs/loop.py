@@ -13,7 +13,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -26,9 +26,9 @@ from privbo.door.door import Ticket
 from privbo.door.sums import Partial, Sealed
 from privbo.plans.plan import Plan
 from privbo.protocol.common import CHOSEN, is_of_rounds
-from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import fresh_directory, save_arrays
-from privbo.protocol.messages import Algorithm, Ask, ClientHistory, FloatArray, Standing
+from privbo.protocol.messages import Algorithm, Ask, ClientHistory, FloatArray, Server, Standing
 from privbo.protocol.problem import Problem
 from privbo.protocol.processes import watched_interrupts
 from privbo.runs.best import keep_common
@@ -114,6 +114,7 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
 
     Raises:
         ConfigurationError: If only sampled clients shall send over a transport that shows who sends.
+        RunError: If the server asks a round again after it was told its release.
     """
     if opened.door.only_sampled_send and not transport.hides_senders:
         raise ConfigurationError(
@@ -126,7 +127,7 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
     lost = recovered_places(book, record.run_id)
     history = History(home=home, on_round=on_round, lost=lost)
     announced, position, clock = None, 0, clock or Clock(times=record.spec.times, now=time.time)
-    while (ask := server.ask()) is not None:
+    for ask in _questions(server):
         announced = ask.broadcast.arrays.get(CHOSEN, announced)
         if ask.request is None:
             clock.begin()
@@ -139,8 +140,7 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
         position += 1
         if ticket.release is None:
             clock.begin()
-            ask = _standing(ask, bound, ticket.receipt.sequence, ticket.receipt.head)
-            answers = transport.collect(ask, ticket)
+            answers = transport.collect(_standing(ask, bound, ticket.receipt.sequence, ticket.receipt.head), ticket)
             ended = clock.end()
             release, clipping = door.close(ticket, answers)
         else:
@@ -148,6 +148,21 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
         server.tell(release)
         history.add(ask.broadcast.round, release, clipping if is_of_rounds(ask) else None, ended=ended)
     return replace(record, common=keep_common(announced, server, record.spec.problem.search_space, record.directory))
+
+
+def _questions(server: Server) -> Iterator[Ask]:
+    """Give a server's questions, each once it was told the release of the one before.
+
+    Raises:
+        RunError: If it asks a round again: that one's release is stored, so the run would never end.
+    """
+    last: int | None = None
+    while (ask := server.ask()) is not None:
+        round_ = ask.broadcast.round
+        if last is not None and round_ <= last:
+            raise RunError(f"the server asks round {round_} after round {last}; tell() must lead to the next round")
+        last = round_
+        yield ask
 
 
 def _standing(ask: Ask, plan: Reservation, sequence: int, head: str) -> Ask:

@@ -35,6 +35,7 @@ Every check plays small runs through the real door with seeded noise and raises
 
 from __future__ import annotations
 
+from accountant.errors import PrivacyError
 from privbo.protocol.common import Final
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Algorithm, UnitName
@@ -77,5 +78,6 @@ def check_algorithm(
         except ConfigurationError:
             raise
         except Exception as error:  # whatever an algorithm of one's own raises, or the ledger refuses
-            raise ConformanceError(f"{name}: {error}") from error
+            kind = "" if isinstance(error, PrivacyError) else f"{type(error).__name__}: "
+            raise ConformanceError(f"{name}: {kind}{error}") from error
     return tuple(played)

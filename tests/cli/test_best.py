@@ -79,7 +79,8 @@ def test_what_cannot_be_answered_is_refused_in_one_line(tmp_path: Path) -> None:
     facts.parent.mkdir(parents=True)
     facts.write_text("{}")
     named = privbo("best", str(tmp_path / "site0")).stderr
-    assert f"a site's is the one that its site.toml names, here {facts.parents[1]}" in named
+    assert f"name one, such as {facts.parents[1]}. A site's is the directory in its site.toml" in named
+    assert f"name one, such as {tmp_path / 'run'}. " in privbo("best", str(tmp_path)).stderr
     (tmp_path / "run" / "private" / "evaluations.npz").unlink()
     assert "go on with it first" in privbo("best", str(tmp_path / "run")).stderr
 

@@ -263,6 +263,21 @@ def test_a_control_that_never_ends_is_broken_off() -> None:
         CHECKS["has_a_local_control"](Subject(algorithm=Endless()))
 
 
+def test_a_server_whose_tell_leads_nowhere_ends_its_run() -> None:
+    """The release of its round is stored, so that it would be told the same for ever."""
+    stuck = Subject(algorithm=Zoom()).wrapped(on_server=lambda server: Faulty(server, {"tell": lambda *_: None}))
+    with pytest.raises(
+        ConformanceError, match=r"the server asks round 0 after round 0; tell\(\) must lead to the next"
+    ):
+        check_algorithm(stuck)
+
+
+def test_an_error_of_an_algorithm_is_named_by_its_type() -> None:
+    broken = Subject(algorithm=Zoom()).wrapped(on_server=lambda server: Faulty(server, {"ask": lambda _: 1 // 0}))
+    with pytest.raises(ConformanceError, match="runs_to_its_end: ZeroDivisionError: integer division"):
+        check_algorithm(broken)
+
+
 def test_the_check_that_fails_is_named() -> None:
     wrapped = Subject(algorithm=Zoom()).wrapped(
         on_server=lambda server: Faulty(server, {"plan": lambda side: [*side.plan(), *side.plan()]})
