@@ -239,9 +239,10 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
         return replace(free, because=f"{free.because}, and no setting shares anything")
     fitting = _affordable(comparison, budget)
     if not fitting:
-        least = min((s.strict_epsilon for s in comparison.private if s.strict_epsilon is not None), default=math.inf)
+        least = min(comparison.private, key=lambda s: math.inf if s.strict_epsilon is None else s.strict_epsilon)
+        costs = upper_text(math.inf if least.strict_epsilon is None else least.strict_epsilon, 6)
         at = f"epsilon={budget:g} at delta {upper_text(comparison.private[0].strict_delta)}"
-        words = f"no setting that shares costs at most {at}; the cheapest costs {upper_text(least, 6)}"
+        words = f"no setting that shares costs at most {at}; the cheapest, {least.label}, costs {costs} there"
         return replace(free, because=f"{free.because}, and {words}")
     found = {v.setting: v for v in verdicts([*fitting, *controls], measure)}
     helped = [s for s in fitting if found[s.label].answer == "helped"]

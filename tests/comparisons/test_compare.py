@@ -102,7 +102,7 @@ def test_recommendation_tells_a_lead_from_noise() -> None:
     assert recommend(clear, 3.0).label == "dear"
     dear = recommend(clear, 0.5)
     assert (dear.label, dear.epsilon) == ("alone", 0.0)
-    assert "epsilon=0.5 at delta 1e-06; the cheapest costs 1" in dear.because
+    assert "epsilon=0.5 at delta 1e-06; the cheapest, a, costs 1 there" in dear.because
     with pytest.raises(pb.ConfigurationError, match="no epsilon covers"):
         recommend(comparison(*clear.settings, data="private"), 2.0)
 
@@ -113,7 +113,7 @@ def test_settings_are_compared_at_one_safe_delta_whatever_delta_they_ask_for() -
     found = recommend(comparison(cheap_only_at_its_own_delta, setting("tight", [0.5, 0.6], 1.9), *controls), 2.0)
     assert (found.label, found.epsilon, found.delta) == ("tight", 1.9, 1e-6)
     dear = recommend(comparison(cheap_only_at_its_own_delta, *controls), 2.0)
-    assert "at delta 1e-06; the cheapest costs 8.385" in dear.because
+    assert "at delta 1e-06; the cheapest, loose, costs 8.385 there" in dear.because
     others = dataclasses.replace(setting("few", [0.5, 0.6]), strict_delta=1e-3)
     with pytest.raises(pb.ConfigurationError, match="no safe delta in common"):
         recommend(comparison(setting("many", [0.5, 0.6]), others, *controls), 2.0)
