@@ -141,8 +141,7 @@ class Plan:
             without noise.
         final: The vote at the end, which is one of the releases; None where the run ends without one.
         mechanisms: The different mechanisms of the plan with their counts; empty for a plan read from disk.
-        possible: Releases of a plan that leaves out some of them; None where it leaves out nothing, and for a plan read
-            from disk.
+        possible: Releases of a plan that leaves out some of them; None where it leaves out nothing.
         remedy: What would give a plan of nothing a release, in words; None where it was not looked for.
         calls_per_client: Most calls of the objective by one client; None where the algorithm does not say, and for a
             plan read from disk.
@@ -267,7 +266,7 @@ class Plan:
             return f"{before}nothing is released or charged: {why} change no point more often than not{remedy}"
         if by_site:
             return f"at best, what a site shares has {found}"
-        if self.possible is not None:
+        if self.possible is not None and self._is_fewer:
             count = self.possible - (self.final is not None)
             made = f"one release, the last, in place of {count}" if count > 1 else "a shorter vector is released"
             return (
@@ -280,6 +279,11 @@ class Plan:
                 f"has {found}; take more clients, fewer releases or a larger epsilon"
             )
         return f"at best, with all clients answering alike, what they share has {found}"
+
+    @property
+    def _is_fewer(self) -> bool:
+        """Whether it makes some releases, and leaves out others."""
+        return self.possible is not None and self.releases > (self.final is not None)
 
     @property
     def calls(self) -> int | None:
@@ -308,9 +312,11 @@ class Plan:
         """Give the plan as JSON, with the privacy that was asked for."""
         final: JsonObject = {} if self.final is None else {"final": self.final.to_dict()}
         training: JsonObject = {} if self.training is None else {"training": to_dict(self.training)}
+        fewer: JsonObject = {"possible": self.possible} if self._is_fewer else {}
         return (
             final
             | training
+            | fewer
             | {
                 "releases": self.releases,
                 "noise_multiplier": self.noise_multiplier,
@@ -338,6 +344,7 @@ class Plan:
             budget=_budget(privacy, content["delta"]),
             final=None if final is None else FinalVote(**final | {"event": from_dict(final["event"])}),
             training=None if training is None else from_dict(training),
+            possible=content.get("possible"),
             **{name: content[name] for name in stored},
         )
 

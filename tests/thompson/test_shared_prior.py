@@ -11,6 +11,7 @@ import privbo as pb
 from accountant import Gaussian
 from accountant.events import parts
 from privbo.algorithms.thompson.posterior import ridge_mean
+from privbo.plans.plan import Plan
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import PlainEvaluate, Release
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
@@ -92,6 +93,10 @@ def test_few_clients_release_once_late_and_with_the_whole_budget_or_nothing(n_cl
             "one release, the last, in place of 3: more would drown in its noise more often than not, even if all 12 "
             "clients had equal objectives"
         )
+        stored = Plan.from_dict(spec.plan.to_dict(), privacy, n_clients)
+        assert (stored.outlook, stored.to_dict()) == (spec.plan.outlook, spec.plan.to_dict())
+    else:
+        assert "possible" not in spec.plan.to_dict()
 
 
 def test_one_release_is_what_the_run_makes_and_shorter_vectors_come_last():
