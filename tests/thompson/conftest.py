@@ -4,7 +4,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from privbo.algorithms.thompson import fits, pooled, posterior
+from privbo.algorithms.thompson import clients, local_model, pooled
 from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, Shared
 from privbo.protocol.messages import PlainEvaluate, Release, Setting
 from privbo.protocol.space import Categorical, Int, Real, Space
@@ -33,11 +33,11 @@ class Counting:
 
 
 @contextmanager
-def by_torch():
-    """Torch in place of compiled code, as on GPUs."""
+def machine_code(*, used):
+    """Runs of any size by compiled code, or by torch."""
     with ExitStack() as patched:
-        for module in (fits, pooled, posterior):
-            patched.enter_context(patch.object(module, "is_compiled", lambda _: False))
+        for module in (clients, local_model, pooled):
+            patched.enter_context(patch.object(module, "is_compiled", lambda _: used))
         yield
 
 

@@ -14,7 +14,7 @@ from privbo.algorithms.thompson.features import correlated
 from privbo.algorithms.thompson.pooled import _SHARES, Decoder, _stands_out, decode, function_of, public_points
 from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.algorithms.thompson.shared_prior import SharedPrior
-from tests.thompson.conftest import FINITE, MIXED, PLANE, by_torch, setting
+from tests.thompson.conftest import FINITE, MIXED, PLANE, machine_code, setting
 
 
 def decoder(where, algorithm=None, noise=None):
@@ -206,7 +206,8 @@ def test_moments_are_those_of_the_functions(count):
     found = decoder(setting(MIXED)).pool(rng.standard_normal(64), 0.0, 1)
     points, known = MIXED.snap(rng.random((count, 70, MIXED.n_dims))), torch.as_tensor(rng.standard_normal((3, 5, 16)))
     expected, uncertainty = found.function(points)
-    mean, variance, together = found.moments(points, known)
+    with machine_code(used=True):
+        mean, variance, together = found.moments(points, known)
     torch.testing.assert_close(mean, expected, rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(variance, uncertainty.square().sum(-1), rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(together, known @ uncertainty.mT, rtol=1e-7, atol=1e-7)
@@ -332,8 +333,9 @@ def test_a_pool_is_decoded_once_and_a_new_one_anew():
 def test_a_gpu_is_given_the_same():
     points = PLANE.snap(np.random.default_rng(0).random((1, 20, 2)))
     weights, known = np.random.default_rng(1).standard_normal(64), torch.ones(2, 3, 16, dtype=torch.float64)
-    expected = decoder(setting(PLANE)).pool(weights, 0.0, 1).moments(points, known)
-    with by_torch():
+    with machine_code(used=True):
+        expected = decoder(setting(PLANE)).pool(weights, 0.0, 1).moments(points, known)
+    with machine_code(used=False):
         found = decoder(setting(PLANE)).pool(weights, 0.0, 1).moments(points, known)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-7)

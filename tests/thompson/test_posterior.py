@@ -19,7 +19,7 @@ from privbo.algorithms.thompson.posterior import (
     own_factors,
 )
 from privbo.algorithms.thompson.settings import OwnModel
-from tests.thompson.conftest import by_torch, hyperparameters, moments, observed, shared
+from tests.thompson.conftest import hyperparameters, moments, observed, shared
 
 KERNELS = ["se", "matern52", "matern32", "matern12"]
 
@@ -235,8 +235,7 @@ def test_posteriors_are_those_of_torch(kernel, t, share):
         there = shared(at).uncertainty
         uncertain = (there.square().sum(-1), theirs.uncertainty @ there.mT) if share else None
         ours = model(at, uncertain)
-        with by_torch():
-            torch.testing.assert_close(ours, model(at, uncertain), **close)
+        torch.testing.assert_close(ours, dataclasses.replace(model, compiled=False)(at, uncertain), **close)
 
 
 def test_the_exponential_is_right_to_an_ulp():
@@ -258,22 +257,26 @@ def _any_paths(kernel, t, n=3, e=3):
     return seen, _paths(kernel, seen, models, *drawn)
 
 
+def of_torch(paths):
+    return dataclasses.replace(paths, compiled=False, correction=dataclasses.replace(paths.correction, compiled=False))
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("t", [0, 1, 7, 70])
 def test_paths_are_those_of_torch(kernel, t):
     (seen, paths), points = _any_paths(kernel, t), torch.tensor(np.random.default_rng(1).random((3, 130, 3)))
+    oracle = of_torch(paths)
     close = {"atol": 1e-6 if kernel == "matern12" else 1e-8, "rtol": 0}  # as for posteriors
     for at in (points, points[:1], seen.embedded):
-        ours = paths(at)
-        with by_torch():
-            torch.testing.assert_close(ours, paths(at), **close)
-    with by_torch():
-        other = dataclasses.replace(paths, phases=paths.phases + 1e-6)(points)
+        torch.testing.assert_close(paths(at), oracle(at), **close)
+    other = dataclasses.replace(oracle, phases=paths.phases + 1e-6)(points)
     assert float((paths(points) - other).abs().max()) > 1e-7  # the comparison tells phases apart
 
 
-def test_a_path_is_the_same_to_the_last_bit_alone_and_among_others():
-    (_, paths), points = _any_paths("matern52", 9), torch.tensor(np.random.default_rng(1).random((3, 130, 3)))
+@pytest.mark.parametrize(("made", "some"), [(lambda paths: paths, slice(17, 40)), (of_torch, slice(None))])
+def test_a_path_is_the_same_to_the_last_bit_alone_and_among_others(made, some):
+    """Of machine code also among other points; runs ask all clients at as many."""
+    paths, points = made(_any_paths("matern52", 9)[1]), torch.tensor(np.random.default_rng(1).random((3, 130, 3)))
     whole = paths(points)
 
     def of_one(numbers, client):
@@ -285,7 +288,22 @@ def test_a_path_is_the_same_to_the_last_bit_alone_and_among_others():
             of_one(paths.correction, client), models=paths.correction.models.rows(torch.tensor([client]))
         )
         alone = dataclasses.replace(of_one(paths, client), correction=correction)
-        assert torch.equal(alone(points[client : client + 1, 17:40])[0], whole[client, 17:40])
+        assert torch.equal(alone(points[client : client + 1, some])[0], whole[client, some])
+
+
+@pytest.mark.parametrize("t", range(8, 16))
+def test_a_draw_is_the_same_to_the_last_bit_alone_and_among_others(t):
+    """Solvers of torch, and its angles, round by where a client's numbers lie in memory."""
+    rng, seen = np.random.default_rng(t), observed(n=7, t=t, e=3)
+    models = hyperparameters(rng.uniform(0.1, 1.0, (7, 3)))
+    waves, prior, noise = (torch.tensor(rng.standard_normal(shape)) for shape in ((25, 3), (7, 50), (7, t)))
+    whole = _paths("matern52", seen, models, waves, prior, noise)
+    for client in range(7):
+        one = torch.tensor([client])
+        alone = _paths("matern52", seen.rows(one), models.rows(one), waves, prior[one], noise[one])
+        assert torch.equal(alone.correction.weights[0], whole.correction.weights[client])
+        assert torch.equal(alone.amplitudes[0], whole.amplitudes[client])
+        assert torch.equal(alone.phases[0], whole.phases[client])
 
 
 def test_the_cosine_is_right_to_rounding_and_never_above_one_at_any_angle():

@@ -7,7 +7,7 @@ import torch
 from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson.posterior import GrowingRidge, ridge_mean, ridge_sample
 from privbo.algorithms.thompson.settings import OwnModel
-from tests.thompson.conftest import moments, play, setting
+from tests.thompson.conftest import machine_code, moments, play, setting
 
 SHAPES = [(3, 8), (8, 3), (5, 5), (1, 6)]
 NOISE = 0.04
@@ -130,7 +130,8 @@ def test_a_run_answers_the_same_with_and_without_growing_factors(share):
     kept, answers = [], []
     for where in (setting(rounds=14), setting(rounds=2_000_000)):
         kept.append(GrowingRidge.pays(where.n_clients, algorithm.n_init + where.rounds, algorithm.n_features))
-        answers.append([answer for _, answer in play(algorithm, where, until=setting().rounds)[0]])
+        with machine_code(used=True):
+            answers.append([answer for _, answer in play(algorithm, where, until=setting().rounds)[0]])
     assert kept == [True, False]
     np.testing.assert_allclose(answers[0], answers[1], atol=1e-7)
 

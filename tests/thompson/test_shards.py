@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from privbo.algorithms.thompson.posterior import is_compiled
 from privbo.protocol.messages import PlainEvaluate
-from tests.thompson.conftest import GRID, MIXED, PLANE, bumps, noisy_sum, setting
+from tests.thompson.conftest import GRID, MIXED, PLANE, bumps, machine_code, noisy_sum, setting
 
-N, ROUNDS = 10, 5
+N, ROUNDS = 10, 9
 OWN = pb.OwnModel(fit_steps=8, n_candidates=64)
 FORMS = {
     "log-ei": (pb.SharedPrior(own=OWN), PLANE),
@@ -42,12 +43,23 @@ def played(algorithm, where, shards):
     return found
 
 
+@pytest.mark.parametrize("used", [True, False], ids=["compiled", "torch"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_client_does_not_depend_on_the_sharding(form):
+def test_a_client_does_not_depend_on_the_sharding(form, used):
     algorithm, space = FORMS[form]
     where = setting(n_clients=N, rounds=ROUNDS, space=space)
-    whole = played(algorithm, where, [np.arange(N)])
-    assert any(values.size for name, values in whole.items() if name.startswith("answers"))
-    for parts in (3, N):
-        for name, values in played(algorithm, where, np.array_split(np.arange(N), parts)).items():
-            np.testing.assert_array_equal(values, whole[name], err_msg=f"{name} in {parts} shards")
+    with machine_code(used=used):
+        whole = played(algorithm, where, [np.arange(N)])
+        assert any(values.size for name, values in whole.items() if name.startswith("answers"))
+        for parts in (3, N):
+            for name, values in played(algorithm, where, np.array_split(np.arange(N), parts)).items():
+                np.testing.assert_array_equal(values, whole[name], err_msg=f"{name} in {parts} shards")
+
+
+def test_small_runs_do_not_wait_for_a_compiler_whoever_takes_part():
+    """40 clients of 20 rounds on a processor are the last; a cohort of one is asked the same question as all."""
+    small = setting(n_clients=40, rounds=20)
+    assert not is_compiled(small)
+    assert is_compiled(setting(n_clients=41, rounds=20))
+    assert is_compiled(setting(n_clients=40, rounds=21))
+    assert not is_compiled(replace(small, n_clients=10_000, device="cuda"))

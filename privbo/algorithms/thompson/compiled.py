@@ -671,7 +671,8 @@ def draw_weights(
                 factor[place] = math.sqrt(noise)
                 place += m - k
         for t in range(factored, values.shape[1]):
-            row[:] = features[client, t]
+            for k in range(m):
+                row[k] = features[client, t, k]
             _rotate(factor, row)
         for t in range(values.shape[1]):
             for k in range(m):
@@ -726,7 +727,8 @@ def normals(
     """
     stream, one, tail, inverse = np.empty(11, np.uint64), np.uint64(1), ziggurat[0, 256], ziggurat[1, 256]
     for client in range(len(draws)):
-        stream[:4] = counter
+        for k in range(4):  # an assignment of slices takes Numba two seconds, for the words of its error
+            stream[k] = counter[k]
         stream[4], stream[5], stream[6] = keys[0], keys[client + 1], 4
         for k in range(draws.shape[1]):
             while True:

@@ -3,8 +3,8 @@
 A client's standardised values are ``slope * (mean(x) + g(x)) + c + f(x) + noise`` with f of a stationary kernel, the
 mean and the covariance of g given by what is shared, and c a constant: what a client evaluates later are its better
 points, whose mean is not the space's. Length scales, variances and the slope are fitted together. On a processor the
-steps are compiled (``compiled`` has the formulas); elsewhere they are GPyTorch's. A client's result depends on its own
-data and on public numbers only, whatever the batch.
+steps are compiled (``compiled`` has the formulas); on GPUs, and in small runs, they are torch's. A client's result
+depends on its own data and on public numbers only, whatever the batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import dataclasses
 import numpy as np
 import torch
 
-from privbo.algorithms.thompson.features import SMOOTHNESS
+from privbo.algorithms.thompson.features import SMOOTHNESS, Kernel
 from privbo.algorithms.thompson.posterior import (
     CONSTANT,
     JITTER,
@@ -24,9 +24,9 @@ from privbo.algorithms.thompson.posterior import (
     Observations,
     Shared,
     as_array,
-    cholesky,
-    is_compiled,
+    batch_product,
     masked_covariance,
+    row_times,
 )
 from privbo.algorithms.thompson.settings import OwnModel
 
@@ -65,6 +65,7 @@ def fit(
     steps: int,
     logits: bool = False,
     shared: Shared | None = None,
+    compiled: bool = True,
 ) -> Hyperparameters:
     """Maximum-a-posteriori hyperparameters of every client in the batch.
 
@@ -76,6 +77,7 @@ def fit(
         logits: Whether steps are those of logits between the priors' bounds, of values without a constant, as
             DP-FTS-DE has them; else of logarithms, cut off at the bounds.
         shared: The shared function at the observations; None for a mean of zero.
+        compiled: Whether by machine code.
     """
     slope, known = torch.full_like(first.slope, torch.nan), known_noise(own, observations)
     if shared is not None:
@@ -90,8 +92,8 @@ def fit(
     low, high = bounds[:2]
     values = torch.cat([first.lengthscale[:, :width], first.outputscale[:, None], first.noise[:, None]], dim=1)
     parameters = torch.logit((values - low) / (high - low)) if logits else values.log()
-    if is_compiled(slope.device):
-        from privbo.algorithms.thompson import compiled  # loads Numba, which servers do without
+    if compiled:
+        from privbo.algorithms.thompson.compiled import climb  # loads Numba, which servers do without
 
         # Of no client where nothing is shared, or known.
         theirs = (observations.values[:0], observations.embedded[:0])
@@ -99,12 +101,10 @@ def fit(
         prior, optimiser = slope.new_tensor([SLOPE_MEAN, SLOPE_STDDEV]), slope.new_tensor(_OPTIMISER)
         variances = slope[:0] if known is None else known
         numbers = observations.embedded, observations.values, *theirs, bounds, variances, optimiser, prior, parameters
-        mask, extra = np.ascontiguousarray(observations.mask.numpy()), (0.0, 0.0) if logits else (JITTER, CONSTANT)
-        compiled.climb(SMOOTHNESS[own.kernel], *extra, logits, steps, mask, *map(as_array, (*numbers, slope)))
+        mask = np.ascontiguousarray(observations.mask.numpy())
+        climb(SMOOTHNESS[own.kernel], *_extra(logits), logits, steps, mask, *map(as_array, (*numbers, slope)))
     else:
-        parameters, slope = _climb_by_gpytorch(
-            parameters, slope, observations, own, bounds, known, steps, logits, shared
-        )
+        parameters, slope = _climb(parameters, slope, observations, own, bounds, known, steps, logits, shared)
     values = low + (high - low) / (1.0 + torch.exp(-parameters)) if logits else parameters.exp()
     return Hyperparameters(
         lengthscale=values[:, :width].expand(-1, n_embedded).clone(),
@@ -114,8 +114,7 @@ def fit(
     )
 
 
-@torch.enable_grad()
-def _climb_by_gpytorch(
+def _climb(
     parameters: torch.Tensor,
     slope: torch.Tensor,
     observations: Observations,
@@ -126,7 +125,7 @@ def _climb_by_gpytorch(
     logits: bool,
     shared: Shared | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same steps by GPyTorch's kernels and torch's derivatives: on GPUs, and what tests hold the compiled ones to.
+    """The same steps by torch, all clients' at once; ``compiled`` has the formulas.
 
     Args:
         parameters: Logits or logarithms of length scales, kernel variance and observation variance, ``(n, w + 2)``.
@@ -139,38 +138,81 @@ def _climb_by_gpytorch(
         logits: As of ``fit``.
         shared: As of ``fit``.
     """
-    from gpytorch.kernels import MaternKernel, RBFKernel
-    from gpytorch.settings import lazily_evaluate_kernels
-
-    kernel = RBFKernel() if own.kernel == "se" else MaternKernel(nu=SMOOTHNESS[own.kernel] / 2)
-    kernel = kernel.to(slope.device, torch.float64).requires_grad_(False)
-    kernel.lengthscale = 1.0
+    points, width = observations.embedded, parameters.shape[1] - 2
+    squares = (points[:, :, None] - points[:, None]).square_().reshape(len(points), points.shape[1] ** 2, -1)
+    squares = (squares if width > 1 else squares.sum(dim=2, keepdim=True)).mT.contiguous()
+    (jitter, constant), covariance = _extra(logits), None if shared is None else shared.covariance
     low, high, median, spread = bounds
-    parameters, slope = parameters.clone().requires_grad_(), slope.clone().requires_grad_(shared is not None)
-    moved = [parameters] if shared is None else [parameters, slope]
-    optimiser = torch.optim.Adam(moved, lr=RATE, betas=(FIRST, SECOND), eps=TINY)
-    for _ in range(steps):
-        values = low + (high - low) * parameters.sigmoid() if logits else parameters.exp()
-        # The whole matrix is wanted at once; a deferred one costs a fifth of a step in bookkeeping.
-        with lazily_evaluate_kernels(False):
-            correlation = kernel(observations.embedded / values[:, None, :-2]).to_dense()
-        covariance = values[:, -2, None, None] * correlation + (0.0 if logits else CONSTANT)
-        noise = (values[:, -1] if known is None else known) + (0.0 if logits else JITTER)
-        residual, away = observations.values, values.log() - median
-        loss = 0.5 * (torch.where(away.abs() < ROUNDING, 0.0, away) / spread).square().sum()
+    at = torch.cat([parameters, slope[:, None]], dim=1)
+    sums = at.new_zeros(2, *at.shape)
+    for step in range(1, steps + 1):
+        share, multiple = 1.0 / (1.0 + torch.exp(-at[:, :-1])), at[:, -1:]
+        value = low + (high - low) * share if logits else at[:, :-1].exp()
+        away = (value.log() if logits else at[:, :-1]) - median
+        noise = value[:, -1] if known is None else known
+        residual = observations.values if shared is None else observations.values - multiple * shared.mean
+        given = constant if covariance is None else constant + multiple[..., None].square() * covariance
+        seen = dataclasses.replace(observations, values=residual)
+        downhill, weights = _gradient(own.kernel, squares, seen, value, noise + jitter, given, covariance)
+        downhill[:, width + 1] *= noise if known is None else 0.0
+        downhill[:, :-1] += torch.where(away.abs() < ROUNDING, 0.0, away) / spread.square()
+        if logits:
+            downhill[:, :-1] *= (high - low) * share * (1.0 - share) / value
         if shared is not None:
-            covariance = covariance + slope.square()[:, None, None] * shared.covariance
-            residual = residual - slope[:, None] * shared.mean
-            loss = loss + 0.5 * ((slope - SLOPE_MEAN) / SLOPE_STDDEV).square().sum()
-        measured = masked_covariance(covariance, observations.mask, noise)
-        factor = cholesky(measured)
-        white = torch.linalg.solve_triangular(factor, residual[..., None], upper=False)[..., 0]
-        evidence = 0.5 * white.square().sum(-1) + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        # A client whose covariance has no factor moves by its priors alone.
-        loss = loss + evidence[torch.linalg.cholesky_ex(measured.detach()).info == 0].sum()
-        optimiser.zero_grad()
-        torch.autograd.backward(loss)
-        optimiser.step()
+            fall = 2.0 * multiple * downhill[:, -1:] - (shared.mean * weights).sum(1, keepdim=True)
+            downhill[:, -1:] = fall + (multiple - SLOPE_MEAN) / SLOPE_STDDEV**2
+        sums[0] += (1.0 - FIRST) * (downhill - sums[0])
+        sums[1] += (1.0 - SECOND) * (downhill.square() - sums[1])
+        at -= RATE * (sums[0] / (1.0 - FIRST**step)) / ((sums[1] / (1.0 - SECOND**step)).sqrt() + TINY)
         if not logits:
-            parameters.data.clamp_(low.log(), high.log())
-    return parameters.detach(), slope.detach()
+            at[:, :-1] = at[:, :-1].clamp(low.log(), high.log())
+    return at[:, :-1], at[:, -1]
+
+
+def _gradient(
+    kernel: Kernel,
+    squares: torch.Tensor,
+    residual: Observations,
+    value: torch.Tensor,
+    noise: torch.Tensor,
+    given: float | torch.Tensor,
+    uncertain: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The negative log evidence's gradient as ``compiled`` has it, and K^-1 times the values; zero without a factor."""
+    (n, t), mask, width = residual.mask.shape, residual.mask, len(squares[0])
+    closeness, variance = value[:, :width].square().reciprocal(), value[:, width : width + 1]
+    correlation, falling = _correlated(kernel, row_times(closeness, squares))
+    covariance = masked_covariance((variance * correlation).reshape(n, t, t) + given, mask, noise)
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    unit = torch.eye(t, dtype=factor.dtype, device=factor.device).expand(n, t, t)
+    kept = (failed == 0)[:, None, None] & mask[:, :, None] & mask[:, None]
+    root = torch.where(kept, torch.linalg.solve_triangular(factor, unit, upper=False), 0.0)
+    weights = row_times(row_times(residual.values, root.mT), root)
+    half = 0.5 * (batch_product(root.mT, root) - weights[:, :, None] * weights[:, None])
+    trace, half = half.diagonal(dim1=1, dim2=2).sum(1), half.reshape(n, t * t)
+    gradient = squares.new_zeros(n, width + 3)
+    gradient[:, :width] = variance * closeness * row_times(half * falling, squares.mT)
+    gradient[:, width] = variance[:, 0] * (half * correlation).sum(1)
+    gradient[:, width + 1] = trace
+    if uncertain is not None:
+        gradient[:, width + 2] = (half * uncertain.reshape(n, t * t)).sum(1)
+    return gradient, weights
+
+
+def _correlated(kernel: Kernel, squares: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Correlations at squared scaled distances, and minus twice their derivative by them."""
+    if kernel == "se":
+        shrunk = (-0.5 * squares).exp()
+        return shrunk, shrunk
+    r = (SMOOTHNESS[kernel] * squares).sqrt()
+    shrunk = (-r).exp()
+    if kernel == "matern52":
+        return (1.0 + r + (5.0 / 3.0) * squares) * shrunk, (5.0 / 3.0) * (1.0 + r) * shrunk
+    if kernel == "matern32":
+        return (1.0 + r) * shrunk, 3.0 * shrunk
+    return shrunk, torch.where(r > 0.0, shrunk / r, 0.0)  # its product with a distance has a limit at 0: 0
+
+
+def _extra(logits: bool) -> tuple[float, float]:
+    """What is added to every observation variance, and the variance of a constant."""
+    return (0.0, 0.0) if logits else (JITTER, CONSTANT)

@@ -33,6 +33,7 @@ from privbo.algorithms.thompson.posterior import (
     draw_exact,
     draw_feature_paths,
     draw_paths,
+    is_compiled,
     own_factors,
     row_times,
 )
@@ -122,7 +123,7 @@ class LocalModel:
         self._setting, self._clients, self._seed = setting, clients, seed
         self._acquisition, self._avoid, self._failures, self._logits = acquisition, avoid, failures, logits
         self._constant = 0.0 if logits else CONSTANT
-        self._device = torch.device(setting.device)
+        self._device, self._compiled = torch.device(setting.device), is_compiled(setting)
         paths = public_stream(setting.public_seed, Stream.PATHS)
         frequencies = draw_frequencies(paths, own.n_features // 2, setting.space.n_embedded, own.kernel)
         self._frequencies = self._tensor(frequencies)
@@ -235,7 +236,14 @@ class LocalModel:
 
     def _posterior(self, known: Known) -> Callable[[FloatArray], Moments]:
         """Mean and variance of clients' objectives at points ``(n or 1, c, n_dims)``."""
-        model = condition(known.models, known.residual, self._own.kernel, known.shared, constant=self._constant)
+        model = condition(
+            known.models,
+            known.residual,
+            self._own.kernel,
+            known.shared,
+            constant=self._constant,
+            compiled=self._compiled,
+        )
 
         def posterior(points: FloatArray) -> Moments:
             embedded = self._tensor(self._setting.space.embed(points))
@@ -262,7 +270,12 @@ class LocalModel:
         prior = normals(Stream.PRIOR, own.n_features)
         if own.draw == "features":
             paths = draw_feature_paths(
-                known.observations, models, frequencies=self._frequencies, prior=prior, observation_noise=noise
+                known.observations,
+                models,
+                frequencies=self._frequencies,
+                prior=prior,
+                observation_noise=noise,
+                compiled=self._compiled,
             )
             return lambda points: paths(self._tensor(embed(points)))
         basis = torch.full((*known.units.shape[:2], 1), constant, dtype=torch.float64, device=self._device)
@@ -277,6 +290,7 @@ class LocalModel:
             observation_noise=noise,
             basis=basis,
             multiples=normals(Stream.SHARED_SAMPLE, basis.shape[-1]),
+            compiled=self._compiled,
         )
 
         def functions(points: FloatArray) -> torch.Tensor:
@@ -330,7 +344,7 @@ class LocalModel:
         self, rows: IntArray, observations: Observations, shared: Shared | None, round_: int, own: OwnModel
     ) -> Hyperparameters:
         """Models of some clients, fitted anew where the last fit is too old or knew nothing of what is shared."""
-        fitted = partial(fit, own=own, logits=self._logits)
+        fitted = partial(fit, own=own, logits=self._logits, compiled=self._compiled)
         if own.is_common:
             medians = start(own, len(rows), self._setting.space.n_embedded, self._device)
             return fitted(medians, observations, steps=0, shared=shared)

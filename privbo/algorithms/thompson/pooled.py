@@ -199,7 +199,7 @@ class Decoder:
             return values[..., 0], values[..., 1:]
 
         def moments(units: FloatArray, known: torch.Tensor) -> Uncertain:
-            if not is_compiled(device):
+            if not is_compiled(setting):
                 expected, uncertainty = function(units)
                 return expected, uncertainty.square().sum(-1), batch_product(known, uncertainty.mT)
             from privbo.algorithms.thompson import compiled  # loads Numba, which servers do without

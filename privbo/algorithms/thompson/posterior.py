@@ -1,7 +1,7 @@
 """Models of many clients' objectives at once: kernels, what is shared, posteriors, and Thompson draws from them.
 
 Histories are ragged (evaluations fail), so every batch carries a mask. On a processor the work is compiled
-(``compiled`` has the formulas); elsewhere, as on GPUs, it is torch's.
+(``compiled`` has the formulas); on GPUs, and in small runs, it is torch's.
 
 There are three kinds of draws: paths (random features conditioned exactly), weights of random features, and joint
 draws from the exact posterior at given points. All are affine in standard normals that the caller draws per client.
@@ -24,10 +24,11 @@ from typing import Self, TypeAlias
 import numpy as np
 import torch
 
-from privbo.algorithms.thompson.features import SMOOTHNESS, Kernel, correlations
-from privbo.protocol.messages import FloatArray
+from privbo.algorithms.thompson.features import SMOOTHNESS, Kernel, correlations, times
+from privbo.protocol.messages import FloatArray, Setting
 
 _LARGEST_BYTES = 2 * 2**30  # of a run
+_SMALL = 16_000  # clients times squared rounds: the fits of fewer take torch as long as loading compiled code takes
 _SHORT = 3  # a history shorter than a third of the features is factored from its few points sooner
 
 
@@ -261,9 +262,13 @@ class Shared(Batch):
         return batch_product(self.uncertainty, self.uncertainty.mT)
 
 
-def is_compiled(device: torch.device) -> bool:
-    """Whether fits, posteriors and paths on a device are machine code; elsewhere, as on GPUs, they are torch's."""
-    return device.type == "cpu"
+def is_compiled(setting: Setting) -> bool:
+    """Whether a run's fits, posteriors and paths are machine code; else, as on GPUs, they are torch's.
+
+    A small run is over sooner than its code is compiled. The question is one of the run, not of a cohort, a machine or
+    a cache: answers must not depend on these.
+    """
+    return torch.device(setting.device).type == "cpu" and setting.n_clients * setting.rounds**2 > _SMALL
 
 
 def as_array(tensor: torch.Tensor) -> FloatArray:
@@ -281,7 +286,7 @@ def masked_covariance(covariance: torch.Tensor, mask: torch.Tensor, noise: torch
 def kernel_values(kernel: Kernel, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Correlations ``(n, a, b)`` of points scaled by their length scale."""
     # In place: the arrays are large and most of the time goes into moving them.
-    squares = (left @ right.mT).mul_(-2.0).add_(left.square().sum(-1)[..., :, None])
+    squares = batch_product(left, right.mT).mul_(-2.0).add_(left.square().sum(-1)[..., :, None])
     return correlations(kernel, squares.add_(right.square().sum(-1)[..., None, :]).clamp_min_(0.0))
 
 
@@ -296,6 +301,7 @@ class Posterior:
         covariance_root: Inverse of the covariance's Cholesky factor, ``(n, t, t)``; ``(n, 0, 0)`` for means only.
         weights: Of the observations in the mean, ``(n, t)``.
         models: Hyperparameters.
+        compiled: Whether by machine code.
     """
 
     kernel: Kernel
@@ -304,6 +310,7 @@ class Posterior:
     covariance_root: torch.Tensor
     weights: torch.Tensor
     models: Hyperparameters
+    compiled: bool
 
     def __call__(self, embedded: torch.Tensor, uncertain: Moments | None = None) -> Moments:
         """Mean and variance ``(n, c)`` at points ``(n or 1, c, n_embedded)``.
@@ -327,7 +334,7 @@ class Posterior:
             embedded: As for a call.
             together: Covariance of the shared function's uncertainty at known points and these, ``(n, t, c)``.
         """
-        if is_compiled(embedded.device):
+        if self.compiled:
             from privbo.algorithms.thompson import compiled  # loads Numba, which servers do without
 
             shape = 2, len(self.known), embedded.shape[1]
@@ -342,8 +349,8 @@ class Posterior:
         covariance = covariance + self.constant
         if together is not None:
             covariance = covariance + together.mT
-        mean_, root = (covariance @ self.weights[..., None])[..., 0], self.covariance_root
-        return mean_, (covariance[..., : root.shape[-1]] @ root.mT).square_().sum(-1)
+        mean_, root = row_times(self.weights, covariance.mT), self.covariance_root
+        return mean_, batch_product(covariance[..., : root.shape[-1]], root.mT).square_().sum(-1)
 
 
 def condition(
@@ -353,6 +360,7 @@ def condition(
     shared: Shared | None = None,
     *,
     constant: float = CONSTANT,
+    compiled: bool = True,
 ) -> Posterior:
     """Condition fitted models on what the shared function's expected values leave of the observed ones."""
     mask = residual.mask
@@ -373,6 +381,7 @@ def condition(
         covariance_root=root,
         weights=weights,
         models=models,
+        compiled=compiled,
     )
 
 
@@ -389,6 +398,7 @@ class Paths:
         lengthscale: ``(n, n_embedded)``.
         correction: Its mean is what the data correct; None: nothing.
         multiples: Of given functions, ``(n, r)``.
+        compiled: Whether by machine code.
     """
 
     frequencies: torch.Tensor
@@ -397,10 +407,11 @@ class Paths:
     lengthscale: torch.Tensor
     correction: Posterior | None
     multiples: torch.Tensor
+    compiled: bool
 
     def __call__(self, embedded: torch.Tensor) -> torch.Tensor:
         """Values ``(n, c)`` at points ``(n, c, n_embedded)`` or ``(1, c, n_embedded)``, without the given functions."""
-        if is_compiled(embedded.device):
+        if self.compiled:
             from privbo.algorithms.thompson import compiled  # loads Numba, which servers do without
 
             waves = torch.zeros(len(self.phases), embedded.shape[1], dtype=torch.float64, device=embedded.device)
@@ -421,6 +432,7 @@ def draw_paths(
     observation_noise: torch.Tensor,
     basis: torch.Tensor,
     multiples: torch.Tensor,
+    compiled: bool = True,
 ) -> Paths:
     """A path of every client's exact posterior: a prior path plus the data's correction.
 
@@ -437,6 +449,7 @@ def draw_paths(
         observation_noise: Standard normal draws ``(n, t)``.
         basis: Given functions at the observations, each with a standard normal multiple, ``(n, t, r)``.
         multiples: Standard normal draws ``(n, r)`` of those multiples before anything was observed.
+        compiled: Whether values are those of machine code.
     """
     known = observations.embedded / hyperparameters.lengthscale[:, None, :]
     scale, noise = hyperparameters.outputscale[:, None], hyperparameters.noise[:, None]
@@ -446,7 +459,7 @@ def draw_paths(
     imagined = imagined + row_times(multiples, basis.mT)
     factor = cholesky(masked_covariance(covariance, observations.mask, hyperparameters.noise))
     residual = torch.where(observations.mask, observations.values - imagined, 0.0)
-    surprise = torch.cholesky_solve(residual[..., None], factor)[..., 0]
+    surprise = _solved(factor, residual)
     correction = Posterior(
         kernel=kernel,
         constant=0.0,
@@ -454,6 +467,7 @@ def draw_paths(
         covariance_root=factor[:, :0, :0],
         weights=surprise,
         models=hyperparameters,
+        compiled=compiled,
     )
     return Paths(
         frequencies=frequencies,
@@ -462,13 +476,14 @@ def draw_paths(
         lengthscale=hyperparameters.lengthscale,
         correction=correction,
         multiples=multiples + row_times(surprise, basis),
+        compiled=compiled,
     )
 
 
 def _waves(
     scaled: torch.Tensor, frequencies: torch.Tensor, amplitudes: torch.Tensor, phases: torch.Tensor
 ) -> torch.Tensor:
-    angles = (scaled @ frequencies.T).add_(phases[:, None, :])
+    angles = times(scaled, frequencies.T).add_(phases[:, None, :])
     return row_times(amplitudes, angles.cos_().mT)
 
 
@@ -485,6 +500,7 @@ def draw_feature_paths(
     frequencies: torch.Tensor,
     prior: torch.Tensor,
     observation_noise: torch.Tensor,
+    compiled: bool = True,
 ) -> Paths:
     """A draw of every client's feature weights given its data (eq. 2 of the paper with own features).
 
@@ -494,9 +510,10 @@ def draw_feature_paths(
         frequencies: As in ``draw_paths``.
         prior: As in ``draw_paths``.
         observation_noise: As in ``draw_paths``.
+        compiled: As in ``draw_paths``.
     """
     scale = hyperparameters.outputscale[:, None, None].sqrt()
-    angles = (observations.embedded / hyperparameters.lengthscale[:, None, :]) @ frequencies.T
+    angles = times(observations.embedded / hyperparameters.lengthscale[:, None, :], frequencies.T)
     features = scale * torch.cat([angles.cos(), angles.sin_()], dim=-1).div_(math.sqrt(len(frequencies)))
     weights = ridge_sample(
         features * observations.mask[..., None],
@@ -513,6 +530,7 @@ def draw_feature_paths(
         lengthscale=hyperparameters.lengthscale,
         correction=None,
         multiples=weights[:, :0],
+        compiled=compiled,
     )
 
 
