@@ -21,7 +21,7 @@ from tests.whole_run.worlds import FULL, SHORT, Step
 WORLDS = (("plain", "changed"), ("plain", "slow"), ("plain", "no number"))
 
 
-def configuration() -> dict[str, Any]:
+def configuration(goal: str = "own") -> dict[str, Any]:
     return {
         "name": "audited",
         "rounds": ROUNDS,
@@ -32,20 +32,22 @@ def configuration() -> dict[str, Any]:
             "n_records": [N_RECORDS] * N_CLIENTS,
             "space": SPACE,
         },
-        "algorithm": {"type": "multi-task", "release_when": "always"},
+        "algorithm": {"type": "multi-task", "release_when": "always", "goal": goal},
         "privacy": {"noise_multiplier": 1.0, "unit": "record", "protects": "records"},
     }
 
 
-def require_kept(worlds: tuple[str, str], folder: Path, steps: tuple[Step, ...]) -> None:
-    differing, moves = audit({"run.toml": configuration()}, worlds, folder, steps)
+def require_kept(worlds: tuple[str, str], folder: Path, steps: tuple[Step, ...], goal: str = "own") -> None:
+    differing, moves = audit({"run.toml": configuration(goal)}, worlds, folder, steps)
     assert differing == [], differing
     assert max(moves) <= 1 + 1e-6
     assert (max(moves) > 0.05) == (worlds[1] != "slow"), "the worlds are one"
 
 
-def test_nothing_but_the_release_tells_apart_what_a_record_is(tmp_path: Path) -> None:
-    require_kept(WORLDS[0], tmp_path, SHORT)
+@pytest.mark.parametrize("goal", ["own", "common"])
+def test_nothing_but_releases_tells_apart_what_a_record_is(goal: str, tmp_path: Path) -> None:
+    """A common setting has two releases, the second at points that follow from the first."""
+    require_kept(WORLDS[0], tmp_path, SHORT, goal)
 
 
 @pytest.mark.slow
