@@ -15,9 +15,7 @@ from benchmarks._rows import TRANSCENDENTAL, Row, least, smallest
 from privbo.protocol.messages import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    import torch
-
-    from privbo.algorithms.thompson.posterior import Observations, Shared
+    from privbo.algorithms.thompson.posterior import Observations
 
 LENGTHS = (6, 20, 40, 160, 320)
 N_CLIENTS, EVALUATIONS = 40, 22
@@ -52,69 +50,9 @@ def _fits(t: int, n: int) -> Iterator[Row]:
     }
     for name, fit in climbs.items():
         ours = smallest(fit)
-        with patch.object(fits, "_climb", climb_by_gpytorch):
+        with patch.object(fits, "_climb", fits.climb_by_gpytorch):
             theirs = smallest(partial(fit, compiled=False))
         yield Row(f"{name}, {size}", ours / n, "the same steps by GPyTorch", theirs / n, least=bound)
-
-
-def climb_by_gpytorch(
-    parameters: torch.Tensor,
-    slope: torch.Tensor,
-    observations: Observations,
-    own: pb.OwnModel,
-    bounds: torch.Tensor,
-    known: torch.Tensor | None,
-    steps: int,
-    logits: bool,
-    shared: Shared | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The steps of ``fits.fit`` by GPyTorch's kernels and torch's derivatives; takes what ``fits`` gives its own."""
-    import torch
-    from gpytorch.kernels import MaternKernel, RBFKernel
-    from gpytorch.settings import lazily_evaluate_kernels
-
-    from privbo.algorithms.thompson.features import SMOOTHNESS
-    from privbo.algorithms.thompson.fits import FIRST, RATE, ROUNDING, SECOND, TINY
-    from privbo.algorithms.thompson.posterior import (
-        CONSTANT,
-        JITTER,
-        SLOPE_MEAN,
-        SLOPE_STDDEV,
-        cholesky,
-        masked_covariance,
-    )
-
-    kernel = RBFKernel() if own.kernel == "se" else MaternKernel(nu=SMOOTHNESS[own.kernel] / 2)
-    kernel = kernel.to(slope.device, torch.float64).requires_grad_(False)
-    kernel.lengthscale, (low, high, median, spread) = 1.0, bounds
-    parameters, slope = parameters.clone().requires_grad_(), slope.clone().requires_grad_(shared is not None)
-    moved = [parameters] if shared is None else [parameters, slope]
-    optimiser = torch.optim.Adam(moved, lr=RATE, betas=(FIRST, SECOND), eps=TINY)
-    for _ in range(steps):
-        values = low + (high - low) * parameters.sigmoid() if logits else parameters.exp()
-        # The whole matrix is wanted at once; a deferred one costs a fifth of a step in bookkeeping.
-        with lazily_evaluate_kernels(False):
-            correlation = kernel(observations.embedded / values[:, None, :-2]).to_dense()
-        covariance = values[:, -2, None, None] * correlation + (0.0 if logits else CONSTANT)
-        noise = (values[:, -1] if known is None else known) + (0.0 if logits else JITTER)
-        residual, away = observations.values, values.log() - median
-        loss = 0.5 * (torch.where(away.abs() < ROUNDING, 0.0, away) / spread).square().sum()
-        if shared is not None:
-            covariance = covariance + slope.square()[:, None, None] * shared.covariance
-            residual = residual - slope[:, None] * shared.mean
-            loss = loss + 0.5 * ((slope - SLOPE_MEAN) / SLOPE_STDDEV).square().sum()
-        measured = masked_covariance(covariance, observations.mask, noise)
-        factor = cholesky(measured)
-        white = torch.linalg.solve_triangular(factor, residual[..., None], upper=False)[..., 0]
-        evidence = 0.5 * white.square().sum(-1) + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        # A client whose covariance has no factor moves by its priors alone.
-        loss = loss + evidence[torch.linalg.cholesky_ex(measured.detach()).info == 0].sum()
-        optimiser.zero_grad()
-        torch.autograd.backward(loss)
-        optimiser.step()
-        if not logits:
-            parameters.data.clamp_(low.log(), high.log())
-    return parameters.detach(), slope.detach()
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from benchmarks.fits import climb_by_gpytorch
 from privbo.algorithms.thompson import fits
 from privbo.algorithms.thompson.fits import fit, start
 from privbo.algorithms.thompson.posterior import condition, kernel_values
@@ -39,7 +38,7 @@ def both(seen, own, walk, steps=40):
     """Logarithms of fitted models and slopes, compiled, by torch and by GPyTorch: ``(n, e + 3)`` each."""
     first = start(own, len(seen.embedded), seen.embedded.shape[2], CPU)
     ours, by_torch = (fit(first, seen, own, steps=steps, compiled=compiled, **walk(seen)) for compiled in (True, False))
-    with patch.object(fits, "_climb", climb_by_gpytorch):
+    with patch.object(fits, "_climb", fits.climb_by_gpytorch):
         oracle = fit(first, seen, own, steps=steps, compiled=False, **walk(seen))
     return [
         torch.cat([m.lengthscale.log(), torch.stack([m.outputscale.log(), m.noise.log(), m.slope], 1)], 1).nan_to_num(

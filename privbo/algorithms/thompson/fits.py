@@ -3,7 +3,7 @@
 A client's standardised values are ``slope * (mean(x) + g(x)) + c + f(x) + noise`` with f of a stationary kernel, the
 mean and the covariance of g given by what is shared, and c a constant: what a client evaluates later are its better
 points, whose mean is not the space's. Length scales, variances and the slope are fitted together. On a processor the
-steps are compiled (``compiled`` has the formulas); on GPUs, and in small runs, they are torch's. A client's result
+steps are compiled (``compiled`` has the formulas), in small runs torch's, and on GPUs GPyTorch's. A client's result
 depends on its own data and on public numbers only, whatever the batch.
 """
 
@@ -25,6 +25,7 @@ from privbo.algorithms.thompson.posterior import (
     Shared,
     as_array,
     batch_product,
+    cholesky,
     masked_covariance,
     row_times,
 )
@@ -104,7 +105,9 @@ def fit(
         mask = np.ascontiguousarray(observations.mask.numpy())
         climb(SMOOTHNESS[own.kernel], *_extra(logits), logits, steps, mask, *map(as_array, (*numbers, slope)))
     else:
-        parameters, slope = _climb(parameters, slope, observations, own, bounds, known, steps, logits, shared)
+        # A GPU's sums have no bits to keep however clients are grouped.
+        climbing = _climb if slope.device.type == "cpu" else climb_by_gpytorch
+        parameters, slope = climbing(parameters, slope, observations, own, bounds, known, steps, logits, shared)
     values = low + (high - low) / (1.0 + torch.exp(-parameters)) if logits else parameters.exp()
     return Hyperparameters(
         lengthscale=values[:, :width].expand(-1, n_embedded).clone(),
@@ -167,6 +170,55 @@ def _climb(
         if not logits:
             at[:, :-1] = at[:, :-1].clamp(low.log(), high.log())
     return at[:, :-1], at[:, -1]
+
+
+@torch.enable_grad()
+def climb_by_gpytorch(
+    parameters: torch.Tensor,
+    slope: torch.Tensor,
+    observations: Observations,
+    own: OwnModel,
+    bounds: torch.Tensor,
+    known: torch.Tensor | None,
+    steps: int,
+    logits: bool,
+    shared: Shared | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same steps by GPyTorch's kernels and torch's derivatives, on GPUs; takes what ``_climb`` takes."""
+    from gpytorch.kernels import MaternKernel, RBFKernel
+    from gpytorch.settings import lazily_evaluate_kernels
+
+    kernel = RBFKernel() if own.kernel == "se" else MaternKernel(nu=SMOOTHNESS[own.kernel] / 2)
+    kernel = kernel.to(slope.device, torch.float64).requires_grad_(False)
+    kernel.lengthscale, (low, high, median, spread), (jitter, constant) = 1.0, bounds, _extra(logits)
+    parameters, slope = parameters.clone().requires_grad_(), slope.clone().requires_grad_(shared is not None)
+    moved = [parameters] if shared is None else [parameters, slope]
+    optimiser = torch.optim.Adam(moved, lr=RATE, betas=(FIRST, SECOND), eps=TINY)
+    for _ in range(steps):
+        values = low + (high - low) * parameters.sigmoid() if logits else parameters.exp()
+        # The whole matrix is wanted at once; a deferred one costs a fifth of a step in bookkeeping.
+        with lazily_evaluate_kernels(False):
+            correlation = kernel(observations.embedded / values[:, None, :-2]).to_dense()
+        covariance = values[:, -2, None, None] * correlation + constant
+        noise = (values[:, -1] if known is None else known) + jitter
+        residual, away = observations.values, values.log() - median
+        loss = 0.5 * (torch.where(away.abs() < ROUNDING, 0.0, away) / spread).square().sum()
+        if shared is not None:
+            covariance = covariance + slope.square()[:, None, None] * shared.covariance
+            residual = residual - slope[:, None] * shared.mean
+            loss = loss + 0.5 * ((slope - SLOPE_MEAN) / SLOPE_STDDEV).square().sum()
+        measured = masked_covariance(covariance, observations.mask, noise)
+        factor = cholesky(measured)
+        white = torch.linalg.solve_triangular(factor, residual[..., None], upper=False)[..., 0]
+        evidence = 0.5 * white.square().sum(-1) + factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        # A client whose covariance has no factor moves by its priors alone.
+        loss = loss + evidence[torch.linalg.cholesky_ex(measured.detach()).info == 0].sum()
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+        if not logits:
+            parameters.data.clamp_(low.log(), high.log())
+    return parameters.detach(), slope.detach()
 
 
 def _gradient(
