@@ -197,7 +197,8 @@ def table(judged: Sequence[Judged]) -> str:
     for paper in dict.fromkeys(one.paper for one in judged):
         rows = [_cells(alike) for alike in _alike([one for one in judged if one.paper == paper and not one.withdrawn])]
         heads = ("figure", "claim", "verdict, difference (p, adjusted)", "seeds")
-        shown_columns = [column for column in range(len(heads)) if any(row[column] != "-" for row in rows)]
+        first = int(all(row[0] in PAPERS for row in rows))  # one experiment, of the paper's own name
+        shown_columns = range(first, len(heads))
         lines = [f"| {' | '.join(row[column] for column in shown_columns)} |" for row in (heads, *rows)]
         lines.insert(1, "|---" * len(shown_columns) + "|")
         parts.append("\n".join([f"**{paper}**", "", *lines]))
@@ -245,8 +246,7 @@ def _cells(alike: Sequence[Judged]) -> tuple[str, ...]:
         says += f" (ours: {first.claim.chosen})"
     if first.claim.ours:
         says = f"*our control:* {says}"
-    figure = "-" if first.figure in PAPERS else first.figure
-    return (figure, says, "; ".join(found), ", ".join(dict.fromkeys(str(one.seeds) for one in alike)))
+    return (first.figure, says, "; ".join(found), ", ".join(dict.fromkeys(str(one.seeds) for one in alike)))
 
 
 def counts(judged: Sequence[Judged]) -> str:
