@@ -211,7 +211,7 @@ def test_a_papers_own_page_states_its_claims_and_their_verdicts_as_the_verdicts_
     own = [row.split(" | ") for row in (STORED / page).read_text().splitlines() if row.count(" | ") == 2]
     judged: dict[str, set[str]] = {}
     for *_, claim, verdicts, _ in (row.split(" | ") for row in section.splitlines() if verdict.search(row)):
-        words = re.sub(r"^at \.\.\. pulls | on \.\.\.", "", claim.removeprefix("| "))
+        words = re.sub(r"^at \.\.\. pulls | on (\.\.\.|landmine)", "", claim.removeprefix("| "))
         if "*our control:*" not in words:
             (here,) = [row[2] for row in own if words in row[1]]
             judged[here] = judged.get(here, set()) | set(verdict.findall(verdicts))
