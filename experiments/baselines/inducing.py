@@ -118,7 +118,7 @@ class InducingClients:
         kept, _ = narrowed(seen, been, own)
         if self._fitted < 0 or self._fitted <= round_ - own.refit_every:
             steps = own.fit_steps if self._fitted < 0 else max(1, own.fit_steps // _WARM)
-            self._models, self._fitted = fit(self._models, kept, own, steps=steps), round_
+            self._models, self._fitted = fit(self._models, kept, own, steps=steps, compiled=True), round_
         posterior = projected(self._models, seen, kept, own)
         best = posterior(seen.embedded)[0].amax(dim=1, keepdim=True)
 

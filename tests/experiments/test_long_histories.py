@@ -30,13 +30,16 @@ def test_inducing_points_are_the_exact_model_where_all_points_are_kept() -> None
         mask=torch.ones(3, 30, dtype=torch.bool),
         scale=torch.ones(3, dtype=torch.float64),
     )
-    fitted = fit(start(OWN, 3, 2, torch.device("cpu")), seen, OWN, steps=20)
+    fitted = fit(start(OWN, 3, 2, torch.device("cpu")), seen, OWN, steps=20, compiled=True)
     places = torch.from_numpy(generator.random((1, 50, 2)))
-    exact, whole = condition(fitted, seen, OWN.kernel)(places), projected(fitted, seen, seen, OWN)(places)
+    exact, whole = (
+        condition(fitted, seen, OWN.kernel, compiled=True)(places),
+        projected(fitted, seen, seen, OWN)(places),
+    )
     for ours, theirs in zip(whole, exact, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=1e-4)
     half = dataclasses.replace(seen, **{name: getattr(seen, name)[:, ::2] for name in ("embedded", "values", "mask")})
-    few, less = projected(fitted, seen, half, OWN)(places), condition(fitted, half, OWN.kernel)(places)
+    few, less = projected(fitted, seen, half, OWN)(places), condition(fitted, half, OWN.kernel, compiled=True)(places)
     assert (few[0] - exact[0]).abs().mean() < 0.8 * (less[0] - exact[0]).abs().mean()  # the other half's values tell
 
 

@@ -133,8 +133,10 @@ def test_a_covariance_without_a_factor_leaves_a_client_to_its_priors_and_the_oth
     torch.testing.assert_close(ours[1, :-1], medians, rtol=1e-12, atol=0)
     others = torch.tensor([0, 2, 3])
     assert torch.equal(both(seen.rows(others), own, walk, steps=10)[0], ours[others])
-    found = fit(start(own, 4, 2, CPU), seen, own, steps=10)
-    assert all(torch.isfinite(values).all() for values in condition(found, seen, own.kernel)(seen.embedded))
+    found = fit(start(own, 4, 2, CPU), seen, own, steps=10, compiled=True)
+    assert all(
+        torch.isfinite(values).all() for values in condition(found, seen, own.kernel, compiled=True)(seen.embedded)
+    )
 
 
 def evidence(seen, models, own, n):
@@ -153,7 +155,7 @@ def evidence(seen, models, own, n):
 def test_a_long_fit_is_a_maximum_of_the_posterior_by_scipy():
     """Moving any hyperparameter of any client by a tenth lowers what scipy says of it."""
     seen, own = observed(n=3, t=12), OwnModel()
-    found = fit(start(own, 3, 2, CPU), seen, own, steps=400, logits=True)
+    found = fit(start(own, 3, 2, CPU), seen, own, steps=400, logits=True, compiled=True)
     for n in range(3):
         best = evidence(seen, found, own, n)
         for name in ("lengthscale", "outputscale", "noise"):
@@ -166,7 +168,7 @@ def test_a_long_fit_is_a_maximum_of_the_posterior_by_scipy():
 def test_known_noise_is_used_as_it_is_in_the_units_of_the_objective(steps, walk):
     seen, own = observed(n=3), OwnModel(noise_variance=0.04)
     seen = dataclasses.replace(seen, scale=torch.tensor([1.0, 2.0, 100.0], dtype=torch.float64))
-    found = fit(start(own, 3, 2, CPU), seen, own, steps=steps, **walk(seen))
+    found = fit(start(own, 3, 2, CPU), seen, own, steps=steps, compiled=True, **walk(seen))
     torch.testing.assert_close(found.noise, torch.tensor([0.04, 0.01, own.noise.low], dtype=torch.float64))
 
 

@@ -83,6 +83,7 @@ def _rough_paths(n, lengthscale=0.1):
         observation_noise=torch.zeros(n, 1, dtype=torch.float64),
         basis=torch.zeros(n, 1, 1, dtype=torch.float64),
         multiples=torch.zeros(n, 1, dtype=torch.float64),
+        compiled=True,
     )
     axis = np.linspace(0, 1, 121)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(1, -1, 2)

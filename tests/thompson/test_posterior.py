@@ -78,6 +78,7 @@ def _paths(kernel, observations, models, frequencies, prior, noise):
         observation_noise=noise,
         basis=basis,
         multiples=torch.zeros(len(noise), 1, dtype=torch.float64),
+        compiled=True,
     )
 
 
@@ -190,6 +191,7 @@ def test_feature_draws_have_the_moments_of_equation_2(t):
                 frequencies=frequencies,
                 prior=prior,
                 observation_noise=e,
+                compiled=True,
             )
             return paths(points[n][None])
 
@@ -201,12 +203,12 @@ def test_feature_draws_have_the_moments_of_equation_2(t):
 def test_posteriors_are_those_of_the_dense_formula_and_masked_points_say_nothing():
     own, seen = OwnModel(), observed(n=5, t=7, e=3)
     part = shared(seen.embedded, seen.mask)
-    found = fit(start(own, 5, 3, torch.device("cpu")), seen, own, steps=10, shared=part)
+    found = fit(start(own, 5, 3, torch.device("cpu")), seen, own, steps=10, shared=part, compiled=True)
     residual = dataclasses.replace(seen, values=seen.values - found.slope[:, None] * part.mean)
     at = torch.rand((1, 11, 3), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     there = shared(at).uncertainty
     uncertain = there.square().sum(-1), part.uncertainty @ there.mT
-    mean, variance = condition(found, residual, own.kernel, part)(at, uncertain)
+    mean, variance = condition(found, residual, own.kernel, part, compiled=True)(at, uncertain)
     for i in range(5):
         known, scale, os = seen.mask[i], found.lengthscale[i], found.outputscale[i]
         x, z = seen.embedded[i, known] / scale, at[0] / scale
@@ -226,8 +228,8 @@ def test_posteriors_are_those_of_torch(kernel, t, share):
     seen, own = observed(n=3, t=max(t, 2), e=3), OwnModel(kernel=kernel)
     seen = dataclasses.replace(seen, **{name: getattr(seen, name)[:, :t] for name in ("embedded", "values", "mask")})
     theirs = shared(seen.embedded, seen.mask) if share else None
-    found = fit(start(own, 3, 3, torch.device("cpu")), seen, own, steps=5, shared=theirs)
-    model = condition(found, seen, kernel, theirs)
+    found = fit(start(own, 3, 3, torch.device("cpu")), seen, own, steps=5, shared=theirs, compiled=True)
+    model = condition(found, seen, kernel, theirs, compiled=True)
     points = np.random.default_rng(1).random((3, 130, 3))
     # The oracle's squared distances are differences of squares, whose rounding errors a root makes large.
     close = {"atol": 1e-6 if kernel == "matern12" else 1e-9, "rtol": 0}

@@ -66,7 +66,7 @@ def fit(
     steps: int,
     logits: bool = False,
     shared: Shared | None = None,
-    compiled: bool = True,
+    compiled: bool,
 ) -> Hyperparameters:
     """Maximum-a-posteriori hyperparameters of every client in the batch.
 

@@ -360,7 +360,7 @@ def condition(
     shared: Shared | None = None,
     *,
     constant: float = CONSTANT,
-    compiled: bool = True,
+    compiled: bool,
 ) -> Posterior:
     """Condition fitted models on what the shared function's expected values leave of the observed ones."""
     mask = residual.mask
@@ -432,7 +432,7 @@ def draw_paths(
     observation_noise: torch.Tensor,
     basis: torch.Tensor,
     multiples: torch.Tensor,
-    compiled: bool = True,
+    compiled: bool,
 ) -> Paths:
     """A path of every client's exact posterior: a prior path plus the data's correction.
 
@@ -500,7 +500,7 @@ def draw_feature_paths(
     frequencies: torch.Tensor,
     prior: torch.Tensor,
     observation_noise: torch.Tensor,
-    compiled: bool = True,
+    compiled: bool,
 ) -> Paths:
     """A draw of every client's feature weights given its data (eq. 2 of the paper with own features).
 
