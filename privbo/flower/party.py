@@ -245,6 +245,8 @@ class PartyRun:
             RefusedError: If the message says otherwise, or the seed is not the run's.
             ConfigurationError: If no round of this run looks like it.
         """
+        if broadcast.round < 0:  # an index from the end, to a list
+            raise RefusedError("round", expected="0 or more", found=broadcast.round)
         seed = self.spec.seed
         if seed is not None and public_seed != (own := derive_seed(seed, "public")):
             raise RefusedError("public_seed", expected=own, found=public_seed)

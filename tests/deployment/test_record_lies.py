@@ -10,12 +10,14 @@ import pytest
 
 from accountant.ledger import Ledger
 from privbo.algorithms.thompson.releases import front
-from privbo.flower.party import ledger_path, read_site
+from privbo.flower.party import approved_run, ledger_path, read_site
 from privbo.flower.registry import public_spec
-from privbo.protocol.messages import FloatArray, Setting
+from privbo.protocol.errors import RefusedError
+from privbo.protocol.messages import Broadcast, FloatArray, Setting
+from privbo.runs.manifest import derive_seed
 from privbo.runs.opening import plan_run
 from tests.deployment import lies
-from tests.deployment.federations import Federation
+from tests.deployment.federations import ALGORITHMS, Federation, make
 from tests.deployment.grid import Node
 from tests.deployment.test_lies import HARMLESS, first, forging, lying_home
 from tests.deployment.test_own_noise import (
@@ -110,3 +112,16 @@ def test_a_bent_question_is_refused_or_answered_as_approved(case: str, tmp_path:
     grid = lies.play(federation, federation.nodes(), bend=bend)
     assert grid.answers
     assert bool(answered(federation, grid)) == (case in HARMLESS)
+
+
+@pytest.mark.parametrize("algorithm", ["multi-task", *ALGORITHMS])
+@pytest.mark.parametrize("released", [True, False])
+def test_no_algorithm_is_asked_a_round_before_the_first(algorithm: str, released: bool, tmp_path: Path) -> None:
+    """Round -1 would be a list's last request."""
+    federation = make(tmp_path, ALGORITHMS[algorithm]) if algorithm in ALGORITHMS else federation_of(tmp_path)
+    federation.approve()
+    run, seed = approved_run(federation.home, read_site(federation.site_file("north"))), 5
+    if run.spec.seed is not None:
+        seed = derive_seed(run.spec.seed, "public")
+    with pytest.raises(RefusedError, match="round: found -1"):
+        run.request(Broadcast(round=-1), public_seed=seed, released=released)
