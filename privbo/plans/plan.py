@@ -264,8 +264,9 @@ class Plan:
             before = "before the vote " if self.releases else ""
             remedy = f"; {self.remedy}" if self.remedy else ""
             return f"{before}nothing is released or charged: {why} change no point more often than not{remedy}"
-        if by_site:
-            return f"at best, what a site shares has {found}"
+        if by_site:  # what sites share, releases of other points each, beside the noise of all of it
+            ratio = self.largest_over_noise / math.sqrt(self.releases)
+            return f"at best, what a site shares has {ratio:.2g} times the norm of its noise"
         if self.possible is not None and self._is_fewer:
             count = self.possible - (self.final is not None)
             made = f"one release, the last, in place of {count}" if count > 1 else "a shorter vector is released"

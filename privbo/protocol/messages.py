@@ -171,6 +171,17 @@ class Requesting(Protocol):
         ...
 
 
+@runtime_checkable
+class Announcing(Protocol):
+    """Public side that announces what another machine's arithmetic could find otherwise; its run keeps it.
+
+    Attributes:
+        announced: By name; what stands there when the run is resumed or read is not computed again.
+    """
+
+    announced: dict[str, FloatArray]
+
+
 def request_of(server: Server, broadcast: Broadcast, *, released: bool) -> Request | None:
     """Give the request that a broadcast stands for, by this process's own copy of the server.
 

@@ -127,7 +127,11 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
     lost = recovered_places(book, record.run_id)
     history = History(home=home, on_round=on_round, lost=lost)
     announced, position, clock = None, 0, clock or Clock(times=record.spec.times, now=time.time)
+    if home is not None:
+        home.recall(server)
     for ask in _questions(server):
+        if home is not None:
+            home.keep_announced(server)
         announced = ask.broadcast.arrays.get(CHOSEN, announced)
         if ask.request is None:
             clock.begin()

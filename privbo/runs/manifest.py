@@ -5,6 +5,7 @@ Layout::
     DIR/config.json            the manifest: the run as asked for, its plan and its price (public)
     DIR/ledger.sqlite          charges and stored releases (public)
     DIR/history.jsonl          one line per round (public)
+    DIR/announced.json         points that clients were told to evaluate, where they are kept (public)
     DIR/report.html            (public)
     DIR/private/               clients' evaluations and clip statistics: NOT covered by epsilon
         README.txt  clients-N.states  clipping.jsonl  scores.jsonl  errors.jsonl  countersigned.jsonl  allocation.npz
@@ -47,7 +48,7 @@ from privbo.protocol.files import (
     write_json,
     write_once,
 )
-from privbo.protocol.messages import BoolArray
+from privbo.protocol.messages import Announcing, BoolArray, Server
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import toolkit
 from privbo.runs.spec import Spec
@@ -115,6 +116,7 @@ class RunDirectory:
     ledger_path = PublicFile("ledger.sqlite")  # the run's own ledger (a run may name a shared one instead)
     history_path = PublicFile("history.jsonl")  # the public history
     report_path = PublicFile("report.html")  # the page
+    announced_path = PublicFile("announced.json")  # what was announced and is not computed again
     groups_path = PrivateFile("groups.json")  # groups in which clients are worked on
     journal_path = PrivateFile("evaluated.rows")  # evaluations of the round that is being played
     clipping_path = PrivateFile("clipping.jsonl")  # clip statistics per release
@@ -134,6 +136,17 @@ class RunDirectory:
     def control_path(self, name: str, kind: str) -> Path:
         """File of a control's evaluations (private)."""
         return self.private / f"control-{name}.{kind}"
+
+    def recall(self, server: Server) -> None:
+        """Tell a server what it announced before, if that is kept."""
+        if isinstance(server, Announcing) and self.announced_path.exists():
+            kept = read_json(self.announced_path)
+            server.announced |= {name: np.array(values, dtype=np.float64) for name, values in kept.items()}
+
+    def keep_announced(self, server: Server) -> None:
+        """Keep what a server announces, before any client is told."""
+        if isinstance(server, Announcing) and server.announced and not self.announced_path.exists():
+            write_json(self.announced_path, {name: array.tolist() for name, array in server.announced.items()})
 
     def keep_failure(self, client: int, reason: str) -> None:
         """PRIVATE: keep a client's first error."""

@@ -298,6 +298,8 @@ def replay(record: Record) -> Iterator[tuple[Ask, Release | None]]:
     """
     spec = replace(record.spec, device="cpu")
     server = spec.played.server(spec.setting(record.manifest.public_seed))
+    if record.directory is not None:
+        record.home.recall(server)
     releases = {release.round: release for release in record.releases}
     while (ask := server.ask()) is not None:
         release = releases.get(ask.broadcast.round)

@@ -6,6 +6,7 @@ import dataclasses
 import html
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,6 +27,7 @@ from privbo.algorithms.thompson.releases import Posterior, Releases
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.audits.empirical import audit_run
 from privbo.door.clipping import clip_rows
+from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sums import noisy_sums
 from privbo.flower.registry import Federation, SiteEntry, require_guardians
@@ -243,6 +245,52 @@ def test_nothing_is_released_where_noise_would_drown_it() -> None:
     assert "clients answered alike" not in weak.outlook
     many = problem(n_records=tuple(10 * n for n in COUNTS), objective=lambda c, p: np.ones(10 * COUNTS[c]))
     assert pb.plan(many, privacy=pb.Privacy(epsilon=1.0, **RECORD), rounds=5).releases == 1
+
+
+@pytest.mark.parametrize(("goal", "points"), [("own", (4,)), ("common", (5, 4))])
+@pytest.mark.parametrize(("factor", "releases"), [(1.02, 0), (0.98, None)])
+def test_the_bound_on_noise_is_that_of_one_mean_however_many_releases(
+    goal: Any, points: tuple[int, ...], factor: float, releases: int | None
+) -> None:
+    """Noise in a mean of the median site of 85 records, a fiftieth above .04 of the range, and a fiftieth below."""
+    z = factor * 0.04 * np.median(COUNTS) / math.sqrt(sum(points))
+    loud = dataclasses.replace(QUIET, noise_multiplier=float(z))
+    algorithm = pb.MultiTask(goal=goal)
+    assert algorithm.n_points(spec(algorithm=algorithm, rounds=6).setting(1)) == points
+    plan = pb.plan(problem(), algorithm, privacy=loud, rounds=6)
+    assert plan.releases == (len(points) if releases is None else releases)
+    always = pb.plan(problem(), dataclasses.replace(algorithm, release_when="always"), privacy=loud, rounds=6)
+    (stddev,) = {round(made.noise_stddev(), 1) for made in always.mechanisms if isinstance(made, PrivateSum)}
+    assert stddev / np.median(COUNTS) == pytest.approx(factor * 0.04, rel=0.01)
+    largest = 0.5 * max(COUNTS) / stddev  # in every number that is released, of both releases
+    assert always.outlook is not None
+    assert float(re.findall(r"has (\S+) times", always.outlook)[0]) == pytest.approx(largest, rel=0.05)
+
+
+def test_points_that_were_announced_are_kept_and_no_other_machine_finds_others(tmp_path: Path) -> None:
+    """Resumed where the same releases would lead to other points, and read where nothing may be computed."""
+    common, home = dataclasses.replace(HEARD, goal="common"), tmp_path / "run"
+    asked: dict[str, Any] = {"algorithm": common, "privacy": QUIET, "rounds": 6, "seed": 1}
+    whole = pb.run(problem(), directory=tmp_path / "whole", **asked)
+
+    def stop(progress: Any) -> None:
+        if progress.index == 1:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        pb.run(problem(), directory=home, on_round=stop, **asked)
+    kept = json.loads((home / "announced.json").read_text())
+    np.testing.assert_array_equal(kept["points"], whole.clients.units[0, 5:9])
+    with mock.patch.object(Posterior, "likely_best", lambda self, count, _: self._net[:count]):
+        done = pb.run(problem(), directory=home, resume=True, **asked)
+    np.testing.assert_array_equal(done.clients.units, whole.clients.units)
+    assert done.common == whole.common
+    done.ledger.close()
+    with mock.patch.object(Posterior, "likely_best", side_effect=AssertionError("computed")):
+        assert pb.load(home).common == whole.common
+        (home / "announced.json").unlink()
+        with pytest.raises(AssertionError, match="computed"):
+            pb.load(home)
 
 
 def test_one_common_setting_is_chosen_by_two_releases_of_all_evaluations_but_the_last() -> None:

@@ -21,7 +21,6 @@ import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import field
-from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, cast
 
 import numpy as np
@@ -49,9 +48,10 @@ if TYPE_CHECKING:
     from privbo.algorithms.thompson.releases import Posterior  # loads parts of scipy
 
 _MOST = 64  # points of a front
+_POINTS = "points"  # of the second release, in broadcasts
 _LARGEST_NOISE = 0.04  # in a site's mean, of the range
 _FRONT, _TOLD = (2, 4), 48  # least and most points of a front by default, and what all sites need release together
-_AGAIN, _OF = 5, 11  # of the points that are released for a common setting: chosen by the release of the others
+_SECOND_SHARE = 5, 11  # of the points that are released for a common setting: chosen by the release of the others
 
 
 @settings(table="algorithm")
@@ -83,8 +83,8 @@ class MultiTask:
         goal: ``"own"``: a setting of its own for every site; ``"common"``: one for all, by as many evaluations.
         front: Points that every site evaluates and releases; None is as many as give 48 of all sites together, two at
             least and four at most; with ``goal="common"`` it is all evaluations but one, and 64 at most.
-        release_when: ``"useful"`` makes no release, and charges nothing, where the noise in the mean of a site of
-            median size would have a standard deviation above .04 of ``score_range``; ``"always"`` makes it.
+        release_when: ``"useful"`` makes none of the releases, and charges nothing, where the noise in the mean of a
+            site of median size would have a standard deviation above .04 of ``score_range``; ``"always"`` makes all.
         is_shared: Whether anything is released.
 
     Raises:
@@ -122,17 +122,20 @@ class MultiTask:
         """Give the ratio at which noise in the mean of a site of median size is .04 of the range.
 
         Settings often differ by a tenth of it. The largest sums are those of the largest site, half the range a record.
+        A plan adds up the squares of all releases, whose noise is the same.
         """
         counts = (1,) if setting.records is None else setting.records.counts
-        return 0.5 / _LARGEST_NOISE * max(counts) / statistics.median(counts)
+        of_one = 0.5 / _LARGEST_NOISE * max(counts) / statistics.median(counts)
+        return math.sqrt(len(self.n_points(setting))) * of_one
 
     def n_points(self, setting: Setting) -> tuple[int, ...]:
         """Give the number of points in each release of a site, by public numbers: its front, and any second one."""
         low, high = _FRONT
         alone = max(low, min(high, _TOLD // setting.n_clients))
         count = self.front or (alone if self.goal == "own" else min(alone + setting.rounds - 1, _MOST))
-        again = _AGAIN * count // _OF if self.goal == "common" and setting.rounds > 1 else 0
-        return (count - again, again) if again else (count,)
+        share, whole = _SECOND_SHARE
+        second = share * count // whole if self.goal == "common" and setting.rounds > 1 else 0
+        return (count - second, second) if second else (count,)
 
     def calls_per_client(self, setting: Setting) -> int:
         """Give the calls of the objective by one site: what it releases, and one a round without a release."""
@@ -193,6 +196,9 @@ class MultiTaskServer:
     """The front in round 0, its release as every site's noisy means after it, or a second release of one common design.
 
     With ``goal="common"`` the points of the second release are announced in round 1, and the setting in the last one.
+
+    Attributes:
+        announced: The points of the second release, once they are; another machine's arithmetic could find others.
     """
 
     def __init__(self, algorithm: MultiTask, setting: Setting) -> None:
@@ -201,6 +207,7 @@ class MultiTaskServer:
         self._setting, self._n_points = played.within(setting), played.n_points(setting)
         self._is_common = played.goal == "common"
         self._released: list[Release] = []
+        self.announced: dict[str, FloatArray] = {}
 
     def plan(self) -> Iterator[Request]:
         """The requests of the run."""
@@ -217,7 +224,9 @@ class MultiTaskServer:
         """What a round after the first release tells sites."""
         is_last = self._round == self._setting.rounds
         if self._is_common:
-            return {CHOSEN: self._posterior(len(self._released)).best()} if is_last else {"points": self._again}
+            return (
+                {CHOSEN: self._posterior(len(self._released)).best()} if is_last else {_POINTS: self._second_points()}
+            )
         means, noise = self._means(1)
         told = {"means": means, "noise_stddev": noise}
         return told | ({CHOSEN: self._posterior(1).best()} if is_last else {})
@@ -236,14 +245,15 @@ class MultiTaskServer:
         setting = self._setting
         points = front(setting, np.arange(setting.n_clients), self._n_points[0])
         if count > 1:
-            points = np.concatenate([points, np.tile(self._again, (setting.n_clients, 1, 1))], axis=1)
+            points = np.concatenate([points, np.tile(self._second_points(), (setting.n_clients, 1, 1))], axis=1)
         return Posterior(setting.space, Releases.of_front(points, *self._means(count)))
 
-    @cached_property
-    def _again(self) -> FloatArray:
-        """The points of the second release, ``(k, n_dims)``."""
-        stream = public_stream(self._setting.public_seed, Stream.CANDIDATES, 1)
-        return self._posterior(1).likely_best(self._n_points[1], stream)
+    def _second_points(self) -> FloatArray:
+        """The points of the second release, ``(k, n_dims)``: those that were announced, found once."""
+        if _POINTS not in self.announced:
+            stream = public_stream(self._setting.public_seed, Stream.CANDIDATES, 1)
+            self.announced[_POINTS] = self._posterior(1).likely_best(self._n_points[1], stream)
+        return self.announced[_POINTS]
 
     def request_for(self, broadcast: Broadcast) -> Request | None:
         """Give the request of a broadcast's round."""

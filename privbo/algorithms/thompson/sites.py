@@ -1,4 +1,4 @@
-"""The private side of the multi-task process: sites that release their front, and go on by their own exact values."""
+"""The private side of the multi-task process: sites release their front, and go on alone or as is announced."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _OWN = OwnModel(outputscale=BROAD, noise=QUIET)
 class Sites(Clients):
     """Sites that keep what they evaluated.
 
-    A site's points after the front are functions of its own values and of all releases; they are never released.
+    A site's points after the front are functions of its own values and of all releases; they are never released. With
+    ``is_common`` they are those that are announced, which follow from releases alone; values at them are released.
 
     Args:
         setting: Of the run.
