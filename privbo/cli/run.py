@@ -147,7 +147,8 @@ def report_run(
     key, sheet = public_key(home, make=statement is not None), None
     if statement is not None:
         told, sheet = statement.on_top_of(home.path / "statement.json"), target.with_name("statement.html")
-        write_evidence(sheet, statement_of(found, key=key, told=told).render().encode())
+        made = statement_of(found, key=key, told=told).render().encode()
+        write_evidence(sheet, made, remedy="name another folder: --out FOLDER/report.html")
         write_json(home.path / "statement.json", vars(told))
     page = document(found, shown, key=key).write(target)
     return WrittenReport(report=found, diagnostics=shown, page=page, statement=sheet)

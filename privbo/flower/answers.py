@@ -37,15 +37,16 @@ from privbo.flower.messages import (
     LONGEST,
     MEETING,
     READY,
-    Greeting,
     GuardianQuestion,
     GuardianReply,
     Question,
+    ReadinessQuestion,
     Reply,
     decode,
     encode,
     error_class,
     failure,
+    nonce_of,
 )
 from privbo.flower.party import (
     AppFiles,
@@ -68,6 +69,7 @@ from privbo.guardians.guardian import Guardian, StateStore
 from privbo.plans.policy import Policy
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
+from privbo.protocol.files import private_folder
 from privbo.protocol.messages import Arrays, FloatArray
 from privbo.protocol.processes import Stopped, limited_loaded_threads, watched_interrupts
 from privbo.protocol.settings import read_settings
@@ -87,7 +89,7 @@ def client_app(home: Path) -> ClientApp:
     The node config's ``site`` names the site's ``site.toml``, ``guardian`` the guardian's ``guardian.toml``.
     """
     app = ClientApp()
-    app.query(READY)(lambda message, context: greet(message, context, home))
+    app.query(READY)(lambda message, context: ready(message, context, home))
     app.query(ACTION)(lambda message, context: respond(message, context, home))
     app.query(GUARD)(lambda message, context: guard(message, context, home))
     return app
@@ -109,22 +111,22 @@ def respond(message: Message, context: Context, home: Path) -> Message:
     return Message(found, reply_to=message)
 
 
-def greet(message: Message, context: Context, home: Path) -> Message:
+def ready(message: Message, context: Context, home: Path) -> Message:
     """A site's reply before a run is made: its name, or the class of the error for which it would not answer.
 
     It is given here and not by the site's own process, which an objective of an earlier run may hold up or end.
     """
-    site, nonce = SiteSettings(name="", directory=""), b""
+    site, nonce = SiteSettings(name="", directory=""), nonce_of(ReadinessQuestion, message.content)
     try:
-        greeting, nonce = decode(Greeting, message.content)
+        question, _ = decode(ReadinessQuestion, message.content)
         site = _site(context, home)
         required_policy(site)
-        approved_run(home, site).require_ready(greeting.terms)
+        approved_run(home, site).require_ready(question.terms)
         reply = Reply(site=site.name, clients=[], vectors=[])
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        _keep_error(site, "", error)
+        _keep_error(site, "", error, context)
         reply = failure(site.name, error)
     return Message(encode(reply, nonce), reply_to=message)
 
@@ -261,16 +263,20 @@ def guard(message: Message, context: Context, home: Path) -> Message:
         reply = _reply(asked, nonce, own, home)
     except Exception as error:
         if own is not None:
-            _keep_error(own, asked.run, error)
+            _keep_error(own, asked.run, error, context)
         # Our own errors go with their text, which holds names and rounds only; of others the class.
         words = str(error)[:LONGEST] if isinstance(error, PrivacyError) else ""
         reply = GuardianReply(refusal=f"{error_class(error)}: {words}")
     return Message(encode(reply, nonce), reply_to=message)
 
 
-def _keep_error(own: Party, run: str, error: BaseException) -> None:
-    """Write down at a party why it did not answer."""
-    if own.directory:
+def _keep_error(own: Party, run: str, error: BaseException, context: Context) -> None:
+    """Write down at a party why it did not answer, if that can be written: its reply goes either way."""
+    if not own.directory:
+        return
+    with suppress(OSError, RunError):
+        if not context.node_config.keys() & {"site", "guardian"}:  # simulated: its folder is in the run's private one
+            private_folder(Path(str(context.run_config["directory"])))
         keep_refusal(own, run, error)
         with (Path(own.directory) / "errors.log").open("a") as file:
             file.write(traceback.format_exc() + "\n")

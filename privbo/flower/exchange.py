@@ -41,12 +41,13 @@ def exchange(
         kind: The replies' type; what is none is given as the reason (PRIVATE).
         federation: Waiting times.
         group: Name of the questions: the round's number.
-        seconds: Time until replies are awaited no longer; a round's unless said otherwise.
+        seconds: Time until replies are awaited no longer, and questions live; a round's unless said otherwise.
 
     Raises:
         RunError: If the SuperLink takes no question, or is out of reach.
     """
-    ttl, asked = federation.round_timeout, [(node, secrets.token_bytes(16)) for node in questions]
+    ttl = seconds or federation.round_timeout
+    asked = [(node, secrets.token_bytes(16)) for node in questions]
     messages = [
         Message(encode(questions[node], nonce), node, f"query.{questions[node].action}", ttl=ttl, group_id=group)
         for node, nonce in asked
@@ -55,7 +56,7 @@ def exchange(
     sent = {name: one for name, one in zip(grid.push_messages(messages), asked, strict=False) if name}
     if asked and not sent:
         raise RunError("the SuperLink takes no question; look at its log and run the app again")
-    for name, message in _replies(grid, sent, seconds or ttl):
+    for name, message in _replies(grid, sent, ttl):
         node, nonce = sent[name]
         yield node, nonce, decode_reply(kind, message, nonce)
 

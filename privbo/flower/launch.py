@@ -47,7 +47,7 @@ class Deployment:
     forked: bool = True
     port: int = field(default_factory=lambda: free_port(), init=False)  # noqa: PLW0108 (defined below)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
-    guards: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+    watchers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
 
     def __enter__(self) -> Self:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,8 @@ class Deployment:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        self.processes[name], self.guards[name] = process, _guarded(process)
+        self.processes[name] = process  # first: without a watcher it is stopped with the others
+        self.watchers[name] = _watched(process)
         return process
 
     def log(self, name: str) -> Path:
@@ -166,9 +167,10 @@ class Deployment:
 
     def kill(self, name: str) -> None:
         """Kill a process and its children at once (SIGKILL)."""
-        process, guard = self.processes.pop(name), self.guards.pop(name)
-        guard.kill()  # first: the number of a process that has ended may become another's
-        guard.communicate()
+        process, watcher = self.processes.pop(name), self.watchers.pop(name, None)
+        if watcher is not None:
+            watcher.kill()  # first: the number of a process that has ended may become another's
+            watcher.communicate()
         _signal(process, signal.SIGKILL)
         process.wait()
 
@@ -263,10 +265,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _guarded(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+def _watched(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
     """Start a shell that kills a process and its children once the pipe to this one is closed, however it ends."""
-    words = ["/bin/sh", "-c", 'read -r _; kill -9 "-$0"', str(process.pid)]
-    return subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 (our own words)
+    # Not `kill -9 --`, which dash does not read.
+    words = ["/bin/sh", "-c", 'read -r _; kill -s KILL -- "-$0"', str(process.pid)]
+    return subprocess.Popen(  # noqa: S603 (our own words)
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

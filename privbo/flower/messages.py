@@ -25,7 +25,7 @@ from privbo.protocol.messages import Broadcast, Standing
 
 ACTION, GUARD, READY = "respond", "guard", "ready"
 MEETING = "guardian's greeting"
-_FORMAT = 5
+_FORMAT = 6
 LONGEST = 600  # characters of a refusal
 _Statement: TypeAlias = Json[dict[str, Any]]
 
@@ -90,14 +90,14 @@ class GuardianQuestion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Greeting:
+class ReadinessQuestion:
     """Question to a site before a run is made: would you answer it? No reply follows from a client's value.
 
     Attributes:
         terms: The run's public terms as the server computes them; see ``privbo.flower.party.terms_of``.
     """
 
-    record: ClassVar[str] = "greeting"
+    record: ClassVar[str] = "readiness"
     action: ClassVar[str] = READY
     terms: Json[dict[str, Any]]
 
@@ -142,13 +142,15 @@ class GuardianReply:
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {
-    kind: TypeAdapter(kind) for kind in (Question, GuardianQuestion, Greeting, Reply, GuardianReply)
+    kind: TypeAdapter(kind) for kind in (Question, GuardianQuestion, ReadinessQuestion, Reply, GuardianReply)
 }
-Asked = TypeVar("Asked", Question, GuardianQuestion, Greeting)
+Asked = TypeVar("Asked", Question, GuardianQuestion, ReadinessQuestion)
 Replied = TypeVar("Replied", Reply, GuardianReply)
 
 
-def encode(message: Question | GuardianQuestion | Greeting | Reply | GuardianReply, nonce: bytes) -> RecordDict:
+def encode(
+    message: Question | GuardianQuestion | ReadinessQuestion | Reply | GuardianReply, nonce: bytes
+) -> RecordDict:
     """Encode a message with a question's nonce."""
     fields: dict[str, Any] = {"nonce": nonce}
     records: dict[str, Any] = {message.record: fields}
@@ -185,6 +187,12 @@ def decode(kind: type[Asked], content: RecordDict) -> tuple[Asked, bytes]:
         fields["broadcast"] = Broadcast(round=int(fields["round"]), arrays=arrays)
     question: Asked = _ADAPTERS[kind].validate_python(fields)
     return question, bytes(fields["nonce"])
+
+
+def nonce_of(kind: type[Asked], content: RecordDict) -> bytes:
+    """Give the nonce that a reply has to repeat, even to a question of another format; empty where there is none."""
+    found = content.config_records.get(kind.record, ConfigRecord()).get("nonce")
+    return found if isinstance(found, bytes) else b""
 
 
 def decode_reply(kind: type[Replied], message: Message | None, nonce: bytes) -> Replied | str:

@@ -68,7 +68,7 @@ from privbo.protocol.settings import JsonObject, Sequence, read_settings, settin
 from privbo.runs.evidence import declared_by, plan_name
 from privbo.runs.manifest import derive_seed
 from privbo.runs.opening import decision_on, plan_run
-from privbo.runs.sources import import_code, require_same
+from privbo.runs.sources import require_code, require_same
 from privbo.runs.spec import Spec, read_bytes, read_toml
 
 POPULATION = "one client"
@@ -314,24 +314,25 @@ class PartyRun:
                 raise RefusedError(f"{whose} {name}", expected=expected, found=found.get(name))
 
     def require_ready(self, found: Mapping[str, object]) -> None:
-        """Refuse a run that this site would not answer; no client's value decides, and nothing is called or written.
+        """Refuse a run that this party would not answer; no client's value decides, and nothing is written.
 
-        The modules of its own objective are imported. Its factory is not called, which may read the data.
+        A site's objective is looked for and its source parsed; nothing of it is executed, since a module may read
+        data when it is imported. The run's algorithm is public code, imported here as at the server.
 
         Args:
             found: The run's terms as the server states them before it makes the run.
 
         Raises:
-            PolicyError: If the site's policy refuses it.
+            PolicyError: If the party's policy refuses it.
             RefusedError: If the server computes another run from the approved files.
-            ConfigurationError: If the site is none of the federation, its settings are impossible, or a module can't
-                be imported.
+            ConfigurationError: If the party is none of the federation, its settings are impossible, or its code is not
+                found.
         """
-        judged(self).require("this site")
+        judged(self).require(f"this {self.party.role}")
         self.require_terms(found, whose="server's")
         require_registered(self)
-        site = own_problem(self.party) if isinstance(self.party, SiteSettings) else None
-        import_code(self.spec.problem.table() if site is None else site)
+        if isinstance(self.party, SiteSettings):
+            require_code(own_problem(self.party) or self.spec.problem.table())
 
     def require_charged(self, name: str, event: Event | None, rows: list[Row]) -> None:
         """Hold the charge of a round in the server's ledger to the event as this party computes it.

@@ -38,10 +38,10 @@ from privbo.door.sums import Sealed, joined_blocks
 from privbo.flower.exchange import POLL, exchange
 from privbo.flower.messages import (
     MEETING,
-    Greeting,
     GuardianQuestion,
     GuardianReply,
     Question,
+    ReadinessQuestion,
     Reply,
 )
 from privbo.flower.party import terms_of
@@ -61,11 +61,13 @@ from privbo.runs.manifest import Manifest, RunDirectory, noise_of
 from privbo.runs.opening import Run, open_run, plan_run
 
 _AGAIN = "the run goes on where it is when it is run again"
-# What a site that is not ready lacks, by the class of its error.
+# What a site that is not ready lacks, by the class of its error; its own words are not repeated.
 _LACKS = {
     "PolicyError": "its policy refuses the run",
     "RefusedError": "it has not approved these files, or computes another plan from them",
-    "ConfigurationError": "its settings are impossible, or its objective can't be imported there",
+    "ConfigurationError": "its settings are impossible, or its objective is not found there",
+    "RunError": "its privbo is of another version (use one), or its ledger is gone (restore it from a copy)",
+    "LedgerError": "its ledger can't be read (restore it from a copy)",
 }
 
 
@@ -112,7 +114,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     plan, begun = plan_run(spec), directory.config_path.exists()
     # A run that was charged goes on whoever is ready: that may follow from what clients did in it.
     if not begun:
-        require_ready(grid, federation, Greeting(terms=terms_of(plan, settings=spec.digest())))
+        require_ready(grid, federation, ReadinessQuestion(terms=terms_of(plan, settings=spec.digest())))
     run = open_run(spec, plan, directory, resume=begun, gather=reached)
 
     def on_round(event: Round) -> None:
@@ -132,11 +134,11 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     _print(f"finished; ledger and report are in {directory.path}")
 
 
-def require_ready(grid: Grid, federation: Federation, greeting: Greeting) -> None:
+def require_ready(grid: Grid, federation: Federation, question: ReadinessQuestion) -> None:
     """Ask every site, before a run is made, whether it would answer it; nothing is charged or written.
 
-    A site says whether it approved the files, its policy allows the run and its objective can be imported. It calls no
-    objective and reads no data, so who is ready tells nothing of clients.
+    A site says whether it approved the files, its policy allows the run and its objective is found. It executes
+    nothing of the objective and reads no data, so who is ready tells nothing of clients.
 
     Raises:
         RunError: If fewer than ``min_sites`` are ready, naming the others and what they lack.
@@ -149,15 +151,15 @@ def require_ready(grid: Grid, federation: Federation, greeting: Greeting) -> Non
         time.sleep(POLL)
     found, unnamed = dict.fromkeys(sites, "not connected" if federation.has_keys else "no answer"), Counter[str]()
     found |= {site: "no answer in time" for site in nodes.values() if site is not None}
-    asked = dict.fromkeys(nodes, greeting)
+    asked = dict.fromkeys(nodes, question)
     for node, _, reply in exchange(grid, asked, Reply, federation, group="-1", seconds=federation.start_timeout):
-        site, reason = nodes[node], reply if isinstance(reply, str) else reply.error
+        site, reason = nodes[node], _lack(reply)
         if site is None and not isinstance(reply, str):
             site = reply.site
         if site in found:
-            found[site] = _LACKS.get(reason or "", reason or "")
-        elif reason is not None and not federation.guardians:
-            unnamed[_LACKS.get(reason, reason)] += 1
+            found[site] = reason
+        elif reason and not federation.guardians:
+            unnamed[reason] += 1
     lacking = {site: reason for site, reason in found.items() if reason}
     if (n_ready := len(sites) - len(lacking)) >= least:
         return
@@ -168,6 +170,13 @@ def require_ready(grid: Grid, federation: Federation, greeting: Greeting) -> Non
         f"and nothing was charged. At a site, errors.log in its directory says why, and privbo check {RUN_FILE} --site "
         "SITE.toml tries it"
     )
+
+
+def _lack(reply: Reply | str) -> str:
+    """What a node that is not ready lacks, in words of the server's own; empty where it is ready."""
+    if not isinstance(reply, str):
+        return "" if reply.error is None else _LACKS.get(reply.error, "another error")
+    return "its privbo is of another version, or its app failed" if reply.startswith("flower error") else reply
 
 
 def _registered(grid: Grid, federation: Federation) -> dict[int, str | None]:

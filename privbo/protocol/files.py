@@ -115,16 +115,21 @@ def write_json(path: Path, content: Mapping[str, Any], *, evidence: bool = False
     (write_evidence if evidence else write_atomically)(path, data)
 
 
-def write_evidence(path: Path, data: bytes) -> None:
+def write_evidence(path: Path, data: bytes, *, remedy: str = "name another place: --out") -> None:
     """Write a file that another party may hold; only the same bytes are written in its place.
 
+    Args:
+        path: The file.
+        data: Its content.
+        remedy: How to write it elsewhere.
+
     Raises:
-        ConfigurationError: If another file stands there.
+        ConfigurationError: If another file, or a folder, stands there.
     """
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder; move it away, or {remedy}")
     if path.exists() and path.read_bytes() != data:
-        raise ConfigurationError(
-            f"{path} says something else, and an auditor may hold it; move it away, or name another place: --out"
-        )
+        raise ConfigurationError(f"{path} says something else, and an auditor may hold it; move it away, or {remedy}")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, data)
 

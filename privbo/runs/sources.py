@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
 
@@ -21,7 +24,7 @@ def load_problem(source: ProblemSource, default_name: str) -> Problem:
     Raises:
         ConfigurationError: If the table names no code, or code that makes another problem.
     """
-    code: dict[str, Any] = import_code(source)
+    code: dict[str, Any] = {name: load_function(each, f"problem.{name}") for name, each in _named(source).items()}
     if source.factory is not None:
         factory = code["factory"]
         require_call(factory, "problem.factory", ", ".join(source.arguments), **source.arguments)
@@ -42,16 +45,82 @@ def load_problem(source: ProblemSource, default_name: str) -> Problem:
     return dataclasses.replace(problem, **brought) if brought else problem
 
 
-def import_code(source: ProblemSource) -> dict[str, Callable[..., object]]:
-    """Import the functions that a ``[problem]`` table names, by their keys there; calls none of them.
+def require_code(source: ProblemSource) -> None:
+    """Refuse a ``[problem]`` table that names code which is certainly not there; executes nothing of it.
+
+    A module may read data when it is imported, so only its file is looked for and parsed. Whatever can't be told from
+    that, such as names that the module makes while it runs, is let pass.
 
     Raises:
-        ConfigurationError: If the table names no code, or code that is not there.
+        ConfigurationError: If the table names no code, a module that is not found, or a name that its source lacks.
     """
+    for key, reference in _named(source).items():
+        module, _, name = reference.partition(":")
+        where = f"problem.{key}={reference!r}"
+        if not name or not all(part.isidentifier() for part in (*module.split("."), name)):
+            raise ConfigurationError(f"{where}: write module:function")
+        _find_working_directory()
+        try:
+            found = _found(module)
+            lacks = found is not None and _lacks(found, name)
+        except SyntaxError as error:
+            raise ConfigurationError(f"{where}: {module} is no Python ({error}); fix it") from None
+        except Exception:  # noqa: S112 (a stranger's finder or file: it can't be told)
+            continue
+        if found is None:
+            raise ConfigurationError(f"{where}: no module {module}; run where {module} can be imported")
+        if lacks:
+            raise ConfigurationError(f"{where}: {module} has no {name}")
+
+
+def _named(source: ProblemSource) -> dict[str, str]:
+    """Code that a ``[problem]`` table names, by its keys there."""
     if (source.factory is None) == (source.objective is None):
         raise ConfigurationError("problem: give exactly one of factory and objective (as module:function)")
     named = {name: getattr(source, name) for name in ("factory", "objective", "earlier", "enqueued")}
-    return {name: load_function(code, f"problem.{name}") for name, code in named.items() if code not in (None, ASK)}
+    return {name: code for name, code in named.items() if code not in (None, ASK)}
+
+
+def _found(module: str) -> ModuleSpec | None:
+    """Where a module is, without importing it or a package around it; None where it is certainly nowhere.
+
+    Raises:
+        LookupError: If it can't be told.
+    """
+    first, *rest = module.split(".")
+    found, name = importlib.util.find_spec(first), first
+    for part in rest:
+        if found is None:
+            return None
+        if (folders := found.submodule_search_locations) is None:
+            raise LookupError(f"{name} is no package, and may make {part} when it is imported")
+        name = f"{name}.{part}"
+        tried = (finder.find_spec(name, folders) for finder in sys.meta_path)
+        found = next((spec for spec in tried if spec is not None), None)
+    return found
+
+
+_DYNAMIC = {"*", "__getattr__", "globals", "locals", "vars", "setattr", "exec", "modules"}
+
+
+def _lacks(found: ModuleSpec, name: str) -> bool:
+    """Whether a module's source binds a name nowhere, and makes none while it runs."""
+    if found.origin is None or not found.origin.endswith(".py"):
+        return False
+    words = set[str]()
+    for node in ast.walk(ast.parse(Path(found.origin).read_bytes())):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                words.add(node.name)
+            case ast.Name():
+                words.add(node.id)
+            case ast.Attribute():
+                words.add(node.attr)
+            case ast.alias():
+                words |= {node.asname or node.name.partition(".")[0]}
+            case ast.MatchAs() | ast.MatchStar():
+                words |= {node.name or ""}
+    return name not in words and not words & _DYNAMIC
 
 
 def stated_problem(source: ProblemSource, default_name: str, objective: Objective | Literal["ask"]) -> Problem:
@@ -76,9 +145,7 @@ def load_function(reference: str, where: str) -> Callable[..., object]:
     module, separator, name = reference.partition(":")
     if not separator:
         raise ConfigurationError(f"{where}={reference!r}: write module:function")
-    here = str(Path.cwd())
-    if here not in sys.path:  # the console script does not put the working directory on the path
-        sys.path.insert(0, here)
+    _find_working_directory()
     try:
         found: object = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
@@ -92,6 +159,12 @@ def load_function(reference: str, where: str) -> Callable[..., object]:
     if not callable(found):
         raise ConfigurationError(f"{where}={reference!r} is no function")
     return found
+
+
+def _find_working_directory() -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:  # the console script does not put the working directory on the path
+        sys.path.insert(0, here)
 
 
 def require_same(whose: str, problem: Problem, stated: ProblemSource, names: Iterable[str]) -> None:

@@ -94,7 +94,7 @@ def test_report_page_opens_offline_and_carries_the_headline(finished: Path) -> N
     assert (finished / "statement.html").read_text().count("[to be filled in") == 6
     told = ("--purpose", "a dose", "--organisation", "<b>Clinics</b>", "--client-is", "a clinic")
     kept = privbo("report", str(finished), "--statement", *told)
-    assert (kept.returncode, "move it away, or name another place" in kept.stderr) == (2, True)
+    assert (kept.returncode, "move it away, or name another folder: --out" in kept.stderr) == (2, True)
     assert (finished / "statement.html").read_text().count("[to be filled in") == 6
     (finished / "statement.html").unlink()
     assert privbo("report", str(finished), "--statement", *told).returncode == 0

@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from privbo.flower.answers import greet, respond
+from privbo.flower.answers import ready, respond
 from privbo.flower.messages import ACTION, READY
 
 HEADER = 32  # magic, round, length
@@ -107,7 +107,7 @@ def hostile_app(home: Path) -> ClientApp:
         return reply
 
     app = ClientApp()
-    app.query(READY)(lambda message, context: greet(message, context, home))
+    app.query(READY)(lambda message, context: ready(message, context, home))
     app.query(ACTION)(act)
     return app
 

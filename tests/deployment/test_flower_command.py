@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import pytest
 
 import privbo as pb
 from privbo.cli.main import app
-from privbo.flower.launch import QUIET, QUIET_NOTE, play_locally
+from privbo.flower import launch
+from privbo.flower.launch import QUIET, QUIET_NOTE, Deployment, play_locally
 from privbo.protocol.files import read_lines
 from privbo.runs.manifest import RunDirectory
 from tests.deployment.processes import ROOT
@@ -58,6 +60,48 @@ def test_a_federation_that_does_not_fit_is_not_started(tmp_path: Path) -> None:
 
 
 IN_NAMESPACE = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c"]
+
+
+def lives(status: Path) -> bool:
+    try:
+        return "State:\tZ" not in status.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+FAMILY = ["sh", "-c", "sleep 600 & echo $!; exec sleep 601"]
+
+
+def test_a_process_whose_watcher_cannot_start_is_stopped_with_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(_: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(launch, "_watched", none_left)
+    with Deployment(root=tmp_path) as deployment:
+        with pytest.raises(BlockingIOError):
+            deployment.start("family", FAMILY)
+        (process,) = deployment.processes.values()
+    assert process.returncode == -15
+
+
+def test_a_watcher_kills_all_children_once_nobody_holds_its_pipe(tmp_path: Path) -> None:
+    with Deployment(root=tmp_path) as deployment:
+        process = deployment.start("family", FAMILY)
+        watcher, deadline = deployment.watchers["family"], time.monotonic() + 30.0
+        assert watcher.stdin is not None
+        while not (child := deployment.log("family").read_text().strip()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        status = Path("/proc") / child / "status"
+        assert status.exists()
+        watcher.stdin.close()  # as when this process ends
+        assert watcher.wait(timeout=30) == 0
+        assert process.wait(timeout=30) == -9
+        while lives(status) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not lives(status)
+        watcher.stdin = None
 
 
 @pytest.mark.deployment

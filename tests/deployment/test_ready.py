@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import subprocess
 import sys
 import tomllib
@@ -10,18 +11,21 @@ from typing import Any
 
 import pytest
 import tomli_w
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, RecordDict
 
 import privbo as pb
-from privbo.flower import server
+from privbo.flower import answers, messages, server
 from privbo.flower.party import read_site
+from privbo.flower.registry import read_federation
 from privbo.plans.plan import Plan
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.problem import ProblemSource
+from privbo.runs.sources import require_code
 from privbo.testing import toy_problem
 from tests.cli.test_cli import privbo
 from tests.deployment.federations import SITES, Federation, change, make, node_key
-from tests.deployment.grid import LoopGrid, Node
+from tests.deployment.grid import LoopGrid, Node, unavailable
 from tests.deployment.reading import releases
 
 CALLED: list[str] = []
@@ -60,8 +64,9 @@ def other_code(federation: Federation, factory: str) -> None:
 
 
 LACKS = {
-    "a module": (lambda one: other_code(one, "no_such_ward:problem"), "its objective can't be imported there"),
-    "a function": (lambda one: other_code(one, "tests.deployment.test_ready:none"), "its objective can't be imported"),
+    "a module": (lambda one: other_code(one, "no_such_ward:problem"), "its objective is not found there"),
+    "a module of a package": (lambda one: other_code(one, "tests.no_such:problem"), "its objective is not found there"),
+    "a function": (lambda one: other_code(one, "tests.conformance.small:none"), "its objective is not found there"),
     "approval": (unapproved, "it has not approved these files"),
     "a policy": (without_policy, "its policy refuses the run"),
 }
@@ -99,6 +104,136 @@ def test_another_plan_than_the_servers_is_found_before_the_charge(
     monkeypatch.setattr(server, "terms_of", of_another_version)
     assert "computes another plan from them" in refused(federation)
     assert {row["field"] for row in read_lines(tmp_path / "north" / "kept" / "refused.jsonl")} == {"server's settings"}
+
+
+LIES = {"\x1b[2Jpatient 17": "another error", "patient": "another error", "": "another error"}
+LIES |= server._LACKS
+
+
+@pytest.mark.parametrize("told", LIES)
+def test_no_word_of_a_sites_own_is_repeated(told: str, tmp_path: Path) -> None:
+    """Its reply is free text, and could hold a patient's name or move the terminal's cursor."""
+    federation = make(tmp_path)
+
+    def lie(reply: Message, _: int) -> Message:
+        fields = dict(reply.content.config_records["answer"])
+        reply.content = RecordDict({"answer": ConfigRecord(fields | {"error": told})})
+        return reply
+
+    grid = LoopGrid(federation.nodes(tamper=lie))
+    with pytest.raises(pb.RunError) as caught:
+        server.serve(grid, federation.home, federation.run)
+    assert str(caught.value).count(f"north: {LIES[told]}") == 1
+    assert "patient" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_a_node_without_the_question_is_of_another_version(tmp_path: Path) -> None:
+    federation = make(tmp_path, keys={site: node_key()[1] for site in SITES}, start_timeout=0.1)
+    keyed = [read_federation(federation.home).sites[site].public_key for site in SITES]
+    nodes = federation.nodes(tamper=lambda reply, _: unavailable(reply))
+    for node, key in zip(nodes, keyed, strict=True):
+        node.public_key = key.encode()
+    assert refused(federation, nodes).count("its privbo is of another version, or its app failed") == len(SITES)
+
+
+def test_a_question_of_another_format_names_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = make(tmp_path)
+    nodes, act = federation.nodes(), messages.decode
+
+    def of_an_older(kind: type, content: RecordDict) -> Any:
+        with monkeypatch.context() as older:
+            older.setattr(messages, "_FORMAT", 5)
+            return act(kind, content)
+
+    monkeypatch.setattr(answers, "decode", of_an_older)
+    assert "its privbo is of another version (use one)" in refused(federation, nodes)
+
+
+def test_questions_live_as_long_as_their_replies_are_awaited(tmp_path: Path) -> None:
+    federation, lives = make(tmp_path, rounds=1, start_timeout=7.0, round_timeout=60.0), dict[str, float]()
+
+    class Timing(LoopGrid):
+        def push_messages(self, messages: Any) -> list[str]:
+            listed = list(messages)
+            lives.update({message.metadata.group_id: message.metadata.ttl for message in listed})
+            return super().push_messages(listed)
+
+    server.serve(Timing(federation.nodes()), federation.home, federation.run)
+    assert (lives["-1"], lives["0"]) == (7.0, 60.0)
+
+
+def test_a_site_whose_disk_is_full_still_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = make(tmp_path)
+    other_code(federation, "no_such_ward:problem")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(answers, "keep_refusal", full)
+    assert refused(federation).count("its objective is not found there") == len(SITES)
+
+
+def test_what_simulated_sites_write_before_the_run_is_in_a_private_folder(tmp_path: Path) -> None:
+    federation = make(tmp_path)
+    nodes = federation.nodes()
+    for index, node in enumerate(nodes):  # as Flower's simulation names them; without a policy
+        node.node_config = {"partition-id": index}
+    with pytest.raises(pb.RunError, match="its policy refuses the run"):
+        server.serve(LoopGrid(nodes), federation.home, federation.run)
+    private = federation.run.path / "private"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert (private / "README.txt").read_text().startswith("PRIVATE.")
+    assert len(list(private.glob("sites/*/errors.log"))) == len(SITES)
+    federation.play()  # and the run can be made there once they are ready
+    assert len(releases(federation)) > 0
+
+
+MODULES = {
+    "raises": "DATA = open('/no/such/patient')\n\ndef problem():\n    return None\n",
+    "raises without the name": "from os.path import *\n1 / 0\n",
+    "makes names": "globals()['problem'] = print\n",
+    "of any name": "def __getattr__(name):\n    return print\n",
+    "imports": "import no_such_library as problem\n",
+    "no such name": None,
+    "no Python": None,
+}
+
+
+@pytest.mark.parametrize("kind", MODULES)
+@pytest.mark.parametrize("package", ["", "ready_package."])
+def test_only_a_missing_module_or_name_is_not_ready_and_nothing_is_executed(
+    kind: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {"no such name": "1 / 0\nPROBLEM = 3\n", "no Python": "def problem(:\n"}.get(kind) or MODULES[kind]
+    name = f"ready_{list(MODULES).index(kind)}"
+    folder = tmp_path / "code" / package.rstrip(".")
+    folder.mkdir(parents=True)
+    (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\n{content}")
+    if package:
+        (folder / "__init__.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path / "code")
+    source = ProblemSource(factory=f"{package}{name}:problem")
+    if MODULES[kind] is None:
+        with pytest.raises(pb.ConfigurationError, match=f"problem.factory='{package}{name}:problem'"):
+            require_code(source)
+    else:
+        require_code(source)
+    assert not (tmp_path / "executed").exists()
+    assert f"{package}{name}" not in sys.modules
+
+
+def test_a_site_whose_module_reads_data_that_is_not_there_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its import succeeds would follow from a client's data; the run begins either way."""
+    federation = make(tmp_path, rounds=1, min_sites=3)
+    (tmp_path / "ward_at_top.py").write_text(MODULES["raises"])
+    monkeypatch.syspath_prepend(tmp_path)
+    change(federation.site_file("south"), problem={"factory": "ward_at_top:problem"})
+    grid = federation.play()
+    assert {answer.get("error") for answer in grid.answers if answer["site"] == "south"} == {"ConfigurationError"}
+    assert len(releases(federation)) == 1
 
 
 @pytest.mark.parametrize("least", [1, 3])
@@ -175,5 +310,5 @@ def test_up_ends_with_2_where_no_node_can_import_the_objective(tmp_path: Path) -
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "0 of 3 sites are ready" in done.stdout + done.stderr
-    assert "its objective can't be imported there" in done.stdout + done.stderr
+    assert "its objective is not found there" in done.stdout + done.stderr
     assert not (home / "run").exists()

@@ -119,7 +119,7 @@ class Bytes(LoopGrid):
 
     def push_messages(self, messages: Any) -> list[str]:
         listed = list(messages)
-        if any("greeting" in message.content for message in listed):
+        if any("readiness" in message.content for message in listed):
             return super().push_messages(listed)
         found = [len(message.content.config_records["question"]["chain"]) for message in listed]
         self.sizes = [*getattr(self, "sizes", []), found]

@@ -377,8 +377,11 @@ def test_a_statement_that_was_handed_over_is_never_overwritten(tmp_path: Path) -
     first = report_run(home, statement=Told(purpose="a dose", organisation="Clinics")).statement
     bundle = write_bundle(home, statement=first).path
     small_run(tmp_path / "two", privacy=pb.Privacy(epsilon=2.0), ledger=shared).ledger.close()
-    with pytest.raises(pb.ConfigurationError, match="move it away, or name another place: --out"):
+    with pytest.raises(pb.ConfigurationError, match=r"or name another folder: --out FOLDER/report.html"):
         report_run(home, statement=Told())
+    (tmp_path / "folder" / "statement.html").mkdir(parents=True)
+    with pytest.raises(pb.ConfigurationError, match=r"statement.html is a folder; move it away"):
+        report_run(home, out=tmp_path / "folder" / "report.html", statement=Told())
     assert verify_bundle(bundle, statement=first).verified
     again = report_run(home, out=tmp_path / "later" / "report.html", statement=Told(purpose="two doses")).statement
     page = again.read_text()
