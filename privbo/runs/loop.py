@@ -130,8 +130,6 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
     if home is not None:
         home.recall(server)
     for ask in _questions(server):
-        if home is not None:
-            home.keep_announced(server)
         announced = ask.broadcast.arrays.get(CHOSEN, announced)
         if ask.request is None:
             clock.begin()
@@ -141,6 +139,8 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
             history.add(ask.broadcast.round, None, None, ended=ended)
             continue
         ticket, ended = door.open(ask.broadcast.round, ask.request, plan_position=position), None
+        if home is not None:
+            home.keep_announced(server, is_answered=ticket.release is not None)
         position += 1
         if ticket.release is None:
             clock.begin()

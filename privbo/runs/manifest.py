@@ -138,15 +138,32 @@ class RunDirectory:
         return self.private / f"control-{name}.{kind}"
 
     def recall(self, server: Server) -> None:
-        """Tell a server what it announced before, if that is kept."""
-        if isinstance(server, Announcing) and self.announced_path.exists():
-            kept = read_json(self.announced_path)
-            server.announced |= {name: np.array(values, dtype=np.float64) for name, values in kept.items()}
+        """Tell a server what it announced before, if that is kept.
 
-    def keep_announced(self, server: Server) -> None:
-        """Keep what a server announces, before any client is told."""
-        if isinstance(server, Announcing) and server.announced and not self.announced_path.exists():
-            write_json(self.announced_path, {name: array.tolist() for name, array in server.announced.items()})
+        Raises:
+            RunError: If the file can't be read.
+        """
+        if isinstance(server, Announcing) and self.announced_path.exists():
+            try:
+                kept = {name: np.array(rows, dtype=np.float64) for name, rows in read_json(self.announced_path).items()}
+            except (TypeError, ValueError) as error:
+                raise RunError(f"{self.announced_path} can't be read ({error}); restore it from a copy") from error
+            server.announced |= kept
+
+    def keep_announced(self, server: Server, *, is_answered: bool) -> None:
+        """Keep what a server announces, before any client is told.
+
+        Raises:
+            RunError: If clients have answered the round, and what they were told is not there.
+        """
+        if not isinstance(server, Announcing) or not server.announced or self.announced_path.exists():
+            return
+        if is_answered:
+            raise RunError(
+                f"{self.announced_path} is missing, and released values could be taken for those of other points; "
+                "restore it from a copy"
+            )
+        write_json(self.announced_path, {name: array.tolist() for name, array in server.announced.items()})
 
     def keep_failure(self, client: int, reason: str) -> None:
         """PRIVATE: keep a client's first error."""

@@ -288,9 +288,14 @@ def test_points_that_were_announced_are_kept_and_no_other_machine_finds_others(t
     done.ledger.close()
     with mock.patch.object(Posterior, "likely_best", side_effect=AssertionError("computed")):
         assert pb.load(home).common == whole.common
-        (home / "announced.json").unlink()
-        with pytest.raises(AssertionError, match="computed"):
+        (home / "announced.json").write_text('{"points": "nowhere"}')
+        with pytest.raises(pb.RunError, match=r"announced\.json can't be read"):
             pb.load(home)
+    (home / "announced.json").unlink()
+    with pytest.raises(pb.RunError, match=r"announced\.json is missing"):
+        pb.load(home)
+    with pytest.raises(pb.RunError, match=r"announced\.json is missing"):
+        pb.run(problem(), directory=home, resume=True, **asked)
 
 
 def test_one_common_setting_is_chosen_by_two_releases_of_all_evaluations_but_the_last() -> None:
