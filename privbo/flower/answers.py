@@ -72,7 +72,7 @@ from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError
 from privbo.protocol.files import private_folder
 from privbo.protocol.messages import Arrays, FloatArray
 from privbo.protocol.processes import Stopped, limited_loaded_threads, watched_interrupts
-from privbo.protocol.settings import read_settings
+from privbo.protocol.settings import JsonObject, read_settings
 from privbo.runs.clients import clients_of
 from privbo.runs.evidence import plan_name
 from privbo.runs.guarded import ledger_of
@@ -285,6 +285,8 @@ def _keep_error(own: Party, run: str, error: BaseException, context: Context) ->
 def _reply(asked: GuardianQuestion, nonce: bytes, own: GuardianSettings, home: Path) -> GuardianReply:
     keys = guardian_keys(Path(own.directory))
     if asked.kind == "meet":
+        if asked.terms is not None:
+            _require_ready(asked.terms, own, keys, home)
         hello = {"run": asked.run, "guardian": own.name, "nonce": nonce.hex()}
         return GuardianReply(statement=sign(keys.signing, MEETING, hello).to_dict())
     require_run_name(asked.run)
@@ -309,15 +311,26 @@ def _guardian_settings(context: Context) -> GuardianSettings:
     return read_settings_of(GuardianSettings, Path(str(context.node_config["guardian"])))
 
 
-def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: str) -> Guardian:
-    """The guardian of a run, once its policy admits the run; its noise is the plan's as it computes it."""
-    cards, sites, declared = run.federation.guardians, run.federation.key_digests(), run.declared(name)
-    folder = Path(own.directory) / name
-    if cards.get(own.name) != keys.card:
+def _require_ready(terms: JsonObject, own: GuardianSettings, keys: GuardianKeys, home: Path) -> None:
+    required_policy(own)
+    run = approved_run(home, own)
+    run.require_ready(terms)
+    _require_card(run, own, keys)
+
+
+def _require_card(run: PartyRun, own: GuardianSettings, keys: GuardianKeys) -> None:
+    if run.federation.guardians.get(own.name) != keys.card:
         raise RunError(
             f"federation.toml names other keys of guardian {own.name} than this one has; register its card: "
             f"sealing = '{keys.card.sealing}', signing = '{keys.card.signing}'"
         )
+
+
+def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: str) -> Guardian:
+    """The guardian of a run, once its policy admits the run; its noise is the plan's as it computes it."""
+    cards, sites, declared = run.federation.guardians, run.federation.key_digests(), run.declared(name)
+    folder = Path(own.directory) / name
+    _require_card(run, own, keys)
     store = StateStore(path=folder / "rounds")
     admit(run, name, answered=not store.is_empty())
     folder.mkdir(parents=True, exist_ok=True)

@@ -77,6 +77,7 @@ class GuardianQuestion:
         broadcast: What clients were shown, except in a meeting.
         encrypted_shares: Shares to receive.
         signed: The other guardians' statements to answer.
+        terms: In a meeting before the run is made, its public terms; met is who would guard it.
     """
 
     record: ClassVar[str] = "guard"
@@ -87,6 +88,7 @@ class GuardianQuestion:
     broadcast: InstanceOf[Broadcast] | None = None
     encrypted_shares: list[bytes] | None = None
     signed: Json[list[Any]] | None = None
+    terms: Json[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -52,6 +52,7 @@ from privbo.guardians.guardian import Answer, joined_answers
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import append_line, read_lines
 from privbo.protocol.messages import Ask, Broadcast, FloatArray, IntArray, Request, Standing
+from privbo.protocol.settings import JsonObject
 from privbo.reports.report_page import write_report
 from privbo.runs.evidence import declared_by, plan_name, plan_of
 from privbo.runs.guarded import keep_cards, keeping
@@ -90,8 +91,8 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
 
     Raises:
         ConfigurationError: If a setting is impossible; nothing was touched.
-        RunError: If too few sites are ready for a new run, which is not made; or if too few are there later, and the
-            run can be resumed.
+        RunError: If too few sites or guardians are ready for a new run, which is not made; or if too few are there
+            later, and the run can be resumed.
     """
     spec, federation = public_spec(home), read_federation(home)
     federation = federation.checked(spec.problem.n_clients).on_grid(spec)
@@ -107,14 +108,19 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
                 mechanism, request, np.asarray(rows), absent.stream(str(round_))
             )
         keep_cards(directory, federation.guardians, "Flower")
-        committee = FlowerCommittee(grid=grid, federation=federation, directory=directory, manifest=manifest)
+        committee = FlowerCommittee(
+            grid=grid, federation=federation, directory=directory, manifest=manifest, nodes=guardians
+        )
         return committee.gather
 
     reached = None if spec.privacy.trust == "server" else gather
     plan, begun = plan_run(spec), directory.config_path.exists()
+    guardians: dict[str, int] = {}
     # A run that was charged goes on whoever is ready: that may follow from what clients did in it.
     if not begun:
-        require_ready(grid, federation, ReadinessQuestion(terms=terms_of(plan, settings=spec.digest())))
+        terms = terms_of(plan, settings=spec.digest())
+        require_ready(grid, federation, ReadinessQuestion(terms=terms))
+        guardians = met(grid, federation, terms=terms)
     run = open_run(spec, plan, directory, resume=begun, gather=reached)
 
     def on_round(event: Round) -> None:
@@ -380,21 +386,7 @@ class FlowerCommittee:
         Raises:
             RunError: If one is not there in time.
         """
-        deadline, asked = time.monotonic() + self.federation.start_timeout, set[int]()
-        while True:
-            there = {int(node.node_id): bytes(node.public_key) for node in self.grid.get_nodes()}
-            self.nodes = {name: node for name, node in self.nodes.items() if node in there}
-            asked &= there.keys()
-            unknown = [n for n, key in there.items() if n not in asked and self.federation.site_with(key) is None]
-            if len(self.nodes) < len(self.federation.guardians) and unknown:
-                asked.update(unknown)
-                self._greet(unknown)
-            if len(self.nodes) == len(self.federation.guardians):
-                return
-            if time.monotonic() > deadline:
-                missing = ", ".join(name for name in self.federation.guardians if name not in self.nodes)
-                raise RunError(f"guardians {missing} are not connected; start their SuperNodes: {_AGAIN}")
-            time.sleep(POLL)
+        self.nodes = met(self.grid, self.federation, self.nodes, run=self.manifest.run_id)
 
     def gather(self, round_: int, mechanism: PrivateSum, request: Request, answers: object) -> IntArray:
         """Give the noisy sums of ciphertexts in grid units; see ``privbo.door.door``.
@@ -447,16 +439,61 @@ class FlowerCommittee:
     def _keep(self) -> Callable[[Json], None]:
         return keeping(self.directory)
 
-    def _greet(self, nodes: Sequence[int]) -> None:
-        """Ask nodes who they are: a guardian's registered key signs this very greeting."""
-        run, seconds = self.manifest.run_id, self.federation.start_timeout
-        asked = dict.fromkeys(nodes, GuardianQuestion(kind="meet", run=run))
-        for node, nonce, reply in exchange(
-            self.grid, asked, GuardianReply, self.federation, group="-1", seconds=seconds
-        ):
-            statement = None if isinstance(reply, str) else reply.statement
-            with suppress(LedgerError, KeyError, TypeError):
-                content, key = checked(statement, MEETING), (statement or {})["key"]
-                is_fresh = (content["run"], content["nonce"]) == (run, nonce.hex())
-                if is_fresh and self.federation.guardians[name := str(content["guardian"])].signing == key:
-                    self.nodes[name] = node
+
+def met(
+    grid: Grid,
+    federation: Federation,
+    known: Mapping[str, int] | None = None,
+    *,
+    run: str = "",
+    terms: JsonObject | None = None,
+) -> dict[str, int]:
+    """Find the node of every guardian, or wait for those that are missing; nothing is charged.
+
+    Args:
+        grid: Flower's grid.
+        federation: Waiting times, and the guardians.
+        known: By name, nodes of those that were met before.
+        run: Name of the run; none before it is made.
+        terms: Before it is made, its public terms: a guardian that would not guard such a run is not met.
+
+    Raises:
+        RunError: If one is not there in time, or would not guard the run.
+    """
+    nodes, n_guardians = dict(known or {}), len(federation.guardians)
+    n_nodes = n_guardians + (0 if federation.has_keys else len(federation.sites))  # that may be guardians
+    deadline, asked = time.monotonic() + federation.start_timeout, set[int]()
+    while n_guardians:
+        there = {int(node.node_id): bytes(node.public_key) for node in grid.get_nodes()}
+        nodes = {name: node for name, node in nodes.items() if node in there}
+        asked &= there.keys()
+        unknown = [n for n, key in there.items() if n not in asked and federation.site_with(key) is None]
+        if len(nodes) < n_guardians and unknown:
+            asked.update(unknown)
+            nodes |= dict(_greeted(grid, federation, unknown, GuardianQuestion(kind="meet", run=run, terms=terms)))
+        if len(nodes) == n_guardians:
+            break
+        missing, is_over = ", ".join(sorted(federation.guardians.keys() - nodes.keys())), time.monotonic() > deadline
+        if terms is not None and (is_over or len(asked) >= n_nodes):  # all are there: who refuses is not waited for
+            raise RunError(
+                f"guardians {missing} are not connected, or would not guard the run; no run was made, and nothing was "
+                "charged. Start their SuperNodes; at a guardian, errors.log in its directory says why it refuses"
+            )
+        if is_over:
+            raise RunError(f"guardians {missing} are not connected; start their SuperNodes: {_AGAIN}")
+        time.sleep(POLL)
+    return nodes
+
+
+def _greeted(
+    grid: Grid, federation: Federation, nodes: Sequence[int], question: GuardianQuestion
+) -> Iterator[tuple[str, int]]:
+    """Ask nodes who they are: a guardian's registered key signs this very greeting."""
+    asked, seconds = dict.fromkeys(nodes, question), federation.start_timeout
+    for node, nonce, reply in exchange(grid, asked, GuardianReply, federation, group="-1", seconds=seconds):
+        statement = None if isinstance(reply, str) else reply.statement
+        with suppress(LedgerError, KeyError, TypeError):
+            content, key = checked(statement, MEETING), (statement or {})["key"]
+            is_fresh = (content["run"], content["nonce"]) == (question.run, nonce.hex())
+            if is_fresh and federation.guardians[name := str(content["guardian"])].signing == key:
+                yield name, node

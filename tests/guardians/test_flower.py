@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import time
 import tomllib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from accountant.ledger import Ledger
 from accountant.verify.auditor import verify_bundle
 from privbo.door.noise import SecureNoise
 from privbo.door.shares import expand, own_units, split
+from privbo.flower import answers
 from privbo.flower.messages import GuardianQuestion, decode, encode
 from privbo.flower.party import read_party
 from privbo.flower.registry import public_spec, read_federation, require_guardians
@@ -186,12 +190,13 @@ def wire(message: Message) -> bytes:
 
 
 def test_a_guardian_that_is_gone_stops_the_run_and_it_goes_on_when_it_returns(tmp_path: Path) -> None:
-    federation = guarded(tmp_path, start_timeout=0.5)
-    with pytest.raises(RunError, match="guardian2 are not connected"):
+    federation = guarded(tmp_path, start_timeout=3.0)
+    with pytest.raises(RunError, match="guardian2 are not connected, or would not guard the run; no run was made"):
         federation.play(federation.everyone()[:-1])
+    assert not federation.run.path.exists()
     change(federation.home / "federation.toml", start_timeout=120.0, round_timeout=0.5)
     with pytest.raises(RunError, match="no answer in time"):
-        federation.play(lossy(federation, 2, lambda _: None))
+        federation.play(lossy(federation, 3, lambda _: None))
     change(federation.home / "federation.toml", round_timeout=120.0)
     federation.play()
     for name in NAMES:
@@ -279,7 +284,10 @@ def test_a_guardian_keeps_its_own_bound_over_all_runs_that_a_server_begins(tmp_p
     change(tmp_path / "guardian2" / "guardian.toml", policy={"epsilon": 2.5, "delta": 1e-5})
     federation.play()
     federation.run.path.rename(tmp_path / "first")
-    with pytest.raises(RunError, match=r"guardian2, round 0: PolicyError: this guardian refuses"):
+    with pytest.raises(RunError, match="guardian2 are not connected, or would not guard the run"):
+        federation.play()
+    assert not federation.run.path.exists()
+    with unready(), pytest.raises(RunError, match=r"guardian2, round 0: PolicyError: this guardian refuses"):
         federation.play()
     with Ledger.open(federation.run.ledger_path) as book:
         assert not book.release_rows()
@@ -291,8 +299,45 @@ def test_a_guardian_without_a_policy_guards_nothing(tmp_path: Path) -> None:
     federation = guarded(tmp_path)
     path = tmp_path / "guardian2" / "guardian.toml"
     path.write_text(tomli_w.dumps({"name": "guardian2", "directory": "kept"}))
-    with pytest.raises(RunError, match=r"guardian2, round 0: PolicyError: this guardian refuses every question"):
+    refusal = "PolicyError: this guardian refuses every question"
+    with unready(), pytest.raises(RunError, match=f"guardian2, round 0: {refusal}"):
         federation.play()
+
+
+def unready() -> AbstractContextManager[object]:
+    """Parties say that they are ready whether they are or not."""
+    return mock.patch.object(answers, "_require_ready")
+
+
+def without_policy(federation: Federation) -> None:
+    path = federation.root / "guardian2" / "guardian.toml"
+    table = tomllib.loads(path.read_text())
+    path.write_text(tomli_w.dumps({name: value for name, value in table.items() if name != "policy"}))
+
+
+def without_approval(federation: Federation) -> None:
+    path = federation.root / "guardian2" / "guardian.toml"
+    table = tomllib.loads(path.read_text())
+    path.write_text(tomli_w.dumps({name: value for name, value in table.items() if name != "approved"}))
+
+
+def with_other_keys(federation: Federation) -> None:
+    (federation.root / "guardian2" / "kept" / "sealing.key").unlink()
+
+
+@pytest.mark.parametrize("lack", [without_policy, without_approval, with_other_keys])
+def test_a_guardian_that_would_not_guard_a_run_is_found_before_the_charge(
+    lack: Callable[[Federation], None], tmp_path: Path
+) -> None:
+    federation = guarded(tmp_path)
+    nodes, started = federation.everyone(), time.monotonic()
+    lack(federation)
+    with pytest.raises(RunError, match=r"guardians guardian2 are not connected, or would not .* nothing was charged"):
+        federation.play(nodes)
+    assert time.monotonic() - started < 50.0  # who refuses is not waited for
+    assert not federation.run.path.exists()
+    assert not list(tmp_path.glob("*/kept/_policy"))
+    assert "Error" in (tmp_path / "guardian2" / "kept" / "errors.log").read_text()
 
 
 def test_files_that_disagree_on_the_guardians_are_refused_before_anything_is_asked(tmp_path: Path) -> None:
