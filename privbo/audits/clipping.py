@@ -450,7 +450,7 @@ def _last_answers(record: Record) -> tuple[int, float, FloatArray]:
     answers = []
     for group in home.groups_of(setting.n_clients):
         clients = clients_of(
-            spec.algorithm,
+            spec.played,
             setting,
             clients=np.arange(*group),
             evaluate=nobody.evaluator(_no_evaluation),

@@ -1,9 +1,10 @@
 """Whether what a run would release can change anything, by public numbers alone.
 
 Clients that are all alike answer as loudly as clipping allows. If even then the run would be the same without
-their sums, its releases say nothing: fewer are tried, and if those say nothing either, none is made and nothing is
-charged. Algorithms that fit a model to what is released name a signal-to-noise ratio. For the others alike clients are
-played on drawn surfaces, with their sums and without, under the same noise, until they differ.
+their sums, its releases say nothing: none is made and nothing is charged, unless the last alone says something, where
+an algorithm has a form with it (``last_only``). Algorithms that fit a model to what is released name a signal-to-noise
+ratio (``least_signal_to_noise``). For the others alike clients are played on drawn surfaces, with their sums and
+without, under the same noise, until they differ.
 
 The noise drawn here hides nothing: it is seeded, and meets no client's data.
 """
@@ -11,9 +12,8 @@ The noise drawn here hides nothing: it is seeded, and meets no client's data.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -89,27 +89,6 @@ def acts(algorithm: Algorithm, setting: Setting, plan: Plan) -> bool:
     return lead >= 0
 
 
-def fewer(algorithm: Algorithm, setting: Setting, price: Callable[[Algorithm], Plan]) -> Algorithm | None:
-    """Give the first of an algorithm's forms with fewer or shorter releases that can change something; None if none.
-
-    Args:
-        algorithm: Whose own releases can change nothing.
-        setting: Public facts of the run.
-        price: Gives the plan of a form.
-    """
-    forms: Callable[[Setting], Iterable[Any]] | None = getattr(algorithm, "fewer", None)
-    for form in () if forms is None else forms(setting):
-        if form.is_heard(setting, partial(_stddev, price(form))):
-            return cast("Algorithm", form)
-    return None
-
-
-def _stddev(plan: Plan, request: Request) -> float:
-    """Standard deviation of the noise in every number that a request asks for."""
-    mechanism = plan.mechanism(request)
-    return mechanism.noise_stddev() if isinstance(mechanism, PrivateSum) else 0.0
-
-
 def _differs(algorithm: Algorithm, setting: Setting, plan: Plan, seed: int) -> bool:
     """Whether alike clients on a drawn surface evaluate, use or announce another point than by noise alone."""
     loud, zeroed = (_Side(algorithm, setting, seed) for _ in range(2))
@@ -124,7 +103,8 @@ def _differs(algorithm: Algorithm, setting: Setting, plan: Plan, seed: int) -> b
             loud.server.tell(None)
             zeroed.server.tell(None)
             continue
-        stddev = _stddev(plan, ask.request)
+        mechanism = plan.mechanism(ask.request)
+        stddev = mechanism.noise_stddev() if isinstance(mechanism, PrivateSum) else 0.0
         noise = rng.normal(0.0, stddev, (ask.request.n_blocks, ask.request.dim))
         loud.tell(ask, noise + loud.sums(ask.request), stddev)
         zeroed.tell(other, noise, stddev)

@@ -269,10 +269,9 @@ class Plan:
             return f"at best, what a site shares has {ratio:.2g} times the norm of its noise"
         if self.possible is not None and self._is_fewer:
             count = self.possible - (self.final is not None)
-            made = f"one release, the last, in place of {count}" if count > 1 else "a shorter vector is released"
             return (
-                f"{made}: more would drown in its noise more often than not, even if all {self.n_clients} clients had "
-                "equal objectives"
+                f"one release, the last, in place of {count}: even if all {self.n_clients} clients answer alike, what "
+                f"they share has {found}: too little for {count}, enough for one that is late"
             )
         if self.largest_over_noise < 1.0:
             return (

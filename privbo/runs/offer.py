@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from accountant.errors import PrivacyError
 from accountant.wording import upper_text
-from privbo.plans.effect import acts, fewer
+from privbo.plans.effect import acts
 from privbo.plans.plan import Plan, price_plan
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
@@ -123,15 +123,29 @@ def _least(make: Callable[[float], tuple[float, Offer]]) -> float | None:
 
 def _releases(offer: Offer) -> bool:
     try:
-        return effect_of(offer)[1] is not None
+        less = less_of(offer)
     except PrivacyError:  # what cannot be planned releases nothing
         return False
+    return less is None or less.releases > 0
 
 
-def effect_of(offer: Offer) -> tuple[Plan, Algorithm | None]:
-    """Give the plan of everything that can be released, and the algorithm whose releases can change something.
+@dataclass(frozen=True, kw_only=True)
+class Less:
+    """What a run does in place of releases that can change nothing.
 
-    That is the offer's; else the first of its forms with fewer or shorter releases; None if none can.
+    Attributes:
+        whole: The plan of everything that can be released.
+        algorithm: With the last release alone, or with none.
+        releases: How many it makes, without the vote.
+    """
+
+    whole: Plan
+    algorithm: Algorithm
+    releases: int
+
+
+def less_of(offer: Offer) -> Less | None:
+    """Give what a run does in place of its releases; None where they can change something.
 
     It is the same in every process, whatever was planned before.
     """
@@ -142,11 +156,17 @@ def effect_of(offer: Offer) -> tuple[Plan, Algorithm | None]:
     return _kept(offer)
 
 
-def _found(offer: Offer) -> tuple[Plan, Algorithm | None]:
-    plan = offer.price()
-    if acts(offer.algorithm, offer.setting, plan):
-        return plan, offer.algorithm
-    return plan, fewer(offer.algorithm, offer.setting, lambda form: replace(offer, algorithm=form).price())
+def _found(offer: Offer) -> Less | None:
+    whole = offer.price()
+    if acts(offer.algorithm, offer.setting, whole):
+        return None
+    last: Callable[[Setting], Algorithm] | None = getattr(offer.algorithm, "last_only", None)
+    if last is not None:
+        form = last(offer.setting)
+        plan = replace(offer, algorithm=form).price()
+        if plan.largest_over_noise is not None and acts(form, offer.setting, plan):
+            return Less(whole=whole, algorithm=form, releases=plan.releases - (plan.final is not None))
+    return Less(whole=whole, algorithm=offer.algorithm.local(), releases=0)
 
 
 _kept = functools.lru_cache(maxsize=256)(_found)

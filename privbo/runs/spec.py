@@ -52,7 +52,7 @@ from privbo.protocol.settings import (
 )
 from privbo.runs.altered import Attendance
 from privbo.runs.code import CodeKey, code_key
-from privbo.runs.offer import Offer, effect_of, remedy_of, voted
+from privbo.runs.offer import Less, Offer, less_of, remedy_of, voted
 from privbo.runs.sources import (
     ForeignAlgorithm,
     algorithm_table,
@@ -331,22 +331,18 @@ class Spec:
 
     @property
     def played(self) -> Algorithm:
-        """The algorithm as the run plays it: alone where sharing could change nothing; with a vote if asked for."""
-        return voted(self._made, self._share)
+        """The algorithm as the run plays it: without releases that could change nothing; with a vote if asked for."""
+        less = self._less
+        return voted(self.algorithm if less is None else less.algorithm, self._share)
 
     @property
-    def _made(self) -> Algorithm:
-        """The algorithm with the releases that can change something."""
-        return self._effect[1] or self.algorithm.local()
-
-    @property
-    def _effect(self) -> tuple[Plan | None, Algorithm | None]:
-        """The plan of all releases, if some can be left out; the algorithm with those that can change something."""
+    def _less(self) -> Less | None:
+        """What the run does in place of releases that could change nothing; None where it leaves out nothing."""
         if not is_optional(self.algorithm) or isinstance(self.privacy, NoPrivacy):
-            return None, self.algorithm
+            return None
         # What a run may cost is asked of what it does make.
         privacy = replace(self.privacy, budget=None)
-        return effect_of(Offer(algorithm=self.algorithm, setting=self.setting(0), privacy=privacy, share=self._share))
+        return less_of(Offer(algorithm=self.algorithm, setting=self.setting(0), privacy=privacy, share=self._share))
 
     @property
     def plan(self) -> Plan:
@@ -356,18 +352,20 @@ class Spec:
             ConfigurationError: If the settings are impossible.
             BudgetExceeded: If no noise meets the target.
         """
-        whole = self._effect[0]
-        offer = Offer(algorithm=self._made, setting=self.setting(0), privacy=self.privacy, share=self._share)
-        priced = offer.price()
-        if whole is None or self._made == self.algorithm:
+        less = self._less
+        algorithm = self.algorithm if less is None else less.algorithm
+        priced = Offer(algorithm=algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share).price()
+        if less is None:
             return priced
-        found = priced.largest_over_noise or whole.largest_over_noise
-        return replace(priced, largest_over_noise=found, possible=whole.releases)
+        found = priced.largest_over_noise or less.whole.largest_over_noise
+        return replace(priced, largest_over_noise=found, possible=less.whole.releases)
 
     @property
     def calls_per_client(self) -> int | None:
         """Most calls of the objective by one client, from public numbers; None where the algorithm does not say."""
-        count: Callable[[Setting], int] | None = getattr(self._made, "calls_per_client", None)
+        less = self._less
+        played = self.algorithm if less is None else less.algorithm
+        count: Callable[[Setting], int] | None = getattr(played, "calls_per_client", None)
         return None if count is None else count(self.setting(0))
 
     @property
@@ -376,7 +374,8 @@ class Spec:
 
         It is found by bisection over multiples of what is asked, by public numbers alone.
         """
-        if self._effect[1] is not None or not isinstance(self.privacy, Privacy):
+        less = self._less
+        if less is None or less.releases or not isinstance(self.privacy, Privacy):
             return None
         offer = Offer(algorithm=self.algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
         return remedy_of(offer)

@@ -11,9 +11,12 @@ import privbo as pb
 from accountant import Gaussian
 from accountant.events import parts
 from privbo.algorithms.thompson.posterior import ridge_mean
+from privbo.audits.clipping import publish_norms
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import PlainEvaluate, Release
+from privbo.runs.offer import _kept
+from privbo.runs.record import replay
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
 
 OWN = pb.OwnModel(fit_steps=8, n_candidates=64)
@@ -78,7 +81,14 @@ def test_the_fewest_clients_are_those_whose_equal_answers_are_as_long_as_their_n
 
 @pytest.mark.parametrize(
     ("n_clients", "epsilon", "rounds", "releases"),
-    [(12, 2.0, 20, [5]), (12, 1.0, 20, []), (12, 2.0, 2, []), (20, 2.0, 20, [0, 2, 5]), (40, 1.0, 20, [0, 2, 5])],
+    [
+        (12, 2.0, 20, [5]),
+        (12, 1.0, 20, []),
+        (12, 2.0, 5, []),
+        (20, 1.0, 20, [5]),
+        (20, 2.0, 20, [0, 2, 5]),
+        (40, 1.0, 20, [0, 2, 5]),
+    ],
 )
 def test_few_clients_release_once_late_and_with_the_whole_budget_or_nothing(n_clients, epsilon, rounds, releases):
     few, privacy = problem(n_clients=n_clients), pb.Privacy(epsilon=epsilon, delta=1e-6, noise="simulation")
@@ -90,8 +100,9 @@ def test_few_clients_release_once_late_and_with_the_whole_budget_or_nothing(n_cl
         assert parts(spec.plan.event) == ((Gaussian(noise_multiplier=spec.plan.noise_multiplier), 1),)
         assert spec.remedy is None
         assert spec.plan.outlook == (
-            "one release, the last, in place of 3: more would drown in its noise more often than not, even if all 12 "
-            "clients had equal objectives"
+            f"one release, the last, in place of 3: even if all {n_clients} clients answer alike, what they share has "
+            f"{spec.plan.largest_over_noise:.2g} times the norm of its noise: "
+            "too little for 3, enough for one that is late"
         )
         stored = Plan.from_dict(spec.plan.to_dict(), privacy, n_clients)
         assert (stored.outlook, stored.to_dict()) == (spec.plan.outlook, spec.plan.to_dict())
@@ -99,19 +110,54 @@ def test_few_clients_release_once_late_and_with_the_whole_budget_or_nothing(n_cl
         assert "possible" not in spec.plan.to_dict()
 
 
-def test_one_release_is_what_the_run_makes_and_shorter_vectors_come_last():
-    few, privacy = problem(n_clients=12), pb.Privacy(epsilon=2.0, delta=1e-6, noise="simulation")
-    small = dataclasses.replace(SMALL, n_features=64)
-    record = pb.run(few, small, privacy=privacy, rounds=8, seed=1)
+@pytest.mark.parametrize(("z", "releases"), [(2.6, 1), (2.62, 0)])
+def test_one_late_release_takes_a_signal_of_4_6_times_its_noise_whatever_its_length_is(z, releases):
+    """12 clients: 12 / 4.6 is 2.609. Of 12 numbers none is taken, since three are from a signal of 3.5."""
+    for rate, n_features in ((1.0, 64), (1.0, 32), (0.5, 64)):
+        privacy = pb.Privacy(noise_multiplier=rate * z, sample_rate=rate)
+        asked = pb.SharedPrior(n_features=n_features)
+        plan = pb.plan(problem(n_clients=12), asked, privacy=privacy, rounds=9)
+        assert plan.releases == releases
+        assert plan.largest_over_noise == pytest.approx(12 / z / n_features**0.5, rel=1e-9 if rate == 1 else 0.2)
+        named = pb.plan(problem(n_clients=12), asked.last_only(setting(PLANE, rounds=9)), privacy=privacy, rounds=9)
+        assert named.releases == releases
+    assert pb.plan(problem(n_clients=12), SMALL, privacy=pb.Privacy(noise_multiplier=z), rounds=9).releases == 3
+    assert pb.plan(problem(n_clients=12), SMALL, privacy=pb.Privacy(noise_multiplier=2 * z), rounds=9).releases == 0
+
+
+@pytest.mark.parametrize("n_features", [64, 32])
+def test_a_run_of_one_late_release_is_resumed_reported_replayed_and_audited(tmp_path, monkeypatch, n_features):
+    """The settings on disk name three releases; what was played follows from them and from public numbers.
+
+    Vectors of another length are planted: whoever reads the run must make its clients as they were played.
+    """
+    last_only = pb.SharedPrior.last_only
+    monkeypatch.setattr(
+        pb.SharedPrior, "last_only", lambda *asked: dataclasses.replace(last_only(*asked), n_features=n_features)
+    )
+    _kept.cache_clear()
+    few, privacy = problem(n_clients=12), pb.Privacy(epsilon=2.0, delta=1e-6)
+    small = pb.SharedPrior(own=OWN)
+    ledger = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=50.0, delta=1e-5)
+    asked = {"privacy": privacy, "rounds": 7, "seed": 1, "directory": tmp_path / "run", "ledger": ledger}
+    record = pb.run(few, small, **asked)
     assert [release.round for release in record.releases] == [5]
     assert len(record.ledger.entries()) == 1
+    assert record.releases[0].values.shape == (1, n_features)
     once = dataclasses.replace(small, schedule=(5,), shares=(1.0,), release_when="always")
-    named = pb.run(few, once, privacy=privacy, rounds=8, seed=1)
-    np.testing.assert_array_equal(record.clients.units, named.clients.units)
-    forms = [(list(form.schedule), form.n_features) for form in small.fewer(setting(PLANE, rounds=20))]
-    assert forms == [([5], 64), ([5], 16)]
-    assert [form.n_features for form in once.fewer(setting(PLANE, rounds=20))] == [16]
-    assert not list(small.local().fewer(setting(PLANE, rounds=20)))
+    assert parts(pb.plan(few, once, privacy=privacy, rounds=7).event) == parts(record.plan.event)
+    _kept.cache_clear()
+    found = pb.run(few, small, **asked, resume=True)
+    np.testing.assert_array_equal(found.clients.units, record.clients.units)
+    found = pb.load(tmp_path / "run")
+    assert found.spec.algorithm.schedule == (0, 2, 5)
+    assert [ask.broadcast.round for ask, release in replay(found) if release is not None] == [5]
+    assert "one release, the last, in place of 3" in pb.report(found).outlook
+    assert len(pb.audit(found).rounds) == 1
+    norms = publish_norms(found, noise_multiplier=2.0)
+    assert norms.round == 5
+    assert len(found.ledger.entries()) == 2
+    _kept.cache_clear()
 
 
 def test_the_pool_is_the_mean_of_the_releases_weighted_by_budget_and_evidence():

@@ -40,7 +40,6 @@ Uncertain: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Features: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 _MISTAKEN = 0.05  # of pools of noise alone
 _DESIGNS = 512  # over which clients' answers are averaged
-_DRAWS = 128  # of surfaces of every prior, for the chance that a release is heard
 _POINTS, _DIRECTIONS = 128, 16  # of the common function, and of its uncertainty
 _SCALES, _BETWEEN = (1.4, 0.7, 0.35), 0.6  # length scales over .5 (d / 2)^(3/4), and that of values between points
 _CHOICES, _BETWEEN_CHOICES = (0.6, 1.5), 1.0  # the same of categories, over the distance of two choices
@@ -157,25 +156,6 @@ class Decoder:
             self._last = key, self._pooled(weights, noise_stddev, inside) if stands_out else None
         return self._last[1]
 
-    def chance(self, n_points: int, noise_stddev: float) -> float:
-        """Give the probability that a release of clients with equal surfaces can be told from its noise.
-
-        Surfaces are drawn from the priors, and every client has points of its own; 64 clients stand for more.
-
-        Args:
-            n_points: That a client has evaluated.
-            noise_stddev: In every number of the release.
-        """
-        generator, ridge, between = self._designs(n_points)
-        shape, heard = (_DRAWS, min(self._setting.n_clients, 64)), []
-        for prior in self.priors:
-            functions = generator.standard_normal((_DRAWS, 1, len(prior))) @ _root(prior)
-            designs = generator.integers(_DESIGNS, size=shape)
-            released = self._sent(ridge[designs], between[designs], functions).mean(axis=1)
-            released = released + noise_stddev * generator.standard_normal(released.shape)
-            heard += [_stands_out(self._spread, weights, noise_stddev) for weights in released]
-        return float(np.mean(heard))
-
     def _pooled(self, weights: FloatArray, noise_stddev: float, inside: dict[int, float]) -> Pooled:
         parts = np.array([self._algorithm.pool_weight(at, share) for at, share in inside.items()])
         answers = [self.answers(self._algorithm.n_init + at) for at in inside]
@@ -248,40 +228,30 @@ class Decoder:
         """
         if n_points in self._answered:
             return self._answered[n_points]
-        generator, ridge, between = self._designs(n_points)
-        matrix = np.tensordot(ridge - ridge.mean(axis=2, keepdims=True), between, axes=((0, 2), (0, 1))) / _DESIGNS
-        normals = generator.standard_normal((_DESIGNS, len(self.points)))
-        matrices, squares = [], []
-        for prior in self.priors:
-            functions = normals @ _root(prior)
-            answers = self._sent(ridge, between, functions)
-            expected = functions @ matrix.T
-            matrices.append(float((answers * expected).sum() / max(np.square(expected).sum(), _TINY)) * matrix)
-            squares.append(answers.T @ answers / _DESIGNS)
-        self._answered[n_points] = np.array(matrices), np.array(squares)
-        return self._answered[n_points]
-
-    def _designs(self, n_points: int) -> tuple[np.random.Generator, FloatArray, FloatArray]:
-        """Give random points of clients: their stream, ridge weights per value, and values per common function."""
-        setting = self._setting
+        algorithm, setting = self._algorithm, self._setting
         generator = public_stream(setting.public_seed, Stream.FEATURES, 4 + n_points)
         units = setting.space.snap(generator.random((_DESIGNS, n_points, setting.space.n_dims)))
         embedded = _embedded(setting.space, units, torch.device("cpu"))
         waves = self._features(embedded).numpy()
         turned = waves.swapaxes(1, 2)
-        ridge = turned @ np.linalg.inv(waves @ turned + self._algorithm.noise * np.eye(n_points))
+        ridge = turned @ np.linalg.inv(waves @ turned + algorithm.noise * np.eye(n_points))  # per value
         between = correlated(_KERNEL, embedded, self.points, self._between).numpy() @ self._inverse
-        return generator, ridge, between
-
-    def _sent(self, ridge: FloatArray, between: FloatArray, functions: FloatArray) -> FloatArray:
-        """Answers of clients whose surfaces are such functions ``(..., m)`` at designs ``(..., n_points)``."""
-        values = (between @ functions[..., None])[..., 0]
-        flat = values.reshape(-1, values.shape[-1])
-        values = without_minima(flat, np.ones(flat.shape, dtype=bool)).reshape(values.shape)
-        answers = (ridge @ values[..., None])[..., 0]
-        clipping_norm = math.inf if self._setting.is_exact else self._algorithm.clipping_norm
-        norms = np.linalg.norm(answers, axis=-1, keepdims=True)
-        return np.asarray(answers * np.minimum(1.0, clipping_norm / np.maximum(norms, _TINY)))
+        matrix = np.tensordot(ridge - ridge.mean(axis=2, keepdims=True), between, axes=((0, 2), (0, 1))) / _DESIGNS
+        clipping_norm = math.inf if setting.is_exact else algorithm.clipping_norm
+        normals = generator.standard_normal((_DESIGNS, len(self.points)))
+        matrices, squares = [], []
+        for prior in self.priors:
+            variances, directions = np.linalg.eigh(prior)
+            functions = normals @ (directions * np.sqrt(np.maximum(variances, 0.0))).T
+            values = without_minima((between @ functions[..., None])[..., 0], np.ones(units.shape[:2], dtype=bool))
+            answers = (ridge @ values[..., None])[..., 0]
+            norms = np.linalg.norm(answers, axis=1, keepdims=True)
+            answers = answers * np.minimum(1.0, clipping_norm / np.maximum(norms, _TINY))
+            expected = functions @ matrix.T
+            matrices.append(float((answers * expected).sum() / max(np.square(expected).sum(), _TINY)) * matrix)
+            squares.append(answers.T @ answers / _DESIGNS)
+        self._answered[n_points] = np.array(matrices), np.array(squares)
+        return self._answered[n_points]
 
     @cached_property
     def _chosen(self) -> FloatArray:
@@ -365,12 +335,6 @@ def _stands_out(covariance: FloatArray, weights: FloatArray, noise_stddev: float
     directions = total**2 / float(np.square(covariance).sum())
     least = noise_stddev**2 * total * float(chdtri(directions, _MISTAKEN)) / directions
     return float(weights @ covariance @ weights) > least
-
-
-def _root(covariance: FloatArray) -> FloatArray:
-    """R with R' R a covariance: rows of standard normals times R have it."""
-    variances, directions = np.linalg.eigh(covariance)
-    return np.asarray((directions * np.sqrt(np.maximum(variances, 0.0))).T)
 
 
 def _over_the_space(features: Features, setting: Setting) -> FloatArray:

@@ -9,15 +9,12 @@ The public side is in ``servers``, the private side in ``clients``. Rounds, for 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from privbo.algorithms.thompson.servers import SharedPriorServer
 from privbo.algorithms.thompson.settings import SharedPriorSettings
-from privbo.protocol.messages import Cohort, Evaluate, IntArray, Request, Setting
+from privbo.protocol.messages import Cohort, Evaluate, IntArray, Setting
 from privbo.protocol.settings import settings
-
-_FEWEST = 16  # features of the shortest vectors
 
 
 @settings(table="algorithm")
@@ -41,10 +38,10 @@ class SharedPrior(SharedPriorSettings):
         schedule: Rounds that end with a release, as far as a later round uses them; round 0 is the first points.
         shares: Shares of the run's squared budget, one per release: a release of share s has 1 / sqrt(s / sum)
             times the noise multiplier that the run's only release would have.
-        release_when: ``"useful"`` makes the last release only, with the whole budget, where even equal answers of all
-            clients would be shorter than their noise: where (N / z)^2 / M < 1, z the noise multiplier of a run's only
-            release. If clients with equal surfaces would not be heard then more often than not, not with 16 features
-            either, it makes none and charges nothing. ``"always"`` makes all.
+        release_when: ``"useful"`` makes all where q = (N s / z)^2 / M is 1 or more: even equal answers of all clients
+            would else be shorter than their noise. z is the noise multiplier of a run's only release, s the sample
+            rate. Else it makes the last release only, with the whole budget, where N s / z is 4.6 or more and clients
+            have seven points by then; else none, and charges nothing. ``"always"`` makes all.
         n_init: Points that clients evaluate before the first release.
         explore: Rounds in which clients go on with their exploring start, unless by then the pool says that their
             surfaces are common for the larger part; None is two, or a quarter of the rounds where that is less.
@@ -91,28 +88,10 @@ class SharedPrior(SharedPriorSettings):
         """
         return dataclasses.replace(self, schedule=())
 
-    def fewer(self, setting: Setting) -> Iterator[SharedPrior]:
-        """Give the settings with the last release only, when clients know most; then with shorter vectors, too."""
+    def last_only(self, setting: Setting) -> SharedPrior:
+        """Give the settings with the last release only, when clients know most; it has the whole budget."""
         used = tuple(self.releases(self.within(setting)))
-        once = dataclasses.replace(self, schedule=used[-1:], shares=(1.0,))
-        if len(used) > 1:
-            yield once
-        if used and self.n_features > _FEWEST:
-            yield dataclasses.replace(once, n_features=_FEWEST)
-
-    def is_heard(self, setting: Setting, stddev: Callable[[Request], float]) -> bool:
-        """Tell whether one release of clients with equal surfaces would more often than not stand out from its noise.
-
-        Args:
-            setting: Public facts of the run.
-            stddev: Gives the noise in every number of a release.
-        """
-        from privbo.algorithms.thompson.pooled import Decoder  # loads torch, which few plans need
-
-        setting = self.within(setting)
-        ((round_, share),) = self.releases(setting).items()
-        decoder = Decoder(self, setting, self.draw_features(setting))
-        return decoder.chance(self.n_init + round_, stddev(self.request(share, setting.n_clients))) >= 0.5
+        return dataclasses.replace(self, schedule=used[-1:], shares=(1.0,))
 
     def server(self, setting: Setting) -> SharedPriorServer:
         """Make the public side."""
