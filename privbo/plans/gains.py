@@ -21,7 +21,7 @@ class Gain:
         correlation: Between clients' surfaces.
         epsilon: Of the whole run at delta = 1e-5.
         mean, end: Ratio of regrets, mean over the evaluations and at the end; below 1 sharing helped.
-        mean_error, end_error: Their standard errors, over ten seeds.
+        mean_error, end_error: Their standard errors, over three seeds.
     """
 
     family: str

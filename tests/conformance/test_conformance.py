@@ -243,7 +243,7 @@ def test_a_reward_that_is_not_clipped_to_its_range_is_noticed() -> None:
         return ask and dataclasses.replace(ask, request=dataclasses.replace(ask.request, unit_bound=1.0))
 
     wrapped = Subject(algorithm=Zoom()).wrapped(on_server=lambda server: Faulty(server, {"ask": by_reward}))
-    with pytest.raises(ConformanceError, match=r"moves a vector by 9.*; clip every reward to its range"):
+    with pytest.raises(ConformanceError, match=r"moves a vector by 9.*; it must not. Clip every reward to its range"):
         CHECKS["keeps_its_unit_bound"](Subject(algorithm=wrapped, unit="reward"))
 
 
