@@ -116,7 +116,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     reached = None if spec.privacy.trust == "server" else gather
     plan, begun = plan_run(spec), directory.config_path.exists()
     guardians: dict[str, int] = {}
-    # A run that was charged goes on whoever is ready: that may follow from what clients did in it.
+    # A run that was charged goes on, no matter which sites are ready: that may follow from what clients did in it.
     if not begun:
         terms = terms_of(plan, settings=spec.digest())
         require_ready(grid, federation, ReadinessQuestion(terms=terms))

@@ -110,7 +110,7 @@ SWEEP = 'name = "swept"\nconfig = "theirs.toml"\ndata = "public"\n[grid]\n"round
 
 
 @dataclass(frozen=True, kw_only=True)
-class Desk:
+class Reader:
     """Where somebody reads: the folder they stand in, their home, what they were sent, and whom it was made by."""
 
     here: Path
@@ -177,9 +177,9 @@ def played(
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """Directories that a stranger made and sent: with code of its own, and each with a place that is not inside."""
-    found = Desk(here=tmp_path_factory.mktemp("reader"), stranger=tmp_path_factory.mktemp("stranger"))
+    found = Reader(here=tmp_path_factory.mktemp("reader"), stranger=tmp_path_factory.mktemp("stranger"))
     own, shared = found.stranger / "own.toml", found.stranger / "shared.toml"
     (found.stranger / "theirs.py").write_text(THEIRS)
     own.write_text(CONFIG)
@@ -199,9 +199,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     for name in ("file", "relative"):
         shutil.copytree(found.stranger / "shared", found.sent / name)
     planted(found.sent / "database", DATABASE.format(port=1, commit_log=found.here / "commits"))
-    (found.here / "desk").mkdir()
+    (found.here / "own").mkdir()
     (found.here / "home").mkdir()
-    planted(found.sent / "relative", os.path.relpath(found.stranger / "people.sqlite", found.here / "desk"))
+    planted(found.sent / "relative", os.path.relpath(found.stranger / "people.sqlite", found.here / "own"))
     write_app(found.stranger / "app", n_sites=2, clients_per_site=3, epsilon=20.0, delta=1e-5)
     shutil.copy(found.stranger / "app" / "sites" / "site0" / "site.toml", found.here / "home")
     for run in found.sent.iterdir():
@@ -215,7 +215,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     (found.sent / "asked" / "private").symlink_to(elsewhere)
     secret = found.here / "secret"
     secret.write_text('{"mine": 1}\n')
-    (found.here / "desk" / "theirs.py").write_text(SPRUNG)
+    (found.here / "own" / "theirs.py").write_text(SPRUNG)
     for folder, names in {
         "links": ("history.jsonl", "private/clipping.jsonl", "private/evaluations.npz"),
         "commits": ("ledger.sqlite.commits",),
@@ -232,10 +232,10 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 @pytest.mark.parametrize("name", ["database", "file", "relative"])
 def test_a_strangers_run_opens_no_ledger_elsewhere_unless_the_reader_names_it(
-    name: str, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    name: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(desk.here / "desk")
-    run = desk.sent / name
+    monkeypatch.chdir(reader.here / "own")
+    run = reader.sent / name
     place = json.loads((run / "config.json").read_text())["spec"]["ledger"]["path"]
     with pytest.raises(pb.RunError, match="is not opened unasked; if you know it, add --ledger") as caught:
         pb.load(run)
@@ -244,15 +244,15 @@ def test_a_strangers_run_opens_no_ledger_elsewhere_unless_the_reader_names_it(
     assert (done.returncode, done.stderr.strip()) == (2, f"privbo: {caught.value}")
     if name == "database":
         return
-    before = (desk.stranger / "people.sqlite").read_bytes()
+    before = (reader.stranger / "people.sqlite").read_bytes()
     for command in ("report {} --json", "ledger verify {}", "ledger show {}", "watch {} --static ../w.html --once"):
         words = command.format(run).split()
         assert privbo(*words).returncode == 2
         if name == "file":  # the other's manifest was changed since its ledger was made
             assert privbo(*words, "--ledger", place).returncode == 0, words
-    assert (desk.stranger / "people.sqlite").read_bytes() == before
+    assert (reader.stranger / "people.sqlite").read_bytes() == before
     if name == "file":
-        with pb.load(run, ledger=desk.stranger / "people.sqlite").ledger as ledger:
+        with pb.load(run, ledger=reader.stranger / "people.sqlite").ledger as ledger:
             assert ledger.verify().ok
 
 
@@ -293,16 +293,16 @@ class Watched:
     reached: list[str]
 
 
-def watched(desk: Desk, lines: list[str]) -> list[Watched]:
+def watched(reader: Reader, lines: list[str]) -> list[Watched]:
     """Carry commands out one after another in one process, and look at every call that opens, starts or connects."""
-    log = desk.here / "trace"
+    log = reader.here / "trace"
     calls = "trace=network,openat,open,execve,execveat"
     strace = ("strace", "-f", "-qq", "-y", "-s", "4096", "-e", calls, "-o", str(log))
-    said = played(lines, cwd=desk.here / "desk", env=desk.environment("home"), under=strace)
+    said = played(lines, cwd=reader.here / "own", env=reader.environment("home"), under=strace)
     parts = re.split(r'openat\([^"]*"/privbo-command/\d+".*\n', log.read_text())
     assert len(parts) == len(lines) + 1
     return [
-        seen_in(text, line=line, code=code, said=err, here=desk.here / "desk")
+        seen_in(text, line=line, code=code, said=err, here=reader.here / "own")
         for line, (code, err, _), text in zip(lines, said, parts[1:], strict=True)
     ]
 
@@ -322,14 +322,14 @@ def seen_in(text: str, *, line: str, code: int, said: str, here: Path) -> Watche
     return Watched(line=line, code=code, said=said, opened=sorted(opened), started=started, reached=reached)
 
 
-def strays(seen: Watched, desk: Desk, run: Path) -> list[str]:
+def strays(seen: Watched, reader: Reader, run: Path) -> list[str]:
     """What a command opened, started or reached though it lies neither in the directory nor in what is the reader's."""
     system = tuple(map(Path, ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys", "/dev")))
     ours = (ROOT / "privbo", ROOT / "accountant", ROOT / "privbo.egg-info")  # the last is an editable installation's
     python = (Path(sys.prefix), Path(sys.base_prefix), *ours)
-    allowed = (run, desk.here / "home", desk.here / "out", *python)
+    allowed = (run, reader.here / "home", reader.here / "out", *python)
     opened = [path for path in seen.opened if not any(Path(path).is_relative_to(one) for one in allowed)]
-    made = [path for path in opened if Path(path).is_relative_to(desk.here.parent)]  # may lie in /dev/shm
+    made = [path for path in opened if Path(path).is_relative_to(reader.here.parent)]  # may lie in /dev/shm
     opened = made + [path for path in opened if not any(Path(path).is_relative_to(one) for one in system)]
     # An editable installation looks for a folder of this name wherever it stands; the other is where it is installed.
     opened = [path for path in opened if path != str(ROOT) and "/__editable__." not in path]
@@ -337,33 +337,33 @@ def strays(seen: Watched, desk: Desk, run: Path) -> list[str]:
 
 
 @pytest.mark.system
-def test_no_reading_command_leaves_a_strangers_directory(desk: Desk) -> None:
+def test_no_reading_command_leaves_a_strangers_directory(reader: Reader) -> None:
     """By the kernel's own account: nothing is connected to, started, imported or read outside the directory."""
     require_tool("strace")
-    (desk.here / "out").mkdir(exist_ok=True)
+    (reader.here / "out").mkdir(exist_ok=True)
     asked = [
-        (name, command, line.format(run=desk.sent / name, out=desk.here / "out", home=desk.here / "home"))
-        for name in sorted(path.name for path in desk.sent.iterdir())
+        (name, command, line.format(run=reader.sent / name, out=reader.here / "out", home=reader.here / "home"))
+        for name in sorted(path.name for path in reader.sent.iterdir())
         for command, lines in READING.items()
         for line in lines
     ]
-    seen = watched(desk, [line for *_, line in asked])
+    seen = watched(reader, [line for *_, line in asked])
     found = {
         one.line: stray
         for (name, _, line), one in zip(asked, seen, strict=True)
-        if (stray := strays(one, desk, desk.sent / name))
+        if (stray := strays(one, reader, reader.sent / name))
     }
     assert found == {}
     by_line = {one.line: one for one in seen}
     # Of the others some find nothing there, and an approval asks.
     shown = {command for name, command, line in asked if name == "own" and by_line[line].code == 0}
     assert shown == READING.keys() - {"run", "tell", "trials", "flower approve", "ledger recover"}
-    swept = by_line[f"compare {desk.sent}/own/sweep.toml --finished --out {desk.here}/out/swept"]
+    swept = by_line[f"compare {reader.sent}/own/sweep.toml --finished --out {reader.here}/out/swept"]
     assert (swept.code, swept.said) == (
         2,
-        f"privbo: Not importing what {desk.sent}/own/sweep.toml names without --trust.\n",
+        f"privbo: Not importing what {reader.sent}/own/sweep.toml names without --trust.\n",
     )
-    approved = by_line[f"flower approve {desk.here}/home/site.toml {desk.sent}/own"]
+    approved = by_line[f"flower approve {reader.here}/home/site.toml {reader.sent}/own"]
     assert (approved.code, approved.said) == (1, "Serve this run as site site0? [y/N]: Aborted!\n")
     for name, command, line in asked:
         if name in ("database", "file", "relative") and command in {*shown, "flower approve"} - {
@@ -375,9 +375,9 @@ def test_no_reading_command_leaves_a_strangers_directory(desk: Desk) -> None:
             assert re.search("Not importing|add --ledger|add --trust", by_line[line].said)
 
 
-def test_the_trace_of_a_command_that_strays_is_noticed(desk: Desk) -> None:
+def test_the_trace_of_a_command_that_strays_is_noticed(reader: Reader) -> None:
     """Lines as strace writes them: a file by its own path, through a link and in a folder, a program, an address."""
-    run, here = desk.sent / "own", desk.here / "desk"
+    run, here = reader.sent / "own", reader.here / "own"
     lines = {
         f'openat(AT_FDCWD<{here}>, "theirs.py", O_RDONLY|O_CLOEXEC) = 3<{here}/theirs.py>': f"{here}/theirs.py",
         f'openat(AT_FDCWD<{here}>, "{run}/a", O_RDONLY) = 3</root/secret>': "/root/secret",
@@ -388,7 +388,7 @@ def test_the_trace_of_a_command_that_strays_is_noticed(desk: Desk) -> None:
         'connect(3<socket:[1]>, {sa_family=AF_UNIX, sun_path="/run/s"}, 110) = 0': "AF_UNIX",
     }
     for line, stray in lines.items():
-        (only,) = strays(seen_in(f"17 {line}\n", line="", code=0, said="", here=here), desk, run)
+        (only,) = strays(seen_in(f"17 {line}\n", line="", code=0, said="", here=here), reader, run)
         assert stray in only
     fine = f'17 openat(AT_FDCWD<{here}>, "{run}/config.json", O_RDONLY) = 3<{run}/config.json>\n'
-    assert strays(seen_in(fine, line="", code=0, said="", here=here), desk, run) == []
+    assert strays(seen_in(fine, line="", code=0, said="", here=here), reader, run) == []
