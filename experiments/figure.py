@@ -38,18 +38,20 @@ def draw(
     drawing = kinds[picture.kind] if picture.kind in kinds else load_function(picture.kind, "picture.kind")
     columns = min(2, len(panels))  # a page is 800 pixels wide, and the text of a wider picture too small on it
     lines = math.ceil(len(panels) / columns)
-    most = max(len(rows) for _, rows in panels)
-    tall = 1.5 + 0.26 * most if picture.kind == "bars" else 4.6 + (0.12 * most if most > _CROWDED else 0)
-    figure = Figure(figsize=(7.0 if columns == 1 else 10.0, tall * lines + 0.4), layout="constrained")
+    bars = 1.5 + 0.26 * max(len(rows) for _, rows in panels)
+    figure = Figure(layout="constrained")
     grid = np.ravel(figure.subplots(lines, columns, squeeze=False))
     for axes, (panel, rows) in zip(grid, panels, strict=False):
         shown = {label: row for label, row in rows.items() if label not in picture.omit}
         axes.set(title=panel.title, xlabel=picture.x, ylabel=picture.y)
         axes.grid(alpha=0.3)
         drawing(axes, panel, shown, picture)
-        if axes.get_legend_handles_labels()[0]:
-            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 2} if most > _CROWDED else {}
-            axes.legend(frameon=False, fontsize="x-small", **below)
+    most = max(len(axes.get_legend_handles_labels()[0]) for axes in grid)
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 2} if most > _CROWDED else {}
+    for axes in grid[: len(panels)] if most else ():
+        axes.legend(frameon=False, fontsize="x-small", **below)
+    tall = bars if picture.kind == "bars" else 4.6 + (0.12 * most if below else 0.0)
+    figure.set_size_inches(7.0 if columns == 1 else 10.0, tall * lines + 0.4)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     figure.suptitle(title, wrap=True)
