@@ -11,10 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from docutils import nodes
-from docutils.utils.math.latex2mathml import tex2mathml
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Sphinx and docutils are read where a page is made: tests read the tables without them
+    from docutils import nodes
     from sphinx.application import Sphinx
     from sphinx.writers.html5 import HTML5Translator
 
@@ -28,14 +26,20 @@ _ATTRIBUTE = re.compile(r"^(\w+(?:, \w+)*): ")
 
 def formula_in_line(translator: HTML5Translator, node: nodes.math) -> None:
     """Write a formula as MathML, which browsers draw without scripts."""
-    translator.body.append(tex2mathml(node.astext()))
-    raise nodes.SkipNode
+    _write_formula(translator, node, as_block=False)
 
 
 def formula_on_its_own(translator: HTML5Translator, node: nodes.math_block) -> None:
     """Write a formula on lines of its own."""
-    translator.body.append(tex2mathml(node.astext(), as_block=True))
-    raise nodes.SkipNode
+    _write_formula(translator, node, as_block=True)
+
+
+def _write_formula(translator: HTML5Translator, node: nodes.math | nodes.math_block, *, as_block: bool) -> None:
+    from docutils.nodes import SkipNode
+    from docutils.utils.math.latex2mathml import tex2mathml
+
+    translator.body.append(tex2mathml(node.astext(), as_block=as_block))
+    raise SkipNode
 
 
 def docstring_for_sphinx(
@@ -263,7 +267,9 @@ def _generated(_app: Sphinx, _name: str, source: list[str]) -> None:
 
 def _lazily(_app: Sphinx, doctree: nodes.document, _name: str) -> None:
     """Have pictures loaded when a reader comes near them."""
-    for image in doctree.findall(nodes.image):
+    from docutils.nodes import image as picture
+
+    for image in doctree.findall(picture):
         image["loading"] = "lazy"
 
 
