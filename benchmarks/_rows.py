@@ -118,11 +118,6 @@ def least(*, flops: float = 0.0, bytes_moved: float = 0.0) -> Limit:
     return max(limits, key=lambda limit: limit.seconds)
 
 
-def called(times: float) -> Limit:
-    """Give the time of so many calls of Python functions, for work that asks a user's Python objects."""
-    return Limit(times * call_seconds(), "calls of Python functions")
-
-
 @cache
 def peak_flops() -> float:
     """Floating-point operations per second of a large product in double precision, on one thread."""
@@ -142,23 +137,6 @@ def peak_bytes() -> float:
     source = np.ones(1 << 25)
     target = np.empty_like(source)
     return 2.0 * source.nbytes / smallest(lambda: np.copyto(target, source), 5)
-
-
-@cache
-def call_seconds() -> float:
-    """Seconds of calling a method of one argument that returns it, the loop around it included."""
-
-    class Plain:
-        def step(self, state: int) -> int:
-            return state
-
-    plain, times = Plain(), 100_000
-
-    def calls() -> None:
-        for turn in range(times):
-            plain.step(turn)
-
-    return smallest(calls, 5) / times
 
 
 @cache

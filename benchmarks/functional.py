@@ -1,4 +1,4 @@
-"""F-LCB's own overhead per pull; private training against plain Opacus on the same steps."""
+"""Private training against plain Opacus on the same steps."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks._rows import Row, called, smallest
-from privbo.algorithms.functional.f_lcb import f_lcb
+from benchmarks._rows import Row
 from privbo.training.plan import RecordPrivacy
 from privbo.training.private_neural import PrivateNeuralArm
 from privbo.training.search import central_run
@@ -21,45 +20,12 @@ if TYPE_CHECKING:
 
     from privbo.training.private_neural import Split
 
-N_ARMS = 100
-N_PULLS = 20_000
 N_BLOCKS = 5
 N_TRAINING, N_VALIDATION = 1000, 400
-LIMIT = 50e-6
-
-
-class Empty:
-    """An arm without work: what is left is the search's own time."""
-
-    name = "empty"
-    value_stddev = 0.0
-
-    def __init__(self, limit: float) -> None:
-        self._limit = limit
-
-    def init(self) -> int:
-        """No pull."""
-        return 0
-
-    def step(self, state: int) -> int:
-        """Count."""
-        return state + 1
-
-    def value(self, state: int) -> float:
-        """A curve."""
-        return self._limit + 1.0 / state
-
-    def rate(self, state: int, k: int, delta: float) -> float:  # noqa: ARG002  # a curve
-        """Its rate."""
-        return 1.0 / k
 
 
 def rows() -> Iterator[Row]:
     """Timed rows: name, our seconds, the peer and its seconds, the ratio."""
-    arms = [Empty(limit) for limit in np.linspace(0.0, 1.0, N_ARMS)]
-    seconds = smallest(lambda: f_lcb(arms, budget=N_PULLS), clock=time.perf_counter) / N_PULLS
-    name, limit = f"F-LCB's own time per pull, K = {N_ARMS}", called(3)  # an arm's step, value and rate
-    yield Row(name, seconds, "the bar, 50 microseconds", LIMIT, kind="bar", least=limit)
     yield _private_training()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from privbo.algorithms.functional.f_lcb import Arm, Selection
+from experiments.baselines.f_lcb import Arm, Selection
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import torch
 
+from experiments.baselines.f_lcb import RateViolated, f_lcb
 from experiments.baselines.neural import accuracy
 from experiments.problems.digits import load_digits, network
-from privbo.algorithms.functional.f_lcb import RateViolated, f_lcb
 from privbo.training.plan import RecordPrivacy
 from privbo.training.private_neural import PrivateNeuralArm
 from privbo.training.search import central_run

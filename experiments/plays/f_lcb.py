@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import numpy.typing as npt
 
+from experiments.baselines.f_lcb import RateViolated, f_lcb
 from experiments.baselines.function_arms import FunctionArm
 from experiments.baselines.heavy_bandits import Policy, RobustUCBMedian, SGDUCBSMoM, play as play_bandit
 from experiments.cells import Context, Found
@@ -20,7 +21,6 @@ from experiments.problems.suites import minima
 from experiments.problems.three_functions import arm_of
 from experiments.study import Panel, Picture
 from experiments.summary import Rows
-from privbo.algorithms.functional.f_lcb import RateViolated, f_lcb
 from privbo.protocol.messages import FloatArray
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ import torch
 
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from experiments.baselines import architectures
+from experiments.baselines.f_lcb import Arm, RateViolated, Selection, f_lcb
 from experiments.baselines.halving import early_stopping, hyperband, successive_halving, uniform
 from experiments.baselines.neural import NeuralArm, Training, accuracy, adam
 from experiments.cells import Context, Found
 from experiments.outcome import Outcome, Task, make
 from experiments.plays.curves import RecordedArm
 from experiments.problems.digits import Digits, load_digits, network
-from privbo.algorithms.functional.f_lcb import Arm, RateViolated, Selection, f_lcb
 from privbo.training.plan import RecordPrivacy
 from privbo.training.private_neural import MakeModel, PrivateNeuralArm
 from privbo.training.search import central_run

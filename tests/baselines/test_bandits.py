@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from experiments.baselines.f_lcb import f_lcb
 from experiments.baselines.heavy_bandits import SGDUCBSMoM, bandit_arm, play
-from privbo.algorithms.functional.f_lcb import f_lcb
 
 MEANS = np.array([0.1, 0.9, 0.3, 0.5])
 

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from experiments.baselines import architectures
+from experiments.baselines.f_lcb import f_lcb
 from experiments.baselines.neural import NeuralArm, accuracy, adam, validation_loss
 from experiments.plays import neural
 from experiments.plays.curves import RecordedArm
@@ -23,7 +24,6 @@ from experiments.problems.cifar import CIFAR10, CIFAR100, Images, load
 from experiments.problems.digits import enlarged_digits
 from experiments.run import Options, run, write
 from experiments.study import Panel, study
-from privbo.algorithms.functional.f_lcb import f_lcb
 from privbo.training.private_neural import Split
 
 

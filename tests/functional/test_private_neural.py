@@ -13,8 +13,8 @@ from torch import nn
 import privbo as pb
 from accountant.errors import BudgetExceeded
 from accountant.events import PoissonSampledGaussian, Unit, repeat
+from experiments.baselines.f_lcb import f_lcb
 from experiments.baselines.halving import hyperband, successive_halving
-from privbo.algorithms.functional.f_lcb import f_lcb
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.sums import noisy_gradient_sum

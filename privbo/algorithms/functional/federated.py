@@ -32,7 +32,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from privbo.algorithms.functional.f_lcb import Bounds
 from privbo.algorithms.functional.methods import Box, GradientNoise, Rates, State, StochasticAccelerated
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError
@@ -54,6 +53,57 @@ from privbo.protocol.settings import Count, Positive, Range, settings
 from privbo.protocol.space import Categorical, Real, Space
 
 _UNIT_ROUNDOFF = 2.0**-53
+# An arm is retired when its value passes the first one by more than this many times max(g(1), |first value|).
+_DIVERGENCE = 1e6
+
+
+class Bounds:
+    """Lower confidence bounds f(x) - g(k) of K arms (Algorithm 1); untried arms stand at minus infinity.
+
+    Args:
+        n_arms: K.
+    """
+
+    def __init__(self, n_arms: int) -> None:
+        self.lower: FloatArray = np.full(n_arms, -np.inf)
+        self.value: FloatArray = np.full(n_arms, np.nan)
+        self.width: FloatArray = np.zeros(n_arms)
+        self.rate: FloatArray = np.full(n_arms, np.inf)
+        self.retired: dict[int, str] = {}
+        self._limit = [math.inf] * n_arms
+
+    def select(self) -> int | None:
+        """The arm with the smallest bound (the first of equals); None if all are retired."""
+        arm = int(self.lower.argmin())
+        return None if self.lower[arm] == math.inf else arm
+
+    def observe(self, arm: int, value: float, rate: float, width: float = 0.0) -> None:
+        """Take a value after one more pull of an arm."""
+        if not (math.isfinite(value) and math.isfinite(rate)):
+            self.retire(arm, f"value {value!r} with rate {rate!r} is not finite")
+            return
+        if value > self._limit[arm]:
+            self.retire(arm, f"value {value:.6g} diverges; it passed {self._limit[arm]:.6g}")
+            return
+        if self._limit[arm] == math.inf:
+            self._limit[arm] = value + _DIVERGENCE * max(abs(rate), abs(value), 1e-300)
+        self.lower[arm], self.value[arm] = value - rate - width, value
+        self.rate[arm], self.width[arm] = rate, width
+
+    def retire(self, arm: int, reason: str) -> None:
+        """Never select an arm again, and say why."""
+        self.retired[arm] = reason
+        self.lower[arm] = math.inf
+        self.value[arm] = math.nan
+
+    def best(self) -> int | None:
+        """The arm whose current value, with its width added, is smallest; None if there is none.
+
+        Never the best value so far: the smallest of many noisy values is mostly luck.
+        """
+        upper = np.where(np.isfinite(self.value), self.value + self.width, np.inf)
+        arm = int(upper.argmin())
+        return None if upper[arm] == math.inf else arm
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -280,7 +330,7 @@ class Search:
         self._quantile = math.sqrt(2.0 * math.log(2.0 * n_arms * setting.rounds / self._delta))
         start = self._optimiser(0.0).init(np.full(n_free, algorithm.start))
         self.states: list[State] = [start] * n_arms
-        self.bounds = Bounds(n_arms, warn=False)
+        self.bounds = Bounds(n_arms)
 
     def _optimiser(self, noise_stddev: float) -> StochasticAccelerated:
         noise = GradientNoise(stddev=noise_stddev, n_dims=self._box.n_dims)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from experiments.baselines.f_lcb import RateViolated, WatchedBounds, f_lcb
 from experiments.baselines.first_order import AcceleratedGradient
 from experiments.baselines.function_arms import FunctionArm
 from experiments.baselines.functions import Noisy, Quadratic
-from privbo.algorithms.functional.f_lcb import Bounds, RateViolated, f_lcb
 from tests.functional.instances import DETERMINISTIC, STOCHASTIC, exact_value, minimum
 
 
@@ -181,7 +181,7 @@ def test_noisy_values_widen_the_bounds_and_never_win_by_luck() -> None:
 
 
 def test_bounds_ignore_rounding_but_not_faults() -> None:
-    bounds = Bounds(1)
+    bounds = WatchedBounds(1)
     bounds.observe(0, 1.0, 0.0)
     bounds.observe(0, 1.0 - 1e-15, 0.0)
     assert not bounds.violations

@@ -15,11 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from privbo.algorithms.functional.federated import Bounds
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, IntArray
-
-# An arm is retired when its value passes the first one by more than this many times max(g(1), |first value|).
-_DIVERGENCE = 1e6
 
 
 class Arm(Protocol):
@@ -73,72 +71,34 @@ class Violation:
     upper: float
 
 
-class Bounds:
-    """Lower confidence bounds of K arms; untried arms stand at minus infinity.
+class WatchedBounds(Bounds):
+    """Bounds that count pulls and keep the rates that were seen to fail; the first one of an arm is a warning, too."""
 
-    Args:
-        n_arms: K.
-        warn: Whether a violation is also a Python warning; it is always recorded.
-    """
-
-    def __init__(self, n_arms: int, *, warn: bool = True) -> None:
-        self.lower: FloatArray = np.full(n_arms, -np.inf)
-        self.value: FloatArray = np.full(n_arms, np.nan)
-        self.width: FloatArray = np.zeros(n_arms)
-        self.rate: FloatArray = np.full(n_arms, np.inf)
+    def __init__(self, n_arms: int) -> None:
+        super().__init__(n_arms)
         self.pulls: IntArray = np.zeros(n_arms, dtype=np.int64)
         self.violations: list[Violation] = []
-        self.retired: dict[int, str] = {}
         self._highest_lower = [-math.inf] * n_arms
-        self._limit = [math.inf] * n_arms
-        self._warned: set[int] = set()
-        self._warn = warn
-
-    def select(self) -> int | None:
-        """The arm with the smallest bound (the first of equals); None if all are retired."""
-        arm = int(self.lower.argmin())
-        return None if self.lower[arm] == math.inf else arm
 
     def observe(self, arm: int, value: float, rate: float, width: float = 0.0) -> None:
         """Take a value after one more pull of an arm."""
         self.pulls[arm] += 1
-        if not (math.isfinite(value) and math.isfinite(rate)):
-            self.retire(arm, f"value {value!r} with rate {rate!r} is not finite")
+        super().observe(arm, value, rate, width)
+        if arm in self.retired:
             return
-        if value > self._limit[arm]:
-            self.retire(arm, f"value {value:.6g} diverges; it passed {self._limit[arm]:.6g}")
+        bound, upper = self._highest_lower[arm], value + width
+        self._highest_lower[arm] = max(bound, float(self.lower[arm]))
+        if upper >= bound - 1e-12 * max(1.0, abs(bound)):
             return
-        if self._limit[arm] == math.inf:
-            self._limit[arm] = value + _DIVERGENCE * max(abs(rate), abs(value), 1e-300)
-        bound, upper, lower = self._highest_lower[arm], value + width, value - rate - width
-        if upper < bound - 1e-12 * max(1.0, abs(bound)):
-            pulls = int(self.pulls[arm])
-            self.violations.append(Violation(arm=arm, pulls=pulls, bound=bound, upper=upper))
-            if self._warn and arm not in self._warned:
-                self._warned.add(arm)
-                warnings.warn(
-                    f"rate violated: arm {arm} reached {upper:.6g} at pull {pulls}, below its bound {bound:.6g}; "
-                    "give it a certified or larger rate, or the choice is a heuristic's",
-                    RateViolated,
-                    stacklevel=3,
-                )
-        self._highest_lower[arm] = max(bound, lower)
-        self.lower[arm], self.value[arm], self.rate[arm], self.width[arm] = lower, value, rate, width
-
-    def retire(self, arm: int, reason: str) -> None:
-        """Never select an arm again, and say why."""
-        self.retired[arm] = reason
-        self.lower[arm] = math.inf
-        self.value[arm] = math.nan
-
-    def best(self) -> int | None:
-        """The arm whose current value, with its width added, is smallest; None if there is none.
-
-        Never the best value so far: the smallest of many noisy values is mostly luck.
-        """
-        upper = np.where(np.isfinite(self.value), self.value + self.width, np.inf)
-        arm = int(upper.argmin())
-        return None if upper[arm] == math.inf else arm
+        found = Violation(arm=arm, pulls=int(self.pulls[arm]), bound=bound, upper=upper)
+        if arm not in {violation.arm for violation in self.violations}:
+            warnings.warn(
+                f"rate violated: arm {arm} reached {upper:.6g} at pull {found.pulls}, below its bound {bound:.6g}; "
+                "give it a certified or larger rate, or the choice is a heuristic's",
+                RateViolated,
+                stacklevel=3,
+            )
+        self.violations.append(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +177,7 @@ def f_lcb(
         raise ConfigurationError(f"delta={delta!r} must lie in (0, 1]")
     # Two-sided Gaussian tail, together over all arms and pulls (2 K T / delta).
     quantile = math.sqrt(2.0 * math.log(2.0 * len(arms) * budget / delta))
-    bounds, states = Bounds(len(arms)), dict[int, Any]()
+    bounds, states = WatchedBounds(len(arms)), dict[int, Any]()
     played, before, after = list[int](), list[float](), list[float]()
     chosen, reason = None, "budget"
     while len(played) < budget:
