@@ -40,7 +40,7 @@ from privbo.protocol.messages import FloatArray
 from privbo.protocol.settings import JsonObject, fields_of
 from privbo.protocol.table import in_two_lines
 from privbo.runs.clients import answers_of, clients_of
-from privbo.runs.manifest import derive_seed
+from privbo.runs.manifest import clipped_shares, derive_seed
 from privbo.runs.record import Record, replay
 from privbo.runs.sources import algorithm_table
 from privbo.runs.states import States
@@ -211,7 +211,8 @@ class ClippingAudit:
         warnings: Patterns that matter, in words.
         note: What all of this is.
         score_shares: Of a run in one process that hides records: by site, the share of its scores that were
-            clipped to ``score_range``, over all of its evaluations. Over Flower sites keep theirs.
+            clipped to ``score_range``, over all of its evaluations. Over Flower ``privbo audit`` on a site's own
+            folder shows them.
     """
 
     name: str
@@ -273,9 +274,14 @@ def audit(record: Record) -> ClippingAudit:
     )
     if not rounds and record.plan.privacy.trust == "guardians":
         raise RunError("this run's vectors were shared among guardians, so no party knows which were clipped")
+    if not rounds and record.plan.privacy.trust == "sites":
+        raise RunError(
+            "each site alone knows what was clipped of its records' scores: privbo audit and the directory of its "
+            "site.toml, at the site"
+        )
     if not rounds:
         raise RunError(f"{home.private} holds no clip statistics; audit the run where its clients answered")
-    shares = home.clipped_shares()
+    shares = clipped_shares(home.scores_path)
     last, kind = rounds[-1], algorithm_table(record.spec.algorithm)["type"]
     use: Use = "direction" if kind in _DIRECTION else "magnitude"
     whole = max(float(np.mean([r.signal for r in rounds])), 1e-300)
@@ -288,18 +294,26 @@ def audit(record: Record) -> ClippingAudit:
         rounds=rounds,
         clipping_norm=last.bound * math.sqrt(len(last.bias_by_region)),
         advice=advise(use, tried),
-        warnings=(*_warnings(rounds, is_client=is_client), *_of_scores(record, shares)),
+        warnings=(
+            *_warnings(rounds, is_client=is_client),
+            *of_scores(shares, f"score_range={record.spec.problem.score_range}"),
+        ),
         score_shares=shares,
     )
 
 
-def _of_scores(record: Record, shares: Mapping[int, float]) -> Iterator[str]:
-    """What a site should know whose records' scores were clipped, one by one, before anything was summed."""
+def of_scores(shares: Mapping[int, float], bounds: str) -> Iterator[str]:
+    """PRIVATE: say what a site should know of whose records' scores much was clipped, one by one, before any sum.
+
+    Args:
+        shares: Of the scores that were clipped, by client.
+        bounds: What they were clipped to, in words.
+    """
     for client, share in shares.items():
         if share >= LEAST:
             yield (
-                f"site {client}: {share:.0%} of its records' scores were clipped to score_range="
-                f"{record.spec.problem.score_range}; normalise them, or declare a wider range, which means more noise"
+                f"site {client}: {share:.0%} of its records' scores were clipped to {bounds}; normalise them, or "
+                "declare a wider range, which means more noise"
             )
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from accountant.errors import PrivacyError
 from accountant.verify.text import shown
+from privbo.audits.clipping import of_scores
 from privbo.cli.terminal import Result, Shown
 from privbo.protocol.errors import RunError
 from privbo.protocol.settings import fields_of
 from privbo.protocol.space import Value
 from privbo.protocol.table import Table
 from privbo.runs.best import FACTS, best_at_site, common_at_site, file_of_one_run
-from privbo.runs.manifest import RunDirectory
+from privbo.runs.manifest import SCORES, RunDirectory, clipped_shares
 from privbo.runs.record import load
 from privbo.runs.session import Site
 from privbo.runs.trials import Trial
@@ -75,6 +76,30 @@ def own_points(
     if client is not None:
         return Result(content=content, parts=parts), _toml(points[0].params)
     return Result(content=content, parts=parts), "\n".join(f"[clients.{p.client}]\n{_toml(p.params)}" for p in points)
+
+
+def clipped_scores(directory: Path) -> Result:
+    """PRIVATE: tabulate the share of its records' scores that were clipped, for every client of a site.
+
+    Args:
+        directory: A site's folder of one run, or the folder in which a site keeps its runs.
+
+    Raises:
+        RunError: If no scores of records were kept there.
+    """
+    folder = _site_folder(directory)
+    if not (shares := clipped_shares(folder / SCORES)):
+        raise RunError(f"{folder}: no scores of records are kept here; only runs with n_records have them")
+    note = "private: the site's own; no epsilon covers it, and nothing of it was sent"
+    warnings = tuple(of_scores(shares, "score_range"))
+    table = Table(
+        title="Scores of records that were clipped",
+        headings=("client", "clipped"),
+        rows=list(shares.items()),
+        formats={1: "{:.1%}".format},
+    )
+    parts: list[Shown] = [note, table, *(f"notice: {words}" for words in warnings)]
+    return Result(content={"note": note, "score_shares": shares, "warnings": warnings}, parts=parts)
 
 
 def common_point(directory: Path, *, ledger: str | None = None) -> tuple[Result, str]:

@@ -362,7 +362,9 @@ def watch(
 
 @command(app)
 def audit(
-    target: Annotated[Path, typer.Argument(help="Directory of a run; with --empirical also a configuration.")],
+    target: Annotated[
+        Path, typer.Argument(help="Directory of a run, or a site's folder; with --empirical also a configuration.")
+    ],
     empirical: Annotated[bool, typer.Option("--empirical", help="Attack the mechanism as a black box.")] = False,
     trials: Annotated[int, typer.Option(min=1000, help="Releases per side of the attack.")] = 20_000,
     publish_norms: Annotated[
@@ -373,7 +375,10 @@ def audit(
     trust: Trust = False,
     ledger: NamedLedger = None,
 ) -> object:
-    """PRIVATE: audit the clipping. Exit code 3 if the black-box audit contradicts the claim."""
+    """PRIVATE: audit the clipping; at a site, of its own records' scores.
+
+    Exit code 3 if the black-box audit contradicts the claim.
+    """
     from dataclasses import replace
 
     from privbo.audits.clipping import audit as audit_clipping, price_of_norms, publish_norms as publish
@@ -381,6 +386,7 @@ def audit(
     from privbo.protocol.files import require_no_link, write_json
     from privbo.protocol.settings import fields_of
     from privbo.reports.audit import write_audit
+    from privbo.runs.best import FACTS, file_of_one_run
     from privbo.runs.manifest import RunDirectory
     from privbo.runs.opening import plan_run, planned_requests
     from privbo.runs.record import load
@@ -393,6 +399,12 @@ def audit(
         plan = plan_run(spec)
         attacked = audit_plan(planned_requests(spec), plan.mechanism, delta=plan.delta, trials=trials)
         found = Audit(name=spec.name, clipping=None, empirical=attacked)
+    elif not RunDirectory(target).config_path.exists() and file_of_one_run(target, FACTS) is not None:
+        from privbo.cli.clients import clipped_scores
+
+        if empirical or publish_norms is not None or out is not None:
+            raise ConfigurationError(f"{target} is a site's folder: name it alone, or the run's directory")
+        return clipped_scores(target)
     else:
         require_no_link(RunDirectory(target).private)
         record = load(target, ledger=ledger)

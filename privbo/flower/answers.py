@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import traceback
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,7 @@ from privbo.protocol.settings import JsonObject, read_settings
 from privbo.runs.clients import clients_of
 from privbo.runs.evidence import plan_name
 from privbo.runs.guarded import ledger_of
-from privbo.runs.manifest import noise_of
+from privbo.runs.manifest import SCORES, keep_clipped, noise_of
 from privbo.runs.opening import policy_of
 from privbo.runs.trials import PendingTrials
 
@@ -205,6 +206,7 @@ def _answer(run: PartyRun, record: SiteRecord, question: Question, wanted: Wante
     problem = spec.problem
     evaluate = problem.evaluator(
         on_failure=lambda client, reason: record.note(f"client {client}: {reason}"),
+        on_clipped=partial(keep_clipped, record.path / SCORES),
         stopped=stopped,
         client_seconds=None if spec.times is None else spec.times.of_one(len(clients)),
     )

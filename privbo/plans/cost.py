@@ -281,8 +281,8 @@ SERVER = (
     "against readers of what is published, other clients among them"
 )
 SITES = (
-    "no party has to be trusted with a site's sums: each site adds its own noise before anything leaves it; where one "
-    "process plays all sites, its operator sees every sum"
+    "no party has to be trusted with a site's sums: each site adds its own noise before anything leaves it, and alone "
+    "knows how many of its records' scores were clipped; where one process plays all sites, its operator sees every sum"
 )
 
 

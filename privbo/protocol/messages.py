@@ -412,6 +412,11 @@ class Setting:
     records: Records | None = None
     is_exact: bool = False
 
+    @property
+    def trains(self) -> bool:
+        """Whether every evaluation trains a model whose cost a release has to bear."""
+        return self.records is not None and self.records.training is not None
+
     def at_most(self, rounds: int) -> Setting:
         """Give the facts of a run of at most so many rounds."""
         return replace(self, rounds=min(self.rounds, rounds))

@@ -36,7 +36,7 @@ from privbo.runs.clients import require_answers
 from privbo.runs.evidence import plan_of, recovered_places
 from privbo.runs.history import History, OnPrivateRound, OnRound, progress_bar
 from privbo.runs.in_process import backend_of, in_process
-from privbo.runs.manifest import RunDirectory
+from privbo.runs.manifest import RunDirectory, keep_clipped
 from privbo.runs.opening import Run, open_run, plan_run, require_beginning, root_of, setup_of
 from privbo.runs.record import Record
 from privbo.runs.rehearsal import Rehearsal, rehearse
@@ -360,7 +360,9 @@ def run_spec(
         if home is None:
             evaluate = evaluator(stopped=stopped)
         else:
-            evaluate = evaluator(on_failure=home.keep_failure, on_clipped=home.keep_clipped, stopped=stopped)
+            evaluate = evaluator(
+                on_failure=home.keep_failure, on_clipped=partial(keep_clipped, home.scores_path), stopped=stopped
+            )
         evaluate.errors |= {} if home is None else home.failures()
         clients = in_process(
             opened.setup, home, evaluate, output, on_private_round, executor=executor, backend=backend, journal=journal

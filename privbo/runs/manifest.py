@@ -86,7 +86,22 @@ def _key(*, make: bool) -> bytes | None:
 
 
 FORMAT = 3
+SCORES = "scores.jsonl"  # in a run's private folder, and in a site's own of the run
 _FACTS = ("run_id", "created", "public_seed", "versions", "caveat")  # of a manifest, beside its spec and its plan
+
+
+def keep_clipped(path: Path, client: int, clipped: int, scored: int) -> None:
+    """PRIVATE: keep how many scores of an evaluation's records were clipped."""
+    append_line(path, {"client": client, "clipped": clipped, "scored": scored})
+
+
+def clipped_shares(path: Path) -> dict[int, float]:
+    """PRIVATE: read the share of scores that were clipped, over all evaluations of each client."""
+    totals: dict[int, tuple[int, int]] = {}
+    for row in read_lines(path):
+        clipped, scored = totals.get(row["client"], (0, 0))
+        totals[row["client"]] = clipped + row["clipped"], scored + row["scored"]
+    return {client: clipped / scored for client, (clipped, scored) in sorted(totals.items())}
 
 
 @dataclass(frozen=True)
@@ -121,7 +136,7 @@ class RunDirectory:
     journal_path = PrivateFile("evaluated.rows")  # evaluations of the round that is being played
     clipping_path = PrivateFile("clipping.jsonl")  # clip statistics per release
     evaluations_path = PrivateFile("evaluations.npz")  # every evaluation of a finished run
-    scores_path = PrivateFile("scores.jsonl")  # clipped scores of records, by evaluation
+    scores_path = PrivateFile(SCORES)  # clipped scores of records, by evaluation
     errors_path = PrivateFile("errors.jsonl")  # every client's first error
     output_path = PrivateFile("output.txt")  # file into which a command puts what clients' code prints
     countersigned_path = PrivateFile("countersigned.jsonl")  # ledger heads that sites countersigned: who was there
@@ -168,18 +183,6 @@ class RunDirectory:
     def keep_failure(self, client: int, reason: str) -> None:
         """PRIVATE: keep a client's first error."""
         append_line(self.errors_path, {"client": client, "error": reason})
-
-    def keep_clipped(self, client: int, clipped: int, scored: int) -> None:
-        """PRIVATE: keep how many scores of an evaluation's records were clipped."""
-        append_line(self.scores_path, {"client": client, "clipped": clipped, "scored": scored})
-
-    def clipped_shares(self) -> dict[int, float]:
-        """PRIVATE: read the share of scores that were clipped, over all evaluations of each site."""
-        totals: dict[int, tuple[int, int]] = {}
-        for row in read_lines(self.scores_path):
-            clipped, scored = totals.get(row["client"], (0, 0))
-            totals[row["client"]] = clipped + row["clipped"], scored + row["scored"]
-        return {client: clipped / scored for client, (clipped, scored) in sorted(totals.items())}
 
     def failures(self) -> dict[int, str]:
         """PRIVATE: read the clients' first errors by client."""

@@ -83,7 +83,7 @@ class Offer:
         setting = self.setting
         server = voted(self.algorithm, self.share).server(setting)
         requests = (server.server if isinstance(server, CommonServer) else server).plan()
-        if setting.records is not None and setting.records.training is not None:
+        if setting.trains:
             requests = self._with_training(requests)
         counted = setting.unit == "record" and setting.records is not None
         return price_plan(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,8 +25,11 @@ from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sums import blocks_of, joined_blocks, lattice_sums, own_blocks
+from privbo.flower import answers
+from privbo.flower.messages import Reply
 from privbo.flower.party import ledger_path, read_site
 from privbo.protocol.messages import FloatArray, Records, Request, Setting
+from tests.cli.test_cli import privbo
 from tests.deployment.federations import Federation, make
 from tests.deployment.grid import unavailable
 from tests.deployment.processes import deployed, start_parties
@@ -185,6 +190,85 @@ def test_every_site_pays_for_the_trainings_that_its_own_problem_declares(declare
         with Ledger.open(ledger_path(read_site(federation.site_file(site)))) as ledger:
             assert dict(compose(ledger.book().paid).parts)[Gaussian(noise_multiplier=9.0)] == N_POINTS
             assert spent(ledger) == pytest.approx(2.0, rel=2e-3)
+
+
+TOP = 30  # records of site 1 that lie at the upper end of the range, or beyond it
+
+
+def ends(beyond: float) -> pb.Problem:
+    def objective(client: int, params: dict[str, float]) -> FloatArray:
+        found = scores(client, params)
+        found[: TOP * (client == 1)] = 1.0 + beyond
+        return found
+
+    return dataclasses.replace(hospitals(), objective=objective)
+
+
+def within() -> pb.Problem:
+    return ends(0.0)
+
+
+def beyond() -> pb.Problem:
+    return ends(3.0)
+
+
+def left_sites(federation: Federation) -> list[dict[str, Any]]:
+    """Everything that a play brought the server, but for nonces and the signed head of its own ledger."""
+    grid = federation.play()
+    return [
+        {name: value for name, value in answer.items() if name not in ("nonce", "receipt")} for answer in grid.answers
+    ]
+
+
+def test_a_sites_operator_sees_what_was_clipped_of_its_scores_and_nobody_else(tmp_path: Path) -> None:
+    """Two worlds of the same clipped scores: a tenth of site 1's lies at the end of the range, or beyond it."""
+    seeded = {"privacy": PRIVACY | {"noise": "simulation"}, "policy": POLICY | {"noise": ["simulation"]}, "seed": 5}
+    plain, clipped = (
+        federation_of(tmp_path / name, **seeded | {"factory": FACTORY.replace("hospitals", name)})
+        for name in ("within", "beyond")
+    )
+    assert left_sites(plain) == left_sites(clipped)
+    found = {}
+    for site in SITES:
+        done = privbo("audit", str(clipped.root / site / "kept"), "--json")
+        found[site] = json.loads(done.stdout)["score_shares"]
+    assert found == {"north": {"0": 0.0}, "south": {"1": TOP / COUNTS[1]}, "west": {"2": 0.0}}
+    shown = privbo("audit", str(clipped.root / "south" / "kept")).stdout
+    assert "private: the site's own" in shown
+    assert "site 1: 10% of its records' scores were clipped to score_range; normalise them" in shown
+    asked = privbo("audit", str(plain.root / "south" / "kept"))
+    assert "0.0%" in asked.stdout
+    assert "notice" not in asked.stdout
+    both = [privbo("audit", str(one.run.path)) for one in (plain, clipped)]
+    assert (both[0].returncode, both[0].stderr) == (both[1].returncode, both[1].stderr)
+    assert "each site alone knows what was clipped of its records' scores: privbo audit" in both[0].stderr
+    for view in ((), ("--json",)):
+        words = " ".join(privbo("report", str(clipped.run.path), *view).stdout.split())
+        assert "each site adds its own noise before anything leaves it, and alone knows how many" in words
+    refused = privbo("audit", str(clipped.root / "south" / "kept"), "--empirical")
+    assert "is a site's folder" in refused.stderr
+
+
+def test_a_reply_that_tells_how_many_scores_were_clipped_is_betrayed(tmp_path: Path) -> None:
+    counts: list[int] = []
+
+    def told(_: Path, client: int, clipped: int, scored: int) -> None:
+        counts.append(clipped)
+
+    def leaky(**fields: Any) -> Any:
+        return Reply(
+            **fields | {"clients": [*fields["clients"], 9], "vectors": [*fields["vectors"], bytes(sum(counts))]}
+        )
+
+    seeded = {"privacy": PRIVACY | {"noise": "simulation"}, "policy": POLICY | {"noise": ["simulation"]}, "seed": 5}
+    seen = []
+    for name in ("within", "beyond"):
+        counts.clear()
+        with mock.patch.object(answers, "keep_clipped", told), mock.patch.object(answers, "Reply", leaky):
+            seen.append(
+                left_sites(federation_of(tmp_path / name, **seeded | {"factory": FACTORY.replace("hospitals", name)}))
+            )
+    assert seen[0] != seen[1]
 
 
 def trained() -> pb.Problem:

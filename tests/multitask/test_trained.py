@@ -148,9 +148,58 @@ def test_where_clients_are_hidden_training_costs_nothing_more() -> None:
     assert pb.plan(problem(), pb.SharedPrior(), privacy=pb.Privacy(epsilon=8.0), rounds=9).training is None
 
 
+QUIET = Gaussian(noise_multiplier=20.0)
+ALL: dict[str, Any] = {"horizon": 60, "release_when": "always"}
+ELIMINATIONS = [
+    (pb.FedPNE(c=0.02, cap=4, **ALL), [8, 8, 8, 16]),
+    (pb.FedPNE(c=0.02, **ALL), [8, 16, 32, 60]),
+    (pb.PFPNE(c=0.02, cap=4, **ALL), [1, 2, 4, 4]),
+    (pb.ParallelXArmed(nu1=5.0, rho=0.8, **ALL), [1, 2, 4, 8]),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "most"), ELIMINATIONS, ids=lambda one: getattr(one, "type", ""))
+def test_every_release_of_an_elimination_pays_for_the_models_that_its_pulls_may_train(
+    algorithm: Any, most: list[int]
+) -> None:
+    """What earlier releases leave to pull changes no price: a round's number alone decides it."""
+    asked = problem(QUIET, QUIET)
+    privacy = dataclasses.replace(PRIVACY, epsilon=8.0)
+    plan = pb.plan(asked, algorithm, privacy=privacy, rounds=4)
+    one = Gaussian(noise_multiplier=plan.noise_multiplier)
+    assert plan.training == repeat(QUIET, sum(most))
+    assert 0.999 * 8.0 < numerical.epsilon(plan.event, 1e-6, adjacency=Adjacency.REPLACE_ONE) <= 8.0
+    record = pb.run(asked, algorithm, privacy=privacy, rounds=4, seed=0)
+    assert record.failures == {}
+    made, calls = [release.round for release in record.releases], record.clients.calls
+    assert len(made) >= 3
+    assert calls is not None
+    for entry, round_ in zip(record.ledger.entries(), made, strict=True):
+        assert entry.event == compose([(QUIET, most[round_]), one])
+        assert (calls[:, record.clients.rounds == round_].sum(axis=1) <= most[round_]).all()
+
+
+def test_a_server_that_asks_for_more_models_than_are_planned_is_refused() -> None:
+    """Planted: a phase of more pulls than its round has models, and a round behind the last planned one."""
+    for algorithm, most in ELIMINATIONS:
+        asked = Spec(
+            name="one",
+            problem=problem(QUIET, QUIET),
+            algorithm=algorithm,
+            privacy=dataclasses.replace(PRIVACY, epsilon=8.0),
+            rounds=4,
+        )
+        server = algorithm.server(asked.setting(0))
+        honest = server.ask().broadcast
+        assert server.request_for(honest).training == repeat(QUIET, most[0])
+        pulls = np.full_like(honest.arrays["pulls"], most[0] + 1)
+        louder = dataclasses.replace(honest, arrays=honest.arrays | {"pulls": pulls})
+        for broadcast in (louder, dataclasses.replace(honest, round=len(most))):
+            with pytest.raises(pb.ConfigurationError, match="models planned; none is"):
+                server.request_for(broadcast)
+
+
 def test_what_can_not_be_composed_is_refused() -> None:
-    with pytest.raises(pb.ConfigurationError, match="every pull of an elimination would train"):
-        pb.plan(problem(), pb.FedPNE(horizon=60, c=0.02), privacy=PRIVACY, rounds=4)
     with pytest.raises(pb.ConfigurationError, match="give the accountant's event of one training"):
         problem(training=2.0)
     with pytest.raises(pb.ConfigurationError, match=r"problem\.training=.*noise_multiplier"):

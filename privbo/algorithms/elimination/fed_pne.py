@@ -136,6 +136,8 @@ class FedPNEServer(PhaseServer[FedPNE]):
             return False  # the first phase has to fit, or nothing would be learned
         if self._spent and algorithm.cap is not None and algorithm.n_children * n_nodes > algorithm.cap:
             return False  # before the first phase nothing is known, so nothing is capped
+        if self._spent and self._setting.trains:
+            return False  # a depth per release, so that no phase trains more models than are planned
         if algorithm.expand == "ktau":
             return depth == 0 or n_nodes * self._confidence.threshold(depth) < self._setting.n_clients
         return algorithm.expand == "tau" and self._confidence.threshold(depth) < self._setting.n_clients

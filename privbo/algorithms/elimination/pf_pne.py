@@ -185,7 +185,7 @@ class PFPNEServer(PhaseServer[PFPNE]):
         nodes, pulls = broadcast.arrays["nodes"], int(broadcast.arrays["pulls"])
         if pulls < 1 or not len(nodes):
             raise ConfigurationError(f"{len(nodes)} nodes with {pulls} pulls; a shared phase has one or more of both")
-        return self._sharing.request(len(nodes), pulls, self._setting)
+        return self._request(broadcast.round, len(nodes), pulls)
 
     def tell(self, release: Release | None) -> None:
         """Eliminate on the average; after the last shared phase only count silent rounds."""

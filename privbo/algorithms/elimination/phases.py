@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, chain, islice, takewhile
 from typing import Generic, TypeVar
 
@@ -145,10 +146,27 @@ class PhaseServer(Generic[A]):
 
     def plan(self) -> Iterator[Request]:
         """P requests; those after the first for as many nodes as the phase could hold."""
-        n_nodes = len(self._first.nodes)
+        for n_nodes, pulls, most in self._planned:
+            yield self._sharing.request(n_nodes, pulls, self._setting, most=most)
+
+    @cached_property
+    def _planned(self) -> list[tuple[int, int, int]]:
+        """Of every release: most nodes, pulls of each, and most pulls of a client together."""
+        n_nodes, found = len(self._first.nodes), []
         for depth in range(self._first.depth, self._first.depth + self._n_releases):
-            yield self._sharing.request(n_nodes, self._pulls(depth, n_nodes), self._setting)
+            pulls = self._pulls(depth, n_nodes)
+            found.append((n_nodes, pulls, min(n_nodes * pulls, self._algorithm.budget)))
             n_nodes = min(self._algorithm.n_children * n_nodes, self._most_nodes)
+        return found
+
+    def _request(self, round_: int, n_nodes: int, pulls: int) -> Request:
+        """What a round asks for; how many models it may train depends on its number, not on what is broadcast."""
+        most = self._planned[round_][-1] if round_ < self._n_releases else 0
+        if n_nodes * pulls > most and self._setting.trains:
+            raise ConfigurationError(
+                f"round {round_}: {n_nodes} nodes with {pulls} pulls train more than the {most} models planned; none is"
+            )
+        return self._sharing.request(n_nodes, pulls, self._setting, most=most)
 
     def ask(self) -> Ask | None:
         """The current phase; without a request at the silent end."""
@@ -164,7 +182,7 @@ class PhaseServer(Generic[A]):
     def request_for(self, broadcast: Broadcast) -> Request | None:
         """Give the request for the phase that a broadcast announces; None at the silent end."""
         phase = Phase.of(broadcast)
-        return self._sharing.request(len(phase.nodes), phase.equal_pulls, self._setting) if phase.sends else None
+        return self._request(broadcast.round, len(phase.nodes), phase.equal_pulls) if phase.sends else None
 
     def tell(self, release: Release | None) -> None:
         """Eliminate, split, and go on to the next phase or the end."""

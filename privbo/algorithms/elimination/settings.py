@@ -222,20 +222,23 @@ class Sharing:
         """S for a phase of K nodes."""
         return (self.half_width if self.clip is None else self.clip) * math.sqrt(n_nodes)
 
-    def request(self, n_nodes: int, pulls: int, setting: Setting) -> Request:
+    def request(self, n_nodes: int, pulls: int, setting: Setting, *, most: int) -> Request:
         """The average over all clients of one vector with an entry per node.
 
         Args:
             n_nodes: K.
             pulls: t, pulls of every node by each client.
             setting: Public facts of the run.
+            most: Most pulls of a client behind this release; charged where every pull trains a model.
         """
+        records = setting.records
         return Request(
             dim=n_nodes,
             clipping_norm=self.clipping_norm(n_nodes),
             weights=np.full((1, setting.n_clients), 1.0 / setting.n_clients),
             unit=setting.unit,
             unit_bound=self._unit_bound(n_nodes, pulls, setting),
+            training=None if records is None else records.trained(most),
         )
 
     def _unit_bound(self, n_nodes: int, pulls: int, setting: Setting) -> float | None:
@@ -250,11 +253,6 @@ class Sharing:
             raise ConfigurationError(
                 f"reward_range=({self.low:g}, {self.high:g}) must be score_range=({records.low:g}, {records.high:g}) "
                 "where one record is the unit of privacy: a reward is a mean of scores"
-            )
-        if records.training is not None:
-            raise ConfigurationError(
-                "problem.training: every pull of an elimination would train a model of its own, and nothing is "
-                "composed for them; use MultiTask(), or leave training out"
             )
         # Every pull is a mean over the records, so one of them moves every node's mean by width / n at most.
         rounding = one - 2 * self.half_width / pulls
