@@ -1,8 +1,9 @@
 """Families of clients that tune alike but not equal surfaces, set aside by digest to report what sharing is worth.
 
 Eight are models of scikit-learn's bundled data sets, trained on what a client holds; five are systems of our making.
-All were frozen before the shared prior was changed, and nothing is chosen by looking at them. A client's surface
-is its mean score over 400 records of its own. Trials of the cliffs fail beyond what a client's system bears.
+All were frozen before the shared prior was changed. Their table has been printed since, so that now they are for
+choosing, and ``later_families`` for reporting. A client's surface is its mean score over 400 records of its own. Trials
+of the cliffs fail beyond what a client's system bears.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import numpy as np
 
 import privbo as pb
 from experiments.problems.frozen import Tables, family, held, likelihoods, near
-from experiments.problems.surfaces import Surfaces
-from privbo.protocol.messages import FloatArray, IntArray
+from experiments.problems.surfaces import Surfaces, tabulated
+from privbo.protocol.messages import FloatArray
 
 CLIENTS, RECORDS = 60, 400
 
@@ -30,23 +31,8 @@ def clients(seed: int, name: str, n_clients: int) -> Surfaces:
             f"name={name!r}, n_clients={n_clients}: choose one of {', '.join(FAMILIES)} and at most {CLIENTS} clients"
         )
     chosen = np.random.default_rng([seed, 41]).permutation(CLIENTS)[:n_clients]
-    table, shape = TABLES.surfaces(name)[0][chosen], FAMILIES[name].shape
-    levels = np.array(shape)
-
-    def values(which: IntArray, units: FloatArray) -> FloatArray:
-        at = np.minimum((units * levels).astype(np.int64), levels - 1)
-        return np.asarray(table[which, np.ravel_multi_index(tuple(at.T), shape)])
-
-    known = np.where(np.isfinite(table), table, np.nanmin(table, axis=1, keepdims=True))
-    return Surfaces(
-        name=name,
-        seed=seed,
-        space=FAMILIES[name].space,
-        values=values,
-        best=known.max(axis=1),
-        low=known.min(axis=1),
-        probes=known,
-    )
+    found = FAMILIES[name]
+    return tabulated(name, seed, found.space, found.shape, TABLES.surfaces(name)[0][chosen])
 
 
 def _shares(scores: FloatArray) -> FloatArray:
@@ -275,22 +261,22 @@ def _vaccinated(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
 _LOSSES, _PENALTIES = ("hinge", "log_loss", "modified_huber", "perceptron"), ("l2", "l1", "elasticnet")
 _DISTANCES = ("euclidean", "cityblock", "chebyshev")
 FAMILIES = {
-    "elastic net": family("models", _elastic, frozen=True, alpha=14, share=6, products=2),
-    "nearest centroids": family("models", _centroids, frozen=True, pixels=8, shrinkage=6, temperature=8),
-    "gradient descent": family("ridge", _descent, frozen=True, rate=14, steps=14),
-    "forest": family("steps", _forest, frozen=True, leaf=6, features=4, trees=5),
-    "binned Bayes": family("steps", _binned, frozen=True, bins=9, way=("widths", "counts"), smoothing=9),
+    "elastic net": family("models", _elastic, frozen=False, alpha=14, share=6, products=2),
+    "nearest centroids": family("models", _centroids, frozen=False, pixels=8, shrinkage=6, temperature=8),
+    "gradient descent": family("ridge", _descent, frozen=False, rate=14, steps=14),
+    "forest": family("steps", _forest, frozen=False, leaf=6, features=4, trees=5),
+    "binned Bayes": family("steps", _binned, frozen=False, bins=9, way=("widths", "counts"), smoothing=9),
     "stochastic gradients": family(
-        "categories", _stochastic, frozen=True, loss=_LOSSES, penalty=_PENALTIES, alpha=10
+        "categories", _stochastic, frozen=False, loss=_LOSSES, penalty=_PENALTIES, alpha=10
     ),
-    "votes for an alarm": family("alarms", _votes, frozen=True, C=7, risk=14, votes=3),
-    "radius neighbours": family("cliffs", _radius, frozen=True, radius=16, metric=_DISTANCES, inputs=5),
-    "sterilisation": family("ridge", _sterilised, frozen=True, temperature=16, minutes=16),
-    "milling": family("cliffs", _milled, frozen=True, speed=9, depth=9, feed=6),
-    "insulin pump": family("alarms", _pump, frozen=True, target=8, correction=8, suspend=6),
-    "irrigation": family("steps", _irrigated, frozen=True, days=7, dryness=9, barrels=8),
+    "votes for an alarm": family("alarms", _votes, frozen=False, C=7, risk=14, votes=3),
+    "radius neighbours": family("cliffs", _radius, frozen=False, radius=16, metric=_DISTANCES, inputs=5),
+    "sterilisation": family("ridge", _sterilised, frozen=False, temperature=16, minutes=16),
+    "milling": family("cliffs", _milled, frozen=False, speed=9, depth=9, feed=6),
+    "insulin pump": family("alarms", _pump, frozen=False, target=8, correction=8, suspend=6),
+    "irrigation": family("steps", _irrigated, frozen=False, days=7, dryness=9, barrels=8),
     "vaccines": family(
-        "categories", _vaccinated, frozen=True,
+        "categories", _vaccinated, frozen=False,
         route=("muscle", "skin", "nose", "vein"), schedule=("once", "twice", "thrice"), dose=12,
     ),
 }  # fmt: skip

@@ -19,7 +19,7 @@ import sklearn
 import privbo as pb
 from experiments.problems import model_scores as scores
 from experiments.problems.data import cache_folder
-from experiments.problems.surfaces import Surfaces
+from experiments.problems.surfaces import Surfaces, tabulated
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Parameter, Space
 
@@ -104,22 +104,7 @@ def model(seed: int, name: str, n_clients: int, noise: float = 0.0) -> Surfaces:
     if name not in TUNINGS:
         raise pb.ConfigurationError(f"name={name!r} is no tuning; choose one of {', '.join(TUNINGS)}")
     tuning, table = TUNINGS[name], surfaces(name, n_clients, seed % WORLDS)
-    shape = np.array(tuning.shape)
-
-    def values(clients: IntArray, units: FloatArray) -> FloatArray:
-        levels = np.minimum((units * shape).astype(np.int64), shape - 1)
-        return np.asarray(table[clients, np.ravel_multi_index(tuple(levels.T), tuning.shape)])
-
-    return Surfaces(
-        name=f"{name} on {tuning.data}",
-        seed=seed,
-        space=tuning.space,
-        values=values,
-        best=table.max(axis=1),
-        low=table.min(axis=1),
-        probes=table,
-        noise=noise,
-    )
+    return tabulated(f"{name} on {tuning.data}", seed, tuning.space, tuning.shape, table, noise)
 
 
 @cache

@@ -99,6 +99,29 @@ class Surfaces:
         return float((np.sum(unit.sum(axis=0) ** 2) - n) / max(n * (n - 1), 1))
 
 
+def tabulated(
+    name: str, seed: int, space: Space, shape: tuple[int, ...], table: FloatArray, noise: float = 0.0
+) -> Surfaces:
+    """Give clients whose values at all points of a grid ``shape`` are a row of ``table``; NaN where a trial fails."""
+    levels = np.array(shape)
+
+    def values(clients: IntArray, units: FloatArray) -> FloatArray:
+        at = np.minimum((units * levels).astype(np.int64), levels - 1)
+        return np.asarray(table[clients, np.ravel_multi_index(tuple(at.T), shape)])
+
+    known = np.where(np.isfinite(table), table, np.nanmin(table, axis=1, keepdims=True))
+    return Surfaces(
+        name=name,
+        seed=seed,
+        space=space,
+        values=values,
+        best=known.max(axis=1),
+        low=known.min(axis=1),
+        probes=known,
+        noise=noise,
+    )
+
+
 def sobol(space: Space, count: int, seed: int) -> FloatArray:
     """Give points spread over a space, ``(count, n_dims)``."""
     return space.snap(qmc.Sobol(space.n_dims, seed=seed).random(count))

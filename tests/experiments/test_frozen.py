@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.problems import client_families, record_families
-from experiments.problems.client_families import clients
+from experiments.problems import client_families, later_families, record_families
 
-ALL = [(tables, name) for tables in (record_families.TABLES, client_families.TABLES) for name in tables.families]
+TABLES = (record_families.TABLES, client_families.TABLES, later_families.FEW, later_families.MANY)
+ALL = [(tables, name) for tables in TABLES for name in tables.families]
 
 
 def digests(tables):
@@ -26,21 +26,29 @@ def _computed_anew(tmp_path_factory):
         yield
 
 
-@pytest.mark.parametrize("tables", [record_families.TABLES, client_families.TABLES])
-def test_what_is_frozen_is_stored(tables):
+@pytest.mark.parametrize("module", [record_families, client_families, later_families])
+def test_what_is_frozen_is_stored(module):
+    tables = next(one for one in TABLES if one.module == module.__name__)
     stored = {name: entry["frozen"] for name, entry in digests(tables).items()}
-    assert stored == {name: family.frozen for name, family in tables.families.items()}
+    assert stored == {name: family.frozen for name, family in module.FAMILIES.items()}
 
 
-def test_half_of_the_sites_families_of_every_kind_are_frozen_and_all_of_the_clients():
+def test_half_of_the_sites_families_of_every_kind_are_frozen_and_of_the_clients_those_not_yet_reported_on():
     families = record_families.FAMILIES.values()
     for kind in ("models", "alarms", "categories", "steps"):
         assert sum(family.frozen for family in families if family.kind == kind) == 2
-    assert all(family.frozen for family in client_families.FAMILIES.values())
+    assert not any(family.frozen for family in client_families.FAMILIES.values())  # their table has been printed
+    assert all(family.frozen for family in later_families.FAMILIES.values())
 
 
 @pytest.mark.parametrize(
-    ("tables", "name"), [(record_families.TABLES, "shift plans"), (client_families.TABLES, "milling")]
+    ("tables", "name"),
+    [
+        (record_families.TABLES, "shift plans"),
+        (client_families.TABLES, "milling"),
+        (later_families.FEW, "welding"),
+        (later_families.MANY, "fermentation"),
+    ],
 )
 def test_a_frozen_family_has_the_digest_of_the_commit_that_froze_it(tables, name):
     assert tables.digest(name) == digests(tables)[name]["digest"]
@@ -52,15 +60,32 @@ def test_every_family_has_the_digest_of_the_commit_that_froze_it(tables, name):
     assert tables.digest(name) == digests(tables)[name]["digest"]
 
 
-def test_trials_beyond_the_cliff_fail_and_the_best_value_is_one_that_can_be_reached():
-    given = clients(0, "milling", 40)
+@pytest.mark.parametrize(
+    ("clients", "name", "most"), [(client_families.clients, "milling", 60), (later_families.clients, "welding", 60)]
+)
+def test_trials_beyond_the_cliff_fail_and_the_best_value_is_one_that_can_be_reached(clients, name, most):
+    given = clients(0, name, 40)
     points = given.space.grid()
     values = given.values(np.repeat(np.arange(40), len(points)), np.tile(points, (40, 1))).reshape(40, -1)
     assert 0.2 < np.isnan(values).mean() < 0.8
     np.testing.assert_array_equal(given.best, np.nanmax(values, axis=1))
     np.testing.assert_array_equal(given.low, np.nanmin(values, axis=1))
     assert 0.5 < given.correlation() < 0.99
-    other = clients(1, "milling", 40)
-    assert len({*given.best} & {*other.best}) < 40  # a seed draws its own clients
-    with pytest.raises(pb.ConfigurationError, match="at most 60 clients"):
-        clients(0, "milling", 61)
+    assert len({*given.best} & {*clients(1, name, 40).best}) < 40  # a seed draws its own clients
+    with pytest.raises(pb.ConfigurationError, match=f"at most {most} clients"):
+        clients(0, name, most + 1)
+
+
+def test_two_hundred_clients_may_be_drawn_of_two_of_the_later_families():
+    assert later_families.clients(0, "fermentation", 200).n_clients == 200
+    with pytest.raises(pb.ConfigurationError, match="at most 240 clients"):
+        later_families.clients(0, "fermentation", 241)
+
+
+def test_a_model_that_refuses_its_parameters_is_a_trial_that_failed():
+    found = later_families.FAMILIES["bounded support vectors"]
+    scores = found.site(np.random.default_rng(0), found.shape)
+    refused = np.isnan(scores).all(axis=1).reshape(found.shape)  # nu is above what the rarer class allows
+    assert refused[-1].all()
+    assert not refused[0].any()
+    np.testing.assert_array_equal(np.isnan(scores).any(axis=1).reshape(found.shape), refused)
