@@ -25,27 +25,6 @@ from tests.conformance.cases import CASES, problem
 from tests.reports.runs import small_run
 
 
-def test_bias_is_that_of_clipping_at_every_bound() -> None:
-    """Statistics against clipping again at each bound and summing by hand."""
-    generator = np.random.default_rng(3)
-    rows, weights = generator.normal(size=(9, 4)), generator.uniform(size=(2, 9))
-    taking_part = generator.uniform(size=9) < 0.6
-    found = measure_clipping(
-        rows, clip_rows(rows, 1.5), participants=taking_part, weights=weights, bound=1.5, rate=0.5
-    ).statistics()
-    meant = weights[:, taking_part] @ rows[taking_part] / 0.5
-    for factor, bias in zip(BOUND_FACTORS, found.bias_at, strict=True):
-        kept = weights[:, taking_part] @ clip_rows(rows, 1.5 * factor)[taking_part] / 0.5
-        assert bias == pytest.approx(np.linalg.norm(kept - meant), rel=1e-9)
-        assert found.kept_at[BOUND_FACTORS.index(factor)] == pytest.approx(np.linalg.norm(kept), rel=1e-9)
-        cosine = float(np.sum(kept * meant) / np.linalg.norm(kept) / np.linalg.norm(meant))
-        norms = {"signal": float(np.linalg.norm(meant)), "kept": float(np.linalg.norm(kept)), "bias": bias}
-        assert agreement(**norms, noise=0.0) == pytest.approx(cosine, rel=1e-9)
-    assert found.bias == pytest.approx(found.bias_at[BOUND_FACTORS.index(1.0)])
-    assert math.hypot(*found.bias_by_block) == pytest.approx(found.bias)
-    assert math.hypot(*found.signal_by_block) == pytest.approx(np.linalg.norm(meant))
-
-
 def test_a_run_is_audited_and_the_page_stays_private(tmp_path: Path) -> None:
     result = small_run(tmp_path / "run", rounds=3)
     audit = pb.audit(result)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -265,65 +262,6 @@ def test_ballots_follow_judgements_and_nothing_else() -> None:
     np.testing.assert_allclose(single.respond(ask.broadcast)[0], ballot[4], rtol=1e-6)
     assert len(calls) == before
     assert np.linalg.norm(ballot[4]) == pytest.approx(1.0)
-
-
-# Where the process kills itself: after the vote's charge, after its release was stored, after the result was written.
-KILLS = {
-    "charged": "door.Door.close = killed(door.Door.close, lambda self, ticket, answers: ticket.round == vote)",
-    "stored": "best.CommonServer.tell = killed(best.CommonServer.tell, lambda self, release: self._stage == 'vote')",
-    "written": "loop.save_arrays = killed(loop.save_arrays, lambda *given: True)",
-}
-KILLING = """
-import os, signal, sys
-from privbo.cli.main import main
-from privbo.door import door
-from privbo.runs import best, loop
-
-def killed(function, now):
-    def called(*given, **named):
-        if now(*given):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*given, **named)
-    return called
-
-vote = int(sys.argv.pop())
-{plant}
-main()
-"""
-
-
-@pytest.mark.slow
-def test_a_run_killed_around_its_vote_pays_once_and_has_one_result(tmp_path: Path) -> None:
-    config, whole, home = tmp_path / "run.toml", tmp_path / "whole", tmp_path / "killed"
-    text = CONFIG.replace(
-        '"shared-prior"\nrelease_when = "always"\nn_features = 8', '"fed-pne"\nhorizon = 400\nc = 0.02'
-    )
-    config.write_text(text)
-    assert privbo("run", str(config), "--out", str(whole)).returncode == 0
-    made = pb.load(whole)
-    assert made.common is not None
-    assert made.common.vote is not None
-    vote, n_charges = made.common.vote.round, len(made.ledger.entries())
-    made.ledger.close()
-    heads, arguments = [], ["run", str(config), "--out", str(home)]
-    for plant in KILLS.values():
-        command = [sys.executable, "-c", KILLING.format(plant=plant), *arguments, str(vote)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        stopped = pb.load(home)
-        heads.append([entry.digest for entry in stopped.ledger.entries()])
-        stored = stopped.ledger.stored_release(f"{stopped.run_id}/{vote}")
-        assert (stored is None) == (plant == KILLS["charged"])
-        assert (stopped.common is None) == (plant != KILLS["written"])
-        stopped.ledger.close()
-        arguments = ["run", "--resume", str(home), "--trust"]
-    before = (home / COMMON).read_bytes()
-    assert privbo("run", "--resume", str(home), "--trust").returncode == 0
-    assert (home / COMMON).read_bytes() == before
-    done_with = pb.load(home)
-    assert len(done_with.ledger.entries()) == n_charges
-    assert heads[0] == heads[1] == heads[2] == [entry.digest for entry in done_with.ledger.entries()]
-    done_with.ledger.close()
 
 
 class Corners(ThompsonServer):

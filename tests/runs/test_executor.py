@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -197,28 +196,6 @@ def test_resuming_a_finished_run_with_its_controls_evaluates_nothing(tmp_path):
     carry_out(spec, tmp_path / "run", resume=True, progress=False)
     assert len(calls.lines()) == made
     assert diagnostics(RunDirectory(tmp_path / "run")).mean_best_score == scores
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_run_killed_inside_a_round_repeats_those_evaluations_alone_that_were_under_way(jobs, tmp_path):
-    configured(tmp_path, seconds=0.05)
-    calls, kills, arguments = Noting(tmp_path / "calls"), 0, ["run", "run.toml", "--out", "run", "--no-rehearsal"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}"}
-    done = None
-    while done is None:
-        command = [sys.executable, "-m", "privbo.cli", *arguments, "--jobs", f"{jobs}"]
-        before = len(calls.lines())
-        with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
-            while (done := process.poll()) is None and (kills == 2 or len(calls.lines()) < before + 5):
-                time.sleep(0.01)
-            process.send_signal(signal.SIGKILL)
-        time.sleep(0.5)  # its workers end
-        kills, arguments = kills + 1, ["run", "--resume", "run"]
-    assert done == 0
-    whole = 3 * 7 * (4 + pb.SharedPrior().n_init)
-    assert len(set(calls.lines())) <= whole
-    assert whole <= len(calls.lines()) <= whole + 2 * jobs
 
 
 def test_a_worker_goes_on_when_what_it_has_told_is_kept(tmp_path):

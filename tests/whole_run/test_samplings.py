@@ -6,22 +6,15 @@ than the client was allotted, and nothing else tells the worlds apart. ``private
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import numpy as np
 import pytest
 
-from privbo.door.sampling import Sample
-from privbo.protocol.files import read_lines
-from privbo.runs.manifest import KeptAllocation, RunDirectory
 from tests.conformance.cases import CASES, ROUNDS, Case
-from tests.whole_run.clinic import WORLD
 from tests.whole_run.test_whole_run import BY_CLIENT, Worlds, audit, configuration
-from tests.whole_run.worlds import FULL, SHORT, Step, play
+from tests.whole_run.worlds import FULL, SHORT, Step
 
 SAMPLINGS: dict[str, dict[str, Any]] = {
     "truncated-poisson": {"sampling": "truncated-poisson", "sample_rate": 0.6, "max_cohort": 2},
@@ -64,59 +57,3 @@ def test_one_client_moves_no_more_releases_than_it_was_allotted(tmp_path: Path) 
 def test_nothing_but_a_rounds_sum_tells_worlds_apart(case: Case, worlds: Worlds, sampling: str, tmp_path: Path) -> None:
     commands = FULL if case in BY_CLIENTS[:2] else SHORT
     require_kept(case, sampling, worlds, tmp_path, commands)
-
-
-def by_what_they_answer(self: Sample, noise: Any) -> np.ndarray:
-    """Planted fault: the allocation depends on what clients are, here on the world that is played."""
-    turned = ALLOCATE(self, noise)
-    return np.roll(turned, 1, axis=1) if os.environ[WORLD] == "changed" else turned
-
-
-def redrawn(self: KeptAllocation) -> np.ndarray:
-    """Planted fault: another allocation at every look."""
-    found = KEPT(self)
-    if found is None:
-        return None
-    return np.random.default_rng().permuted(found, axis=1)
-
-
-ALLOCATE, KEPT = Sample.allocate, KeptAllocation.kept
-PLANTED: dict[str, tuple[Callable[[], Any], Callable[[list[str], list[float]], bool]]] = {
-    "drawn again at every look": (
-        lambda: mock.patch.object(KeptAllocation, "kept", redrawn),
-        lambda _differing, moves: max(moves) > 1 + 1e-6 or sum(move > 0 for move in moves) > 2,
-    ),
-    "drawn by what clients are": (
-        lambda: mock.patch.object(Sample, "allocate", by_what_they_answer),
-        lambda _differing, moves: max(moves) > 1 + 1e-6 or sum(move > 0 for move in moves) > 2,
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", PLANTED)
-def test_a_planted_fault_is_betrayed(fault: str, tmp_path: Path) -> None:
-    plant, betrayed = PLANTED[fault]
-    with plant():
-        tables = tables_of(BY_CLIENTS[0], "random-allocation")
-        differing, moves = audit(tables, ("absent", "changed"), tmp_path, SHORT)
-    assert betrayed(differing, moves)
-
-
-def cohorts(home: Path) -> list[int]:
-    return [row["n_participants"] for row in read_lines(RunDirectory(home).clipping_path)]
-
-
-@pytest.mark.slow
-def test_a_cohort_bound_that_nobody_enforces_is_betrayed(tmp_path: Path) -> None:
-    """Planted fault: a sample of all six clients, of which two may stay, is not cut."""
-    table = {"run.toml": configuration(BY_CLIENTS[0], sampling="truncated-poisson", max_cohort=2)}
-    play(tmp_path / "world", table, "plain", SHORT)
-    assert set(cohorts(tmp_path / "world" / "out")) == {2}
-
-    def uncut(self: Sample, n_trials: int, noise: Any) -> np.ndarray:
-        return noise.coins((n_trials, self.n_clients), self.sample_rate)
-
-    with mock.patch.object(Sample, "draw", uncut):
-        play(tmp_path / "world", table, "plain", SHORT)
-    assert set(cohorts(tmp_path / "world" / "out")) != {2}
