@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from accountant import gaussian_dp
-from accountant.errors import BudgetExceeded, EventError, LedgerError
+from accountant.dp_event import to_dp_event
+from accountant.envelope import envelope
+from accountant.errors import AccountingError, BudgetExceeded, EventError, LedgerError
 from accountant.events import (
     Adjacency,
+    BestOfRandomRuns,
+    Event,
     FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
     NonPrivate,
     PoissonSampledGaussian,
+    Unit,
     compose,
+    from_dict,
+    repeat,
 )
-from accountant.ledger import Budget, Ledger
+from accountant.filters import fixed_order_filter
+from accountant.ledger import Budget, Ledger, LedgerPolicy, Receipt
 from accountant.ledger.durable import CommitLog
+from accountant.ledger.export import export
+from accountant.ledger.policy import canonical
+from accountant.ledger.pricing import filter_under
+from accountant.tight import numerical
+from accountant.wording import upper_text
 from tests.accountant.builders import altered, poisson, policy
 
 SAMPLED = EVENT = poisson(0.25, 2.0)
@@ -265,3 +281,173 @@ def test_inside_the_lock_the_same_rules_hold(path: Path) -> None:
         assert [(e.run, e.plan_position) for e in ledger.entries()] == [("r", 4)]
         found = ledger.verify()
         assert (found.ok, found.head, found.n_entries) == (True, ledger.head, 1)
+
+
+# ---- the rules of a ledger's budget: slots of an envelope, an order fixed with the ledger, and what a refusal says
+
+ZERO, DELTA = Adjacency.ZERO_OUT, 1e-5
+
+
+LOUD, QUIET = poisson(0.5, 1.0), poisson(0.1, 2.0)
+SLOTS = compose([(LOUD, 2), (QUIET, 3)])
+WHOLE = numerical.epsilon(SLOTS, DELTA, adjacency=ZERO)
+
+
+def reserved(epsilon: float = WHOLE, slots: Event = SLOTS) -> Budget:
+    return Budget(epsilon=epsilon, delta=DELTA, rule="envelope", slots=envelope(slots, adjacency=ZERO).slots)
+
+
+def charge_as(ledger: Ledger, number: int, event: Event, run: str = "first") -> Receipt:
+    return ledger.charge(f"{run}/{number}", event, run=run, noise_source="simulation")
+
+
+def test_releases_of_any_run_take_the_slots_that_are_left_until_none_covers_them(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    with Ledger.create(path, policy(reserved())) as ledger:
+        assert ledger.check(LOUD).spent == 0.0
+        charge_as(ledger, 0, poisson(0.1, 4.0))  # takes a quiet slot
+        found = ledger.check(LOUD)
+        assert (found.spent, found.projected, found.allowed) == (WHOLE, WHOLE, True)
+        charge_as(ledger, 1, LOUD)
+    with Ledger.open(path) as mine, Ledger.open(path) as other:  # the slots are taken in the order of the chain
+        charge_as(mine, 0, repeat(QUIET, 2), run="second")
+        charge_as(other, 0, QUIET, run="third")  # the quiet slots are taken, so it takes the last loud one
+        with pytest.raises(BudgetExceeded, match=r"no free slots .* dominate .* rate 0\.1, .* \(free: none\)"):
+            charge_as(mine, 1, QUIET, run="second")
+        assert mine.entries() == other.entries()
+        assert len(mine.entries()) == 4
+        assert mine.verify().ok
+        assert not mine.check(poisson(1e-3, 50.0)).allowed
+
+
+@pytest.mark.parametrize(
+    "event", [Gaussian(noise_multiplier=9.0), Laplace(scale_multiplier=1e9), NonPrivate(), repeat(LOUD, 3),
+              BestOfRandomRuns(run=Gaussian(noise_multiplier=99.0), eta=1.0, gamma=0.5)]
+)  # fmt: skip
+def test_what_no_slot_dominates_is_refused_and_changes_nothing(event: Event) -> None:
+    with Ledger.create(None, policy(reserved())) as ledger:
+        with pytest.raises(BudgetExceeded, match=r"free: 3 x \(P.*\), 2 x \(P.*\)\); a slot takes .*; nothing was"):
+            charge_as(ledger, 0, event)
+        assert ledger.check(SLOTS).allowed  # all of them are still there
+
+
+def test_slots_that_cost_more_than_their_bound_are_refused_before_there_is_a_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    refused = rf"slots together cost epsilon {upper_text(WHOLE, 6)} at delta 1e-05, over the bound"
+    with pytest.raises(LedgerError, match=refused):
+        Ledger.create(path, policy(reserved(epsilon=WHOLE * (1 - 1e-9))))
+    with pytest.raises(LedgerError, match="share no unit"):
+        Ledger.create(path, policy(reserved(), unit=Unit.REWARD, disjoint=True))
+    with pytest.raises(AccountingError, match="no Rényi order"):
+        Ledger.create(path, policy(Budget(epsilon=1e-9, delta=DELTA, rule="renyi")))
+    assert not path.exists()
+
+
+def test_a_ledgers_order_is_the_recorded_one() -> None:
+    rare = repeat(poisson(0.01, 0.8), 1000)
+    best = fixed_order_filter(epsilon=3.0, delta=DELTA, plan=rare, adjacency=ZERO)
+    with_plan = Budget(epsilon=3.0, delta=DELTA, rule="renyi", order=best.order)
+    without = Budget(epsilon=3.0, delta=DELTA, rule="renyi")
+    found = {}
+    for budget in (with_plan, without):
+        with Ledger.create(None, policy(budget)) as ledger:
+            found[budget] = ledger.check(rare)
+    assert found[with_plan].projected < 0.8 * found[without].projected
+    assert filter_under(with_plan, ZERO) == best
+    assert filter_under(without, ZERO) == fixed_order_filter(epsilon=3.0, delta=DELTA, adjacency=ZERO)
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        reserved(),
+        Budget(epsilon=1.0, delta=0.1, rule="renyi", order=3.0),
+        Budget(epsilon=1.0, delta=0.1, rule="renyi"),
+        None,
+    ],
+    ids=["envelope", "an order", "no order", "no budget"],
+)
+def test_a_policy_is_read_as_it_was_written_and_older_ones_keep_their_bytes(budget: Budget | None) -> None:
+    content = json.loads(canonical(policy(budget).to_dict()))
+    assert LedgerPolicy.from_dict(content) == policy(budget)
+    if budget == Budget(epsilon=1.0, delta=0.1, rule="renyi"):
+        assert content["budget"] == {"epsilon": 1.0, "delta": 0.1, "rule": "renyi"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rule": "hope"}, "must be one of planned, gaussian, renyi, envelope"),
+        ({"rule": "gaussian", "order": 2.0}, "order=2.0 must be above 1, and goes with the rule 'renyi' only"),
+        ({"rule": "renyi", "order": 1.0}, "order=1.0 must be above 1"),
+        ({"rule": "envelope"}, "slots make the rule 'envelope'"),
+        ({"rule": "renyi", "slots": ((LOUD, 1),)}, "slots make the rule 'envelope'"),
+    ],
+)
+def test_what_does_not_belong_to_a_rule_is_refused(change: dict, words: str) -> None:
+    with pytest.raises(LedgerError, match=words):
+        Budget(**({"epsilon": 1.0, "delta": DELTA} | change))
+
+
+# ---- exports say what the ledger says, in words other programs read
+
+EVENTS = [
+    Gaussian(noise_multiplier=2.0),
+    PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=1.1),
+    PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=1.1),
+    FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=0.7),
+]
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    book = Ledger.create(None, policy())
+    for index, event in enumerate(EVENTS):
+        book.charge(f"r/{index}", event, run="r" if index else "first", noise_source="secure", plan_position=index)
+    return book
+
+
+def test_json_lines_hold_every_entry(ledger: Ledger) -> None:
+    rows = [json.loads(line) for line in export(ledger, "jsonl").splitlines()]
+    assert [from_dict(row["event"]) for row in rows] == EVENTS
+    assert [row["digest"] for row in rows] == [entry.digest for entry in ledger.entries()]
+    assert len(export(ledger, "jsonl", run="r").splitlines()) == 3
+
+
+def test_csv_holds_every_entry(ledger: Ledger) -> None:
+    rows = list(csv.DictReader(io.StringIO(export(ledger, "csv"))))
+    assert [from_dict(json.loads(row["event"])) for row in rows] == EVENTS
+    assert [row["release_id"] for row in rows] == ["r/0", "r/1", "r/2", "r/3"]
+    assert rows[0]["event"] == '{"noise_multiplier": 2.0, "type": "gaussian"}'
+    assert "\r" not in export(ledger, "csv")
+
+
+def test_every_format_leaves_out_what_other_runs_charged(ledger: Ledger) -> None:
+    text = export(ledger, "csv", run="r")
+    assert [row["release_id"] for row in csv.DictReader(io.StringIO(text))] == ["r/1", "r/2", "r/3"]
+    assert export(ledger, "dpevent", run="first") == (
+        "ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=1)])\n"
+    )
+    assert export(ledger, "dpevent", run="nobody") == "NoOpDpEvent()\n"
+
+
+def test_dp_accounting_reads_the_same_events(ledger: Ledger) -> None:
+    dp = pytest.importorskip("dp_accounting")
+    text = export(ledger, "dpevent").strip()
+    event = to_dp_event(ledger.event(), adjacency=Adjacency.ZERO_OUT)
+    assert repr(event) == text
+    assert "count=2" in text
+    poisson = compose([EVENTS[1], EVENTS[2]])
+    accountant = dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
+    theirs = accountant.compose(to_dp_event(poisson, adjacency=Adjacency.ZERO_OUT)).get_epsilon(1e-5)
+    from accountant import renyi
+
+    # Our orders are dense, theirs a grid, so ours is at most theirs and near it.
+    ours = renyi.epsilon(poisson, 1e-5, adjacency=Adjacency.ZERO_OUT)
+    assert ours <= theirs * (1 + 1e-9)
+    assert ours == pytest.approx(theirs, rel=0.02)
+
+
+def test_unknown_formats_are_refused(ledger: Ledger) -> None:
+    with pytest.raises(LedgerError, match="none of jsonl, csv, dpevent"):
+        export(ledger, "xml")

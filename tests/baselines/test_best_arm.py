@@ -7,10 +7,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import privbo as pb
+from experiments.baselines.arms import fed1_ucb, random_arms
 from experiments.baselines.best_arm import BestArm
 from experiments.baselines.common import Scores
+from experiments.baselines.f_lcb import f_lcb
+from experiments.baselines.halving import (
+    early_stopping,
+    halving_rungs,
+    hyperband,
+    hyperband_brackets,
+    successive_halving,
+    uniform,
+)
+from experiments.baselines.heavy_bandits import SGDUCBSMoM, bandit_arm, play
+from experiments.baselines.hoo import HOO
+from experiments.baselines.tree import Tree, TreeBandit
+from experiments.baselines.trees import HCT, VHCT
+from privbo.algorithms.elimination.settings import Partition
 from privbo.protocol.messages import FloatArray, IntArray, Setting
 
 N, K = 5, 6
@@ -160,3 +176,210 @@ def test_one_reward_moves_a_mean_by_its_part(pulls: int) -> None:
     apart = np.linalg.norm(form.vectors(moved, "reward") - form.vectors(values, "reward"), axis=1)
     assert request.unit_bound is not None
     assert 0.5 * request.unit_bound < apart.max() <= request.unit_bound == pytest.approx(4.0 / pulls)
+
+
+# ---- successive halving, Hyperband, uniform play and early stopping on resumable arms
+
+
+class Curve:
+    """A learning curve limit + reach / k; counts how often it was started."""
+
+    value_stddev = 0.0
+
+    def __init__(self, limit, reach=1.0, fails_at=None):
+        self.name, self._limit, self._reach, self._fails_at = f"curve {limit}", limit, reach, fails_at
+        self.started = 0
+
+    def init(self):
+        self.started += 1
+        return 0
+
+    def step(self, state):
+        if state + 1 == self._fails_at:
+            raise FloatingPointError("diverged")
+        return state + 1
+
+    def value(self, state):
+        return self._limit + self._reach / state
+
+    def rate(self, state, k, delta):
+        return self._reach / k
+
+
+CURVES = [0.5, 0.1, 0.9, 0.3, 0.7, 0.2, 0.8, 0.4]
+
+
+@given(n_arms=st.integers(1, 40), budget=st.integers(1, 300), factor=st.integers(2, 5), seed=st.integers(0, 9))
+@settings(max_examples=60, deadline=None)
+def test_no_rival_passes_its_budget(n_arms, budget, factor, seed) -> None:
+    arms = [Curve(0.1 * i) for i in range(n_arms)]
+    for found in (
+        uniform(arms, budget=budget),
+        early_stopping(arms, budget=budget, patience=2, min_gain=0.0),
+        successive_halving(arms, budget=budget, factor=factor),
+        hyperband(arms, budget=budget, seed=seed, factor=factor),
+    ):
+        assert 1 <= len(found.played) <= budget
+        assert found.chosen is not None
+
+
+def test_halving_doubles_the_pulls_of_those_that_stay() -> None:
+    """Jamieson and Talwalkar 2016, Figure 1: 8 arms, budget 48, rungs of 2, 4 and 8 pulls."""
+    arms = [Curve(limit) for limit in CURVES]
+    found = successive_halving(arms, budget=48)
+    np.testing.assert_array_equal(np.sort(found.pulls), [2, 2, 2, 2, 6, 6, 14, 14])
+    assert all(arm.started == 1 for arm in arms)  # states are carried on
+    assert halving_rungs(8, 2) == 3
+    assert halving_rungs(1, 2) == 1
+
+
+def test_hyperband_brackets() -> None:
+    """Li et al. 2018, Table 1: R = 81, factor 3 (81 arms and more are there)."""
+    brackets = hyperband_brackets(81, 1000, 3)
+    assert [bracket[0] for bracket in brackets] == [(81, 1), (34, 3), (15, 9), (8, 27), (5, 81)]
+    assert brackets[0] == [(81, 1), (27, 3), (9, 9), (3, 27), (1, 81)]
+
+
+def test_failing_arms_are_retired() -> None:
+    arms = [Curve(0.0, fails_at=2), Curve(0.5), Curve(0.6, reach=math.nan)]
+    for found in (uniform(arms, budget=40), successive_halving(arms, budget=40)):
+        assert found.chosen == 1
+        assert found.retired == {0: "FloatingPointError: diverged", 2: "value nan is not finite"}
+    assert uniform([Curve(0.0, fails_at=1)], budget=5).chosen is None
+
+
+# ---- heavy-tailed bandits and the reductions of bandits to functional ones
+
+BANDIT_MEANS = np.array([0.1, 0.9, 0.3, 0.5])
+
+
+def cauchy(seed):
+    return np.random.default_rng(seed).standard_cauchy
+
+
+@pytest.mark.parametrize("index", ["mean", "averaged"])
+def test_median_oracles_survive_cauchy_noise(index) -> None:
+    """20 trials: regret per step in the last half is below 40 % of uniform play's, which is 0.45."""
+    policy = SGDUCBSMoM(4, n_trials=20, rng=np.random.default_rng(0), scale=4.0, index=index)
+    curve = play(policy, BANDIT_MEANS, horizon=5000, noise=cauchy(1), n_trials=20, n_points=2)
+    assert (curve[:, 1] - curve[:, 0]).mean() / 2500 < 0.4 * (BANDIT_MEANS.max() - BANDIT_MEANS).mean()
+
+
+def test_the_printed_functional_index_never_settles() -> None:
+    """Its value comes from one batch, so an unlucky batch of the best arm is never corrected."""
+    policies = [
+        SGDUCBSMoM(4, n_trials=20, rng=np.random.default_rng(0), scale=4.0, index=index)
+        for index in ("printed", "averaged")
+    ]
+    ends = [
+        play(p, BANDIT_MEANS, horizon=5000, noise=cauchy(1), n_trials=20, n_points=2)[:, 1].mean() for p in policies
+    ]
+    assert ends[0] > 3 * ends[1]
+
+
+@pytest.mark.parametrize("objective", ["zero-order", "first-order"])
+def test_both_reductions_find_the_best_arm(objective) -> None:
+    rng = np.random.default_rng(4)
+    arms = [
+        bandit_arm(str(mean), lambda mean=mean: mean + 0.3 * rng.standard_normal(), stddev=0.3, objective=objective)
+        for mean in BANDIT_MEANS
+    ]
+    found = f_lcb(arms, budget=3000)
+    assert found.chosen == 1
+    assert found.pulls[1] > 2000
+    assert found.states[1].point[0] == pytest.approx(0.9, abs=0.05)
+
+
+# ---- tree baselines: PyXAB's pulls node for node with the flag, no lost subtrees without it
+
+
+def garland(x: float) -> float:
+    return x * (1 - x) * (4 - math.sqrt(abs(math.sin(60 * x))))
+
+
+def pulls(bandit: TreeBandit, noise: np.ndarray) -> list[float]:
+    points = []
+    for disturbance in noise:
+        x = float(bandit.tree.point(bandit.select())[0])
+        points.append(x)
+        bandit.receive(garland(x) + disturbance)
+    return points
+
+
+def oracle_pulls(oracle: Any, noise: np.ndarray) -> list[float]:
+    points = []
+    for turn, disturbance in enumerate(noise):
+        x = oracle.pull(turn + 1)[0]
+        points.append(x)
+        oracle.receive_reward(turn + 1, garland(x) + disturbance)
+    return points
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds", "seed"), [("HCT", 1000, 0), ("HCT", 1000, 1), ("VHCT", 1000, 0), ("HOO", 250, 0)]
+)
+def test_reproduces_pyxab_node_for_node(kind: str, rounds: int, seed: int) -> None:
+    """PyXAB 0.3.0 on Garland with uniform noise +-0.1."""
+    pyxab = pytest.importorskip(f"PyXAB.algos.{kind}")
+    noise = np.random.default_rng(seed).uniform(-0.1, 0.1, rounds)
+    partition = Partition(n_dims=1)
+    if kind == "HOO":
+        ours, theirs = HOO(partition, horizon=rounds), pyxab.T_HOO(domain=[[0, 1]], rounds=rounds)
+    else:
+        ours = {"HCT": HCT, "VHCT": VHCT}[kind](partition, resplit=True)
+        theirs = getattr(pyxab, kind)(domain=[[0, 1]])
+    assert pulls(ours, noise) == oracle_pulls(theirs, noise)
+
+
+@pytest.mark.parametrize(("n_dims", "n_children"), [(1, 2), (3, 2), (2, 3)])
+def test_a_nodes_point_is_the_partitions_to_the_last_bit(n_dims: int, n_children: int) -> None:
+    """In trees that grow at random, down to the resolution of the space, and where a node is split again."""
+    tree, rng = Tree(Partition(n_dims=n_dims, n_children=n_children)), np.random.default_rng(5)
+    node = 0
+    for _ in range(300):
+        tree.split(node)
+        tree.split(int(rng.integers(len(tree.depths))))
+        node = tree.first[node] + int(rng.integers(n_children)) if tree.first[node] >= 0 else 0
+    assert max(tree.depths) == tree.partition.max_depth
+    for at, (depth, index) in enumerate(zip(tree.depths, tree.indices, strict=True)):
+        assert (
+            tree.point(at).tolist() == tree.partition.centres(depth, np.array([index]))[0].tolist() == tree.centre(at)
+        )
+
+
+@pytest.mark.parametrize("kind", [HCT, VHCT])
+def test_leaf_checked_trees_never_lose_a_subtree(kind: Any) -> None:
+    noise = np.random.default_rng(1).uniform(-0.1, 0.1, 2000)
+    kept, lost = kind(Partition(n_dims=1)), kind(Partition(n_dims=1), resplit=True)
+    pulls(kept, noise)
+    pulls(lost, noise)
+
+    def reachable(tree: Any) -> int:
+        stack, seen = [0], 0
+        while stack:
+            node = stack.pop()
+            seen += 1
+            if tree.first[node] >= 0:
+                stack += range(tree.first[node], tree.first[node] + 2)
+        return seen
+
+    assert reachable(kept.tree) == len(kept.tree.depths)
+    assert reachable(lost.tree) < len(lost.tree.depths)  # the flag does what it says
+
+
+def test_fed1_ucb_ends_on_the_best_arm() -> None:
+    generator = np.random.default_rng(0)
+    arms = random_arms(1, generator)
+    spent = np.zeros(5, dtype=int)
+
+    def pull(clients: np.ndarray, units: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        np.add.at(spent, clients, counts)
+        return np.asarray(
+            1 - np.abs(units[:, 0] - 0.4) + generator.normal(0, 0.1, len(clients)) / np.sqrt(np.maximum(counts, 1))
+        )
+
+    best = fed1_ucb(pull, n_clients=5, arms=arms, horizon=4000)
+    assert best == arms[np.argmin(np.abs(arms[:, 0] - 0.4))]
+    assert np.all(spent == 4000)
+    assert random_arms(2, generator).shape == (400, 2)
+    assert random_arms(10, generator).shape == (1000, 10)

@@ -14,6 +14,10 @@ from accountant import Composed
 from accountant.ledger import Ledger
 from accountant.ledger.pricing import odometer
 from accountant.wording import upper_text
+from experiments.played import Played, read
+from experiments.worth import MEASURES
+from privbo.algorithms.thompson.scout import Scout, standard_error
+from privbo.plans.gains import GAINS, Gain
 from tests.cli.test_cli import CONFIG, privbo
 from tests.comparisons.test_compare import PRIVATE
 
@@ -194,3 +198,154 @@ def test_nothing_is_published_on_the_ledger_of_one_planned_run(tmp_path: Path) -
         assert done.returncode == 2
         (line,) = done.stderr.strip().splitlines()
         assert "its budget holds for one planned run" in line
+
+
+# ---- ``privbo scout``: priced before it is paid, charged as any run, and what it prints
+
+STORED = Path(__file__).parents[2] / "docs/results/worth/worth.json"
+PAGE = Path(__file__).parents[2] / "docs/how-to/scout.md"
+UNREAD = """
+name = "tiny"
+rounds = 3
+[problem]
+objective = "no_such_module:score"
+n_clients = 40
+[problem.space.x]
+type = "real"
+low = 0.0
+high = 1.0
+[algorithm]
+type = "dp-fts-de"
+[privacy]
+epsilon = 2.0
+delta = 1e-5
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    shared = f'[ledger]\npath = "{tmp_path}/people.sqlite"\npopulation = "ward"\nepsilon = 5.0\ndelta = 1e-5\n'
+    path.write_text(CONFIG + shared)
+    return path
+
+
+def test_a_scout_names_its_price_and_charges_nobody_unasked(config: Path, tmp_path: Path) -> None:
+    done = privbo("scout", str(config), "--epsilon", "0.5", "--out", str(tmp_path / "scout"))
+    assert done.returncode == 2
+    (price,) = (float(found) for found in re.findall(r"charges epsilon ([0-9.]+) at delta 1e-05", done.stderr))
+    bound = r"comes to epsilon ([0-9.]+) at delta 1e-05, of its bound 5"
+    (total,) = (float(found) for found in re.findall(bound, done.stderr))
+    assert 0.499 < price <= 0.5
+    assert 0.0 < total <= 5.0
+    assert "--yes" in done.stderr
+    assert not (tmp_path / "scout").exists()
+    assert not (tmp_path / "people.sqlite").exists()
+
+
+def test_a_scout_is_charged_to_the_peoples_ledger_as_any_run(config: Path, tmp_path: Path) -> None:
+    home = tmp_path / "scout"
+    done = privbo("scout", str(config), "--epsilon", "0.5", "--points", "6", "--out", str(home), "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["standard_error"] > 0
+    assert (found["n_points"], found["delta"]) == (6, 1e-5)
+    assert 0.499 < min(found["epsilon"].values()) <= 0.5
+    assert found["total"]["runs"] == 1
+    with pb.load(home).ledger as ledger:
+        assert len(ledger.entries()) == 1
+    assert privbo("run", str(config), "--out", str(tmp_path / "run")).returncode == 0
+    after = json.loads(privbo("report", str(tmp_path / "run"), "--json").stdout)
+    assert after["total"]["runs"] == 2
+    assert 2.0 < after["total"]["epsilon"] <= 5.0  # the run was planned after the scout had told something
+    assert json.loads(privbo("report", str(home), "--json").stdout)["releases"] == 1
+
+
+def test_a_run_that_will_end_with_a_vote_is_scouted_without_one(config: Path, tmp_path: Path) -> None:
+    home = tmp_path / "scout"
+    done = privbo("scout", str(config), "--set", "final=common", "--epsilon", "1", "--out", str(home), "--yes")
+    assert done.returncode == 0, done.stderr
+    with pb.load(home).ledger as ledger:
+        assert len(ledger.entries()) == 1
+
+
+def test_the_error_to_expect_is_told_before_the_charge_and_met(config: Path, tmp_path: Path) -> None:
+    home = tmp_path / "scout"
+    asked = ("scout", str(config), "--epsilon", "0.5", "--points", "6")
+    unasked = privbo(*asked, "--out", str(home))
+    assert not home.exists()
+    unlike, alike = map(
+        float, re.search(r"error of the correlation: ([0-9.]+) if .*, ([0-9.]+) if", unasked.stderr).groups()
+    )
+    assert unasked.stderr.index("expected standard error") < unasked.stderr.index("charges epsilon")
+    done = json.loads(privbo(*asked, "--out", str(home), "--yes", "--json").stdout)
+    assert (unlike, alike) == pytest.approx(
+        (done["expected_error"]["unlike"], done["expected_error"]["alike"]), abs=6e-3
+    )
+    # The error that came out follows from the release's own noise, by the same formula.
+    (noise,) = (release.noise_stddev for release in pb.load(home).releases)
+    where = {"n_clients": 6, "n_points": 6, "noise_stddev": noise}
+    assert done["expected_error"]["alike"] == pytest.approx(standard_error(1.0, **where), rel=1e-12)
+    assert done["standard_error"] == pytest.approx(standard_error(done["correlation"], **where), rel=1e-12)
+
+
+def test_a_dry_run_of_a_scout_prints_price_and_error_and_touches_nothing(tmp_path: Path) -> None:
+    config, shared = tmp_path / "tiny.toml", f'[ledger]\npath = "{tmp_path}/people.sqlite"\npopulation = "ward"\n'
+    config.write_text(UNREAD + shared)
+    asked = ("scout", str(config), "--epsilon", "1", "--dry-run")
+    found = json.loads(privbo(*asked, "--json").stdout)
+    assert 0.999 < min(found["epsilon"].values()) <= 1.0
+    assert found["plan"]["releases"] == 1
+    # 40 clients, 16 points, delta 1e-5, epsilon 1: at correlation .8 the page has .18.
+    assert found["expected_error"]["unlike"] < 0.18 < found["expected_error"]["alike"] < 0.20
+    shown = privbo(*asked)
+    assert "alike (1)" in shown.stdout
+    assert "no data was touched" in shown.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.toml"]
+
+
+def test_the_table_of_errors_is_what_scouts_expect() -> None:
+    rows = re.findall(r"^\| (\d+) \| ([.\d]+) \| ([.\d]+) \| ([.\d]+) \|$", PAGE.read_text(), re.MULTILINE)
+    assert len(rows) == 5
+    for n_clients, *errors in rows:
+        for epsilon, error in zip((0.5, 1.0, 2.0), errors, strict=True):
+            problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, params: 0.0, n_clients=int(n_clients))
+            plan = pb.plan(problem, Scout(), privacy=pb.Privacy(epsilon=epsilon, delta=1e-5), rounds=1)
+            (mechanism,) = plan.mechanisms
+            found = standard_error(0.8, n_clients=plan.n_clients, n_points=16, noise_stddev=mechanism.noise_stddev())
+            assert found == pytest.approx(float(error), abs=0.0051 if float(error) >= 0.01 else 0.00051)
+
+
+def test_what_cannot_be_scouted_is_refused(config: Path) -> None:
+    config.write_text(CONFIG.replace("epsilon = 2.0", "none = true"))
+    done = privbo("scout", str(config), "--epsilon", "1", "--yes")
+    assert (done.returncode, "a scout is" in done.stderr) == (2, True)
+    config.write_text(CONFIG)
+    assert privbo("scout", str(config), "--epsilon", "-1", "--yes").returncode == 2
+
+
+def stored() -> list[Played]:
+    return [one for one in read(json.loads(STORED.read_text())["overall"]) if one.purpose in ("reporting", "own")]
+
+
+@pytest.mark.parametrize("gain", GAINS, ids=lambda gain: f"{gain.family}, {gain.epsilon:g}")
+def test_the_gains_are_those_of_the_stored_table(gain: Gain) -> None:
+    family = next(one for one in stored() if one.title == gain.family)
+    mean, end = (family.ratio(f"default, epsilon {gain.epsilon:g}", measure) for measure in MEASURES)
+    told = (gain.n_clients, gain.correlation, gain.mean, gain.mean_error, gain.end, gain.end_error)
+    found = (family.n_clients, family.correlation, mean.value, mean.error, end.value, end.error)
+    assert told == pytest.approx(found, abs=0.0051)
+
+
+def test_no_stored_family_without_a_choice_is_left_out() -> None:
+    assert {gain.family for gain in GAINS} == {one.title for one in stored()}
+
+
+def test_a_scout_of_a_run_that_hides_records_is_refused(tmp_path: Path) -> None:
+    """It once charged clients' unit to a ledger of its own, to which no run on the records added up."""
+    text = UNREAD.replace("[privacy]", '[privacy]\nunit = "record"\nprotects = "records"')
+    text = text.replace("n_clients = 40", f"n_clients = 40\nn_records = {[300] * 40}")
+    (tmp_path / "run.toml").write_text(text.replace("dp-fts-de", "multi-task"))
+    done = privbo("scout", str(tmp_path / "run.toml"), "--epsilon", "1", "--dry-run")
+    assert done.returncode == 2
+    assert done.stderr.startswith("privbo: privacy.unit='record': a scout hides clients")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,9 +21,13 @@ import privbo as pb
 from accountant.ledger import Ledger
 from accountant.ledger.export import Format, export
 from accountant.verify.text import shown, shown_lines
+from experiments.examples.zoom import Zoom
+from privbo.audits.empirical import audit_run
 from privbo.cli.main import main
+from tests.cli.test_cli import CONFIG, privbo
 from tests.cli.test_reading import READING
 from tests.conformance.cases import bumps
+from tests.conformance.small import problem
 
 CONTROLS = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)  # C0, DEL, C1, separators
 FORMATS = (0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF, 0xE0041)
@@ -136,3 +142,237 @@ def exported(ledger: Ledger, form: Format, run: str | None, *, name: str) -> str
     first, *others = ledger.entries(run)
     hostile = SimpleNamespace(entries=lambda _: [replace(first, release_id=name), *others])
     return export(cast("Ledger", hostile), form, run)
+
+
+# ---- commands on what is there: a file instead of a directory, a directory without its private side, another version's
+
+RUN = CONFIG.replace("epsilon = 2.0", "noise_multiplier = 3.0")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("elsewhere")
+    (folder / "tiny.toml").write_text(RUN)
+    for name in ("north", "south"):
+        done = privbo("run", str(folder / "tiny.toml"), "--out", str(folder / name))
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def published(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of both runs as they may be published: without their private sides."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("north", "south"):
+        shutil.copytree(runs / name, tmp_path / name, ignore=shutil.ignore_patterns("private"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["ledger", "show", "north/ledger.sqlite"],
+        ["ledger", "verify", "north/config.json"],
+        ["audit", "north/config.json", "--empirical"],
+        ["report", "north/report.html"],
+        ["compare", "north/config.json"],
+        ["run", "--resume", "north/config.json"],
+        ["run", "north"],
+        ["audit", "north"],
+        ["report", "north/private"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_on_something_else_ends_in_one_line(command: list[str], published: Path) -> None:
+    done = privbo(*command)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_a_directory_without_its_private_side_is_compared_by_price_and_attacked(published: Path) -> None:
+    done = privbo("compare", "north", "south", "--out", "compared", "--json")
+    assert done.returncode == 0, done.stderr
+    assert not any("by_seed" in setting for setting in json.loads(done.stdout)["settings"])
+    done = privbo("audit", "north", "--empirical", "--trials", "1000", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["empirical"]
+    assert not (published / "north" / "private").exists()
+
+
+def test_runs_of_one_configuration_are_told_apart(runs: Path, tmp_path: Path) -> None:
+    one = privbo("compare", str(runs / "north"), str(runs / "south"), "--out", str(tmp_path / "compared"))
+    assert "(north, south)" in one.stdout
+
+
+@pytest.mark.parametrize("part", ["privbo", "privbo's code"])
+def test_the_attack_refuses_a_run_of_other_code_than_it_would_attack(part: str, published: Path) -> None:
+    config = published / "north" / "config.json"
+    content = json.loads(config.read_text())
+    content["versions"][part] = "0.0.1"
+    config.write_text(json.dumps(content))
+    done = privbo("audit", "north", "--empirical", "--trials", "1000")
+    assert done.returncode == 2
+    assert re.search(r"made by .* 0\.0\.1, installed is", done.stderr)
+
+
+def test_every_line_that_names_an_epsilon_names_its_delta(runs: Path, tmp_path: Path) -> None:
+    shown = [
+        privbo("report", str(runs / "north")).stdout,
+        privbo("run", str(runs / "tiny.toml"), "--dry-run", "--trust").stdout,
+        privbo("calibrate", "--epsilon", "2", "--sample-rate", "0.5", "--rounds", "10").stdout,
+        privbo("compare", str(runs / "north"), "--out", str(tmp_path / "compared"), "--data", "public",
+               "--recommend", "epsilon=9").stdout,
+    ]  # fmt: skip
+    lines = [
+        line
+        for text in shown
+        for line in text.splitlines()
+        if re.search(r"epsilon\b.*[0-9]|guaranteed|as if non", line)
+    ]
+    assert len(lines) > 5
+    assert not [line for line in lines if "delta" not in line]
+
+
+# ---- commands on a stranger's files: nothing of theirs is run, followed or obeyed
+
+STATED = CONFIG.replace(
+    "[algorithm]", 'n_clients = 6\n[problem.space]\nx = { type = "real", low = 0.0, high = 1.0 }\n[algorithm]'
+)
+TRAP = """
+from pathlib import Path
+Path({path!r}).write_text("run")
+from tests.crash_problem import problem
+"""
+
+
+@pytest.fixture
+def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that stands once a stranger's module ``trap`` was imported."""
+    sprung = tmp_path / "sprung"
+    (tmp_path / "trap.py").write_text(TRAP.format(path=str(sprung)))
+    monkeypatch.chdir(tmp_path)
+    return sprung
+
+
+def planted(home: Path, change: Callable[[dict], None]) -> None:
+    """A directory whose manifest was changed, as by a stranger."""
+    content = json.loads((home / "config.json").read_text())
+    change(content)
+    (home / "config.json").write_text(json.dumps(content))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stranger")
+    (folder / "tiny.toml").write_text(STATED)
+    done = privbo("run", str(folder / "tiny.toml"), "--out", str(folder / "run"))
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+@pytest.fixture
+def foreign(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(made, tmp_path / "foreign"))
+
+
+def names_the_trap(content: dict) -> None:
+    content["spec"]["problem"]["factory"] = "trap:problem"
+
+
+def hides_the_facts(content: dict) -> None:
+    names_the_trap(content)
+    del content["spec"]["problem"]["n_clients"]
+
+
+@pytest.mark.parametrize("change", [names_the_trap, hides_the_facts])
+@pytest.mark.parametrize("command", LINES)
+def test_reading_a_strangers_directory_imports_none_of_its_code(
+    command: str, change: Callable[[dict], None], foreign: Path, trap: Path
+) -> None:
+    planted(foreign, change)
+    done = privbo(*command.format(run=foreign, out=foreign.parent).split())
+    assert not trap.exists()
+    assert "Traceback" not in done.stderr
+    if command == "run --resume {run}":
+        assert (done.returncode, "--trust" in done.stderr) == (2, True)
+
+
+def test_a_strangers_run_is_resumed_where_it_is_trusted_and_ones_own_always(
+    foreign: Path, trap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted(foreign, names_the_trap)
+    assert privbo("run", "--resume", str(foreign), "--trust").returncode == 0
+    assert trap.exists()
+    own = foreign.parent / "own"
+    (foreign.parent / "tiny.toml").write_text(STATED)
+    assert privbo("run", "tiny.toml", "--out", str(own)).returncode == 0
+    assert privbo("run", "--resume", str(own)).returncode == 0
+    monkeypatch.setenv("XDG_STATE_HOME", str(foreign.parent / "another user"))
+    assert privbo("run", "--resume", str(own)).returncode == 2
+
+
+@pytest.mark.parametrize("stated", [False, True])
+def test_the_price_of_a_configuration_needs_none_of_its_code(stated: bool, tmp_path: Path, trap: Path) -> None:
+    text = (STATED if stated else CONFIG).replace("tests.crash_problem:", "trap:")
+    (tmp_path / "theirs.toml").write_text(text)
+    done = privbo("run", "theirs.toml", "--dry-run")
+    assert done.returncode == (0 if stated else 2), done.stderr
+    assert not trap.exists()
+    if not stated:
+        assert "--trust" in done.stderr
+        assert privbo("run", "theirs.toml", "--dry-run", "--trust").returncode == 0
+
+
+LINKS = {
+    "a page's temporary file": ("report.html.new", ["report", "{}"]),
+    "a private page's": ("private/report.html.new", ["report", "{}", "--private"]),
+    "an audit's": ("private/audit.html.new", ["audit", "{}"]),
+    "a page": ("report.html", ["report", "{}"]),
+    "the history": ("history.jsonl", ["run", "--resume", "{}", "--trust"]),
+    "the manifest's": ("config.json.new", ["run", "--resume", "{}", "--trust"]),
+    "the clients' state": ("private/clients-0.states.new", ["run", "--resume", "{}", "--trust"]),
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_no_planted_link_leads_to_a_file_of_the_readers(link: str, foreign: Path, tmp_path: Path) -> None:
+    name, command = LINKS[link]
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    (foreign / name).unlink(missing_ok=True)
+    (foreign / name).symlink_to(mine)
+    done = privbo(*(part.format(foreign) for part in command))
+    assert mine.read_text() == "precious"
+    assert "Traceback" not in done.stderr
+
+
+WRITING = [["report", "{}", "--private"], ["audit", "{}"], ["run", "--resume", "{}", "--trust"]]
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_a_private_folder_that_leads_elsewhere_is_refused(command: list[str], foreign: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    (foreign / "private").rename(mine)
+    (foreign / "private").symlink_to(mine)
+    before = {path: path.read_bytes() for path in mine.iterdir()}
+    done = privbo(*(part.format(foreign) for part in command))
+    assert done.returncode == 2
+    assert "symbolic link" in done.stderr
+    assert {path: path.read_bytes() for path in mine.iterdir()} == before
+
+
+def test_an_algorithm_of_ones_own_is_attacked_where_its_code_is_trusted(tmp_path: Path) -> None:
+    home = tmp_path / "zoom"
+    privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
+    pb.run(problem(), Zoom(n_candidates=2), privacy=privacy, rounds=2, directory=home)
+    attack = ("audit", str(home), "--empirical", "--trials", "1000", "--json")
+    refused = privbo(*attack)
+    assert refused.returncode == 2
+    assert "Not importing experiments.examples.zoom:Zoom without --trust" in refused.stderr
+    found = privbo(*attack, "--trust")
+    assert found.returncode == 0, found.stderr
+    with pytest.raises(pb.RunError, match=r"trust=True"):
+        audit_run(pb.load(home), trials=1000)
+    assert audit_run(pb.load(home), trials=1000, trust=True)
+    assert {row["passed"] for row in json.loads(found.stdout)["empirical"]} == {True}

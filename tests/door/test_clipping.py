@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
+from scipy.stats import norm
 
+from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose
+from privbo.door.adaptive import (
+    AdaptiveClipping,
+    AdaptiveSum,
+    QuantileClipper,
+    clip_bits,
+    histogram_quantile,
+    norm_histogram_request,
+    one_hot_norms,
+)
 from privbo.door.clipping import BOUND_FACTORS, NORM_LEVELS, clip_rows, measure_clipping
+from privbo.door.noise import SimulatedNoise
 from privbo.door.sums import answer
-from tests.builders import WEIGHTS, mechanism_for, request
+from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Request
+from tests.builders import WEIGHTS, door, ledger, mechanism_for, request
 from tests.door.replayed_runs import ScriptedNoise
 
 FINITE = st.floats(-1e150, 1e150, allow_subnormal=True)
@@ -107,3 +123,189 @@ def test_a_plain_sum_takes_everybody_draws_nothing_and_notes_what_came() -> None
     found = made.statistics
     assert (found.n_clients, found.n_participants, found.n_absent, found.bound) == (2, 2, 1, math.inf)
     assert (found.signal_by_block, found.bias) == ((2.5, 0.0), 0.0)
+
+
+# ---- adaptive clipping: the bound finds its quantile and costs nothing beyond the plan
+
+N, DIM = 400, 4
+
+
+def base(n_clients: int = N, **settings):
+    request = Request(dim=DIM, clipping_norm=1.0, weights=np.full((2, n_clients), 1 / n_clients))
+    return mechanism_for(request, **{"noise_multiplier": 1.0, "sample_rate": 0.5} | settings)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+@pytest.mark.parametrize("calibration", ["tight", "paper"])
+def test_vectors_and_bits_together_are_worth_the_event(sampling, adjacency, calibration) -> None:
+    plan = base(sampling=sampling, adjacency=adjacency, calibration=calibration)
+    mechanism = AdaptiveSum(base=plan, clipping_norm=0.3, count_stddev=20.0)
+    assert mechanism.event() == plan.event()
+    # Both parts in units of their noise; one client moves both at once.
+    vectors = mechanism.vectors.sensitivity() / mechanism.vectors.noise_stddev()
+    bits = mechanism.bits.sensitivity() / mechanism.bits.noise_stddev()
+    assert math.hypot(vectors, bits) == pytest.approx(1 / plan.event().noise_multiplier, rel=1e-11)
+    assert math.hypot(vectors, bits) < 1 / plan.event().noise_multiplier
+    # The bits' sensitivity: 1/2 where a client may only leave, 1 where another takes its place.
+    moved = 0.5 if (sampling, adjacency) == ("poisson", Adjacency.ZERO_OUT) else 1.0
+    assert bits == pytest.approx(moved / 20.0)
+
+
+def test_noise_follows_the_bound_that_clipped() -> None:
+    small, large = (AdaptiveSum(base=base(), clipping_norm=c, count_stddev=20.0) for c in (0.1, 1.0))
+    assert large.noise_stddev() == pytest.approx(10 * small.noise_stddev())
+
+
+def test_bits_that_cost_more_than_the_release_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="raise count_stddev"):
+        AdaptiveSum(base=base(noise_multiplier=3.0), clipping_norm=1.0, count_stddev=1.5)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"target_quantile": 0.0},
+        {"target_quantile": 1.0},
+        {"learning_rate": 0.0},
+        {"count_stddev": 0.0},
+    ],
+)
+def test_impossible_settings_are_refused(setting) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(setting))):
+        AdaptiveClipping(**{"count_stddev": 1.0} | setting)
+
+
+def test_a_released_fraction_moves_the_bound_by_no_more_than_its_range_and_once_a_round() -> None:
+    clipper = QuantileClipper(settings=AdaptiveClipping(count_stddev=1.0, target_quantile=0.25, learning_rate=0.5))
+    clipper.absorb(0, 7.0)  # noise carried it out of [0, 1]
+    assert clipper.clipping_norm(2.0) == pytest.approx(2.0 * math.exp(-0.5 * 0.75))
+    clipper.absorb(0, 0.0)
+    clipper.absorb(1, -7.0)
+    assert clipper.clipping_norm(2.0) == pytest.approx(2.0 * math.exp(-0.5 * (0.75 - 0.25)))
+
+
+def test_the_bound_stops_far_from_any_sensible_scale() -> None:
+    for fraction, end in ((0.0, 100.0), (1.0, -100.0)):
+        clipper = QuantileClipper(settings=AdaptiveClipping(count_stddev=1.0, learning_rate=1e6))
+        clipper.absorb(0, fraction)
+        assert clipper.clipping_norm(2.0) == 2.0 * math.exp(end)
+
+
+def test_bits_of_absent_clients_are_nothing() -> None:
+    rows = np.array([[3.0, 4.0], [0.0, 0.5], [np.nan, 0.0], [1e300, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    np.testing.assert_array_equal(clip_bits(rows, 1.0)[:, 0], [-0.5, 0.5, np.nan, np.nan, 0.5, 0.5])
+
+
+def test_the_fraction_within_the_bound_is_that_of_the_participants_bits() -> None:
+    mechanism = AdaptiveSum(base=base(n_clients=5, sample_rate=0.8), clipping_norm=0.7, count_stddev=20.0)
+    request = Request(dim=DIM, clipping_norm=1.0, weights=np.full((2, 5), 1 / 5))
+    rows = np.zeros((5, DIM))
+    rows[:, 0] = [0.1, 5.0, 5.0, 0.2, np.nan]  # the bound on one vector is 0.7 / sqrt(2)
+    participants = np.array([True, True, False, True, True])
+    made = answer(mechanism, request, rows, participants, ScriptedNoise(participants=participants))
+    assert made.clipping is not None
+    assert made.clipping.norm == 0.7
+    # bits 1/2, -1/2, 1/2 and an absence, over the rate and all five clients
+    assert made.clipping.fraction == pytest.approx(0.5 + 0.5 / 0.8 / 5, abs=2e-4)  # truncated to the grid
+
+
+def vectors(index: int) -> np.ndarray:
+    rng = np.random.default_rng([index, 9])
+    rows = rng.normal(size=(N, DIM))
+    norms = np.exp(rng.normal(0.0, 0.5, (N, 1)))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True) * norms
+
+
+@pytest.mark.parametrize(("start", "quantile"), [(0.1, 0.5), (5.0, 0.8)])
+def test_the_bound_finds_its_quantile_in_sixty_rounds(start: float, quantile: float) -> None:
+    """Norms have median 1, and their logarithms a standard deviation of 1/2."""
+    clipper = QuantileClipper(settings=AdaptiveClipping(count_stddev=10.0, target_quantile=quantile))
+    request = Request(dim=DIM, clipping_norm=start, weights=np.full((1, N), 1 / N))
+    with ledger(N) as book:
+        here = door(book, noise=SimulatedNoise(4), sample_rate=0.5, clipper=clipper)
+        for index in range(60):
+            here.close(here.open(index, request, index), vectors(index))
+            assert index or abs(np.log(clipper.clipping_norm(start) / start)) < 0.2
+        # The price is the plan's, bits included: sixty events of multiplier one.
+        assert book.event() == compose([(PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=1.0), 60)])
+    assert clipper.clipping_norm(start) == pytest.approx(math.exp(0.5 * norm.ppf(quantile)), rel=0.1)
+
+
+@pytest.mark.parametrize("adapted_first", [False, True])
+def test_a_stored_release_is_read_whether_or_not_the_bound_adapts_now(adapted_first: bool) -> None:
+    request = Request(dim=DIM, clipping_norm=1.0, weights=np.full((1, N), 1 / N))
+    with ledger(N) as book:
+        clippers = [
+            QuantileClipper(settings=AdaptiveClipping(count_stddev=10.0)) if adapts else None
+            for adapts in (adapted_first, not adapted_first)
+        ]
+        made = door(book, clipper=clippers[0])
+        first, _ = made.close(made.open(0, request), vectors(0))
+        again = door(book, clipper=clippers[1]).open(0, request).release
+        np.testing.assert_array_equal(again.values, first.values)
+        if not adapted_first:
+            assert clippers[1].clipping_norm(1.0) == 1.0  # nothing was learnt from a release without bits
+
+
+def test_a_histogram_asks_for_one_bin_of_every_client() -> None:
+    edges = np.array([0.5, 1.0, 2.0])
+    request = norm_histogram_request(edges, 7)
+    assert (request.dim, request.clipping_norm, request.weights.tolist()) == (4, 1.0, [[1.0] * 7])
+    rows = np.array([[0.1, 0.0], [0.0, 0.7], [3.0, 0.0], [np.nan, 0.0]])
+    expected = [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0], [np.nan] * 4]
+    np.testing.assert_array_equal(one_hot_norms(rows, edges), expected)
+    assert histogram_quantile(np.array([[0.0, 1.0, 8.0, 1.0]]), edges, 0.9) == 2.0
+    assert histogram_quantile(np.array([[3.0, 1.0, 8.0, 1.0]]), edges, 0.2) == 0.5
+
+
+def test_a_private_histogram_gives_a_start() -> None:
+    edges = np.geomspace(1e-3, 1e3, 61)
+    request = norm_histogram_request(edges, N)
+    with ledger(N) as book:
+        here = door(book, noise=SimulatedNoise(1), noise_multiplier=2.0, run="r")
+        rows = vectors(0)
+        rows[:3] = np.nan
+        release, _ = here.close(here.open(0, request), one_hot_norms(rows, edges))
+        assert book.event() == compose([Gaussian(noise_multiplier=2.0)])
+    # 400 clients, noise 2 per bin over 30 bins: the share below an edge is off by 0.03.
+    assert histogram_quantile(release.values, edges, 0.5) == pytest.approx(1.0, rel=0.3)
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+@pytest.mark.parametrize("planted", [False, True])
+def test_one_client_moves_vectors_and_bits_together_by_no_more_than_the_event_says(
+    adjacency: Adjacency, planted: bool
+) -> None:
+    """Replayed through the shipped path: same participants, no noise, neighbouring data."""
+    plan = base(n_clients=5, adjacency=adjacency, noise_multiplier=0.5, sample_rate=1.0)
+
+    class Generous(AdaptiveSum):
+        """Planted fault: the vectors keep all of the noise and the bits come for nothing."""
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            object.__setattr__(self, "vectors", replace(plan, clipping_norm=0.7))
+
+    mechanism = (Generous if planted else AdaptiveSum)(base=plan, clipping_norm=0.7, count_stddev=0.6)
+    request = Request(dim=DIM, clipping_norm=1.0, weights=np.full((2, 5), 1 / 5))
+    everyone = np.ones(5, dtype=bool)
+    rows = np.full((5, DIM), 3.0)
+
+    def played(vector: float) -> tuple[np.ndarray, float]:
+        changed = rows.copy()
+        changed[2] = vector
+        made = answer(mechanism, request, changed, everyone, ScriptedNoise(participants=everyone))
+        assert made.clipping is not None
+        return made.values, made.clipping.fraction * 5
+
+    values, count = played(3.0)
+    # Leaving is an absence; replacing turns the vector round, and with it may just meet the bound of 0.49497.
+    for other in [np.nan] if adjacency is Adjacency.ZERO_OUT else [-3.0, 0.0, -0.2474, 0.2, np.nan]:
+        moved_values, moved_count = played(other)
+        vectors = np.linalg.norm(moved_values - values) / mechanism.noise_stddev()
+        bits = abs(moved_count - count) / mechanism.count_stddev
+        exceeded = math.hypot(vectors, bits) * mechanism.event().noise_multiplier > 1 + 1e-9
+        if exceeded:
+            break
+    assert exceeded == planted

@@ -6,9 +6,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 import privbo as pb
-from privbo.algorithms.elimination.settings import noise_half_width
+from experiments.baselines.tree import locate
+from privbo.algorithms.elimination.settings import Partition, noise_half_width
 from privbo.protocol.messages import FloatArray, IntArray, Release, Setting
 
 PLAIN = pb.NoPrivacy()
@@ -194,3 +196,206 @@ def test_the_first_phase_is_split_as_far_as_the_horizon_holds() -> None:
     server = pb.FedPNE(horizon=5).server(Setting(space=problem().search_space, n_clients=1000, rounds=5, public_seed=0))
     assert server.phase is not None
     assert server.phase.pulls.tolist() == [1, 1, 1, 1]
+
+
+# ---- the papers' points
+
+
+CASES = range(100)
+
+
+def surface(case: int, n_clients: int) -> Callable[[FloatArray], FloatArray]:
+    """Random waves per client in [0, 1]: ``(n_clients, len(x))``."""
+    generator = np.random.default_rng(case)
+    places, heights = generator.uniform(0, 6.28, (n_clients, 3)), generator.uniform(0.05, 0.15, 3)
+    speeds = generator.uniform(2, 30, 3)
+
+    def values(x: FloatArray) -> FloatArray:
+        common = places.mean(axis=0) + 0.3 * (places - places.mean(axis=0))
+        waves = np.sin(speeds[:, None] * x[None, None, :] + common[:, :, None])
+        return np.asarray(0.5 + (heights[None, :, None] * waves).sum(axis=1))
+
+    return values
+
+
+def split(cells: list[Cell], k: int) -> list[Cell]:
+    return [(a + (b - a) * j / k, a + (b - a) * (j + 1) / k) for a, b in cells for j in range(k)]
+
+
+def fed_pne(mean: Callable[[Cell], float], m: int, horizon: int, k: int) -> float:
+    """The best node of the last whole phase of Fed-PNE's Algorithm 1."""
+    return phases(mean, m, horizon, expand="ktau", tail="printed", k=k)[1]
+
+
+def parallel(mean: Callable[[Cell], float], m: int, horizon: int, k: int) -> float:
+    """The parallel bandit with nu1 = 1, rho = 1/2, delta = 1/n: the best node of the last whole depth."""
+    active, depth, spent, best = [(0.0, 1.0)], 0, 0, (0.0, 1.0)
+    while True:
+        log = math.log(math.pi**2 * (depth + 1) ** 2 * len(active) / 3 * horizon)
+        pulls = math.ceil(log / (2 * 0.25**depth * m))
+        if spent + pulls * len(active) > horizon:
+            return sum(best) / 2
+        spent += pulls * len(active)
+        means = [mean(cell) for cell in active]
+        best = active[means.index(max(means))]
+        kept = [cell for cell, mu in zip(active, means, strict=True) if mu >= max(means) - 3 * 0.5**depth]
+        active, depth = split(kept, k), depth + 1
+
+
+PAPERS = {
+    "fed-pne": (fed_pne, pb.FedPNE.paper),
+    "parallel": (parallel, pb.ParallelXArmed.paper),
+}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_common_point_is_the_papers_in_a_hundred_cases(name: str) -> None:
+    reference, paper = PAPERS[name]
+    distinct = set()
+    for case in CASES:
+        generator = np.random.default_rng([7, case])
+        m, k, horizon = int(generator.integers(2, 40)), int(generator.integers(2, 4)), int(generator.integers(60, 900))
+        values = surface(case, m)
+
+        def play(
+            clients: IntArray, units: FloatArray, values: Callable[[FloatArray], FloatArray] = values
+        ) -> FloatArray:
+            return np.asarray(values(units[:, 0])[clients, np.arange(len(clients))])
+
+        problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=play, n_clients=m)
+        algorithm = paper(horizon=horizon, nu1=1.0, rho=0.5, n_children=k)
+        made = pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=40, seed=case)
+        wanted = reference(lambda cell, values=values: float(values(np.array([sum(cell) / 2])).mean()), m, horizon, k)
+        assert made.common is not None
+        assert made.common.params["x"] == pytest.approx(wanted, abs=1e-9), case
+        distinct.add(round(wanted, 6))
+    assert len(distinct) > 20  # a constant answer would not do
+
+
+def pf_pne(
+    values: Callable[[FloatArray], FloatArray], m: int, horizon: int, k: int, shared: int, *, tail: str = "printed"
+) -> list[dict[float, int]]:
+    """Algorithms 1 to 3 of PF-PNE with nu1 = 1, rho = 1/2, c = .1, c1 = 1: every client's pulls by point.
+
+    ``shared`` is the most phases that are shared; without any it is PE.
+    """
+    c, log = 0.1, math.log(horizon * m)
+
+    def tau(h: int) -> int:
+        return math.ceil(c * c * log * 4**h)
+
+    def own(cell: Cell) -> FloatArray:
+        return np.asarray(values(np.array([sum(cell) / 2]))[:, 0])
+
+    pulls: list[dict[float, int]] = [{} for _ in range(m)]
+    said: list[dict[Cell, tuple[float, float]]] = []  # what the server keeps by depth, with its mean and radius
+    counted: dict[tuple[int, Cell], int] = {}
+    active, spent = [(0.0, 1.0)], 0
+    while len(said) < shared and spent + len(active) * (each := math.ceil(tau(len(said)) / m)) <= horizon:
+        for cell in active:
+            counted[len(said), cell] = each
+            for mine in pulls:
+                mine[sum(cell) / 2] = mine.get(sum(cell) / 2, 0) + each
+        spent += len(active) * each
+        mu, radius = {cell: float(own(cell).mean()) for cell in active}, c * math.sqrt(log / (m * each))
+        kept = [cell for cell in active if not mu[cell] + radius + 0.5 ** len(said) < max(mu.values()) - radius]
+        said.append({cell: (mu[cell], radius) for cell in kept})
+        active = split(kept, k)
+    for client, mine in enumerate(pulls):
+        cells, h, left, best = [(0.0, 1.0)], 0, horizon - spent, (0.0, 1.0)
+        while left > 0:  # PE: what the server keeps is not pulled
+            known = said[h] if h < len(said) else {}
+            need = {cell: max(0, tau(h) - counted.get((h, cell), 0)) for cell in cells if cell not in known}
+            if sum(need.values()) > left and tail == "commit":
+                need, cells = {best: left}, []
+            for cell, number in need.items():  # a depth that does not fit is pulled in order
+                now = min(number, left)
+                mine[sum(cell) / 2] = mine.get(sum(cell) / 2, 0) + now
+                left -= now
+            facts = {
+                cell: known.get(cell)
+                or (float(own(cell)[client]), c * math.sqrt(log / max(tau(h), counted.get((h, cell), 0))))
+                for cell in cells
+            }
+            best = max(cells, key=lambda cell, facts=facts: facts[cell][0], default=best)
+            cells = split(
+                [x for x in cells if x in known or sum(facts[x]) + 0.5**h >= facts[best][0] - facts[best][1]], k
+            )
+            h += 1
+    return [{x: n for x, n in mine.items() if n} for mine in pulls]
+
+
+def test_every_clients_point_is_that_of_the_papers_pulls_in_a_hundred_cases() -> None:
+    distinct, shares = set(), set()
+    for case in CASES:
+        generator = np.random.default_rng([8, case])
+        m, k, horizon = int(generator.integers(2, 12)), int(generator.integers(2, 4)), int(generator.integers(60, 600))
+        gap, values = float(generator.uniform(0.02, 0.5)), surface(case, m)
+
+        def play(
+            clients: IntArray, units: FloatArray, values: Callable[[FloatArray], FloatArray] = values
+        ) -> FloatArray:
+            return np.asarray(values(units[:, 0])[clients, np.arange(len(clients))])
+
+        problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=play, n_clients=m)
+        algorithm = pb.PFPNE.paper(horizon=horizon, nu1=1.0, rho=0.5, n_children=k, gap=gap)
+        made = pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=40, seed=case)
+        depths = max(1, math.ceil(math.log(gap) / math.log(0.5)))
+        # The papers name no point that a client returns: it is that with the largest lower bound of its own pulls.
+        radius = 0.1 * math.sqrt(math.log(horizon * m))
+        wanted = [
+            max(mine, key=lambda x, n=mine, i=i, v=values: float(v(np.array([x]))[i, 0]) - radius / math.sqrt(n[x]))
+            for i, mine in enumerate(pf_pne(values, m, horizon, k, depths))
+        ]
+        found = [made.best(client).params["x"] for client in range(m)]
+        assert found == pytest.approx(wanted, abs=1e-9), case
+        distinct.update(round(x, 6) for x in wanted)
+        shares.add(len(made.releases))
+    assert len(distinct) > 50  # a constant answer would not do
+    assert len(shares) > 2
+
+
+# ---- the tree of cells
+
+shapes = st.tuples(st.integers(1, 4), st.sampled_from([2, 3]))
+
+
+@given(shape=shapes, depth=st.integers(0, 9), data=st.data())
+def test_children_tile_their_parent(shape: tuple[int, int], depth: int, data: st.DataObject) -> None:
+    d, k = shape
+    partition = Partition(n_dims=d, n_children=k)
+    node = np.array([data.draw(st.integers(0, k**depth - 1))])
+    children = partition.children(node)
+    centre, centres = partition.centres(depth, node)[0], partition.centres(depth + 1, children)
+    split = depth % d
+    width = k ** -float(len(range(split, depth, d)))  # of the parent's cell along the dimension that is split
+    offsets = ((np.arange(k) + 0.5) / k - 0.5) * width
+    np.testing.assert_allclose(centres[:, split], centre[split] + offsets, atol=1e-12)
+    others = [i for i in range(d) if i != split]
+    np.testing.assert_allclose(centres[:, others], np.repeat(centre[None, others], k, axis=0))
+
+
+@given(shape=shapes, depth=st.integers(0, 12), seed=st.integers(0, 2**32 - 1))
+def test_locate_finds_the_cell_of_a_point(shape: tuple[int, int], depth: int, seed: int) -> None:
+    d, k = shape
+    partition = Partition(n_dims=d, n_children=k)
+    points = np.random.default_rng(seed).random((20, d))
+    nodes = locate(partition, depth, points)
+    half = 0.5 / np.array([float(k) ** len(range(i, depth, d)) for i in range(d)])
+    assert np.all(np.abs(points - partition.centres(depth, nodes)) <= half + 1e-12)
+    np.testing.assert_array_equal(locate(partition, depth, partition.centres(depth, nodes)), nodes)
+
+
+def test_the_edge_of_the_cube_belongs_to_the_last_cell() -> None:
+    assert locate(Partition(n_dims=1), 5, np.array([[0.0], [1.0]])).tolist() == [0, 31]
+
+
+@pytest.mark.parametrize("d", [1, 2, 10])
+@pytest.mark.parametrize("k", [2, 3])
+def test_the_deepest_cells_are_still_apart(d: int, k: int) -> None:
+    partition = Partition(n_dims=d, n_children=k)
+    nodes = np.array([k**partition.max_depth - 2, k**partition.max_depth - 1])
+    first, second = partition.centres(partition.max_depth, nodes)
+    assert np.any(first != second)
+    with pytest.raises(pb.ConfigurationError, match="resolution"):
+        partition.centres(partition.max_depth + 1, nodes)

@@ -1,20 +1,27 @@
 """Test functions, shifted clients, and the book an environment keeps."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, strategies as st
 
+import privbo as pb
+from experiments.baselines.regular_features import regular_features
 from experiments.problems.covid import simulate, world
+from experiments.problems.drawn_surfaces import gaussian_process, shifted
 from experiments.problems.environments import Environment, Shifted, draw_noise
-from experiments.problems.objectives import (
-    BRANIN_BOTTOM,
-    BRANIN_TOP,
-    CAMEL_BOTTOM,
-    CAMEL_TOP,
-    FUNCTIONS,
-    GRIEWANK_TOP,
-)
+from experiments.problems.model_scores import METRICS, SCALINGS
+from experiments.problems.model_surfaces import TUNINGS, model, shards, surfaces
+from experiments.problems.objectives import BRANIN_BOTTOM, BRANIN_TOP, CAMEL_BOTTOM, CAMEL_TOP, FUNCTIONS, GRIEWANK_TOP
+from experiments.problems.surfaces import Surfaces
+from experiments.problems.synthetic import heterogeneous, homogeneous
+from experiments.problems.systems import SYSTEMS, system
+from privbo.algorithms.thompson.features import FourierFeatures
+from privbo.protocol.messages import ClientHistory, FloatArray
+from tests.thompson.test_features import _correlation, _draw, _largest_kernel_error
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -97,3 +104,169 @@ def test_an_epidemic_conserves_people_and_vaccine_helps() -> None:
     assert np.all(dead < infected)
     assert np.all(infected[:, 1:] < infected[:, :1])
     assert np.all(dead[:, 1:] < dead[:, :1])
+
+
+# ---- families of surfaces: what is stated of them holds, and real ones are what scikit-learn says
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def history(units: FloatArray) -> ClientHistory:
+    n, k, _ = units.shape
+    return ClientHistory(units=units, values=np.zeros((n, k)), rounds=np.arange(k), recommended=units[:, 0])
+
+
+DRAWN = {
+    "GP 1-D": gaussian_process(0, 7, 1, 0.5),
+    "GP 4-D": gaussian_process(0, 7, 4, 0.5),
+    "camel": shifted(0, "camel", 7),
+    "ackley": shifted(0, "ackley", 7, shift=0.3),
+    **{name: system(0, name, 7) for name in SYSTEMS},
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_no_point_is_better_than_the_best_and_regret_is_in_units_of_the_range(name: str) -> None:
+    surface: Surfaces = DRAWN[name]
+    units = np.random.default_rng(1).random((7, 2000, surface.space.n_dims))
+    losses = surface.losses(history(units))
+    assert losses.min() >= 0.0
+    assert 0.9 < losses.max() <= 1.03  # the worst of 2000 random points is nearly the worst of 4096 spread ones
+    better = surface.values(np.repeat(np.arange(7), 2000), units.reshape(14000, -1)).reshape(7, -1)
+    assert np.all(better.max(axis=1) <= surface.best + 1e-3 * (surface.best - surface.low))
+
+
+def test_processes_have_the_variance_and_the_correlation_they_state() -> None:
+    """Over 60 draws of 6 dimensions: one correlation has a standard deviation of about .1, the mean .013."""
+    drawn = [gaussian_process(seed, 12, 6, 0.6) for seed in range(60)]
+    assert np.mean([one.correlation() for one in drawn]) == pytest.approx(0.6, abs=0.065)
+    assert np.mean([np.mean(one.probes**2) for one in drawn]) == pytest.approx(1.0, abs=0.1)
+    assert gaussian_process(0, 5, 2, 1.0).correlation() == pytest.approx(1.0)
+
+
+def test_observation_noise_is_the_stated_share_of_the_spread_and_repeats() -> None:
+    """2000 observations: the standard deviation is known to 1.6 %."""
+    first, again = (gaussian_process(0, 1, 2, 0.5, noise=0.5) for _ in range(2))
+    clients, units = np.zeros(2000, dtype=np.int64), np.full((2000, 2), 0.3)
+    seen = first.observe(clients, units)
+    np.testing.assert_array_equal(seen, again.observe(clients, units))
+    assert seen.std() / first.probes[0].std() == pytest.approx(0.5, rel=0.12)
+    assert first.losses(history(units[None])).std() < 1e-12
+
+
+# ---- real ones
+
+
+def test_kernel_ridge_is_scikit_learns() -> None:
+    from sklearn.kernel_ridge import KernelRidge
+
+    found = surfaces("kernel-ridge", 3, 0).reshape(3, 20, 20)
+    for client, half in enumerate(shards(TUNINGS["kernel-ridge"], 3, 0)):
+        for i, j in ((0, 5), (10, 10), (19, 0)):
+            alpha, gamma = np.geomspace(1e-4, 1e2, 20)[i], np.geomspace(1e-4, 1.0, 20)[j]
+            fit = KernelRidge(alpha=alpha, gamma=gamma, kernel="rbf").fit(half.x, half.y - half.y.mean())
+            rest = fit.predict(half.validation_x) + half.y.mean() - half.validation_y
+            expected = max(-1.0, 1 - np.mean(rest**2) / half.validation_y.var())
+            assert found[client, i, j] == pytest.approx(expected, abs=1e-6)
+
+
+def test_nearest_neighbours_are_scikit_learns() -> None:
+    from sklearn.neighbors import KNeighborsClassifier
+
+    found = surfaces("nearest-neighbours", 2, 0).reshape(2, 12, 2, len(METRICS), len(SCALINGS))
+    for client, half in enumerate(shards(TUNINGS["nearest-neighbours"], 2, 0)):
+        k = len(half.y) // 2  # the last level
+        fit = KNeighborsClassifier(k, metric="cityblock").fit(half.x, half.y)
+        shares = k * fit.predict_proba(half.validation_x) + 1 / len(fit.classes_)
+        shares /= shares.sum(axis=1, keepdims=True)
+        at = np.searchsorted(fit.classes_, half.validation_y)
+        known = np.isin(half.validation_y, fit.classes_)
+        likely = np.where(known, shares[np.arange(len(at)), np.minimum(at, len(fit.classes_) - 1)], 0.0)
+        expected = np.log(np.maximum(likely, 5e-3)).mean()
+        assert found[client, -1, 0, METRICS.index("cityblock"), 0] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_surface_is_looked_up_where_its_level_stands_and_kept(tmp_path: Path) -> None:
+    surface = model(4, "support-vectors", 2)
+    table = surfaces("support-vectors", 2, 1).reshape(2, 4, 9, 9)
+    unit = surface.space.encode({"kernel": "poly", "C": 7, "gamma": 2})
+    assert surface.values(np.array([1]), unit[None])[0] == table[1, 2, 7, 2]
+    assert surface.best[1] == table[1].max()
+    assert len(list((tmp_path / "privbo").iterdir())) == 1
+
+
+# ---- synthetic clients of the DP-FTS-DE paper
+
+
+def test_synthetic_clients_are_the_papers():
+    same = homogeneous(3, n_clients=50)
+    base = same.table.mean(axis=0)
+    assert set(np.round(np.abs(same.table - np.median(same.table, axis=0)), 9).ravel()) <= {0.0, 0.02, 0.04}
+    assert np.abs(base).max() < 1.05
+    shared, mixed, independent = (heterogeneous(3, n_clients=30, alpha=a).table for a in (0.0, 0.7, 1.0))
+    np.testing.assert_array_equal(shared, np.repeat(shared[:1], 30, axis=0))
+    np.testing.assert_allclose(mixed, 0.7 * independent + 0.3 * shared, atol=1e-12)
+    assert independent.min() == 0.0
+    assert independent.max() == 1.0
+    with pytest.raises(pb.ConfigurationError, match="alpha"):
+        heterogeneous(3, alpha=1.5)
+
+
+def test_synthetic_noise_has_the_papers_variance_and_regret_has_none():
+    world = homogeneous(1, n_clients=2)
+    units = np.full((2, 1), 0.25)
+    drawn = np.array([world.observe(np.array([0, 1]), units) for _ in range(2000)]) - world.table[:, 250]
+    # Standard deviation of a sample variance of 4,000 normals is 2.2 % of it; 12 % is more than five of them.
+    assert drawn.var() == pytest.approx(0.01, rel=0.12)
+    again = homogeneous(1, n_clients=2)
+    assert again.observe(np.array([1]), units[:1])[0] == drawn[0, 1] + world.table[1, 250]
+    history = ClientHistory(
+        units=np.array([[[0.25]], [[0.75]]]), values=np.zeros((2, 1)), rounds=np.array([1]), recommended=units
+    )
+    expected = world.table.max(axis=1) - np.array([world.table[0, 250], world.table[1, 750]])
+    np.testing.assert_allclose(world.losses(history)[:, 0], expected)
+
+
+# ---- a Fourier series of the kernel against the kernel itself
+
+
+# What a series over a lattice leaves out is computed, not estimated: these errors are exact up to rounding.
+@pytest.mark.parametrize(
+    ("n_embedded", "n_features", "lengthscale", "kernel", "error"),
+    [
+        (1, 50, 0.03, "se", 2e-4),
+        (2, 64, 0.3, "se", 2e-3),
+        (2, 200, 0.3, "matern52", 2e-2),
+        (2, 400, 0.3, "matern32", 4e-2),
+        (3, 400, 0.3, "se", 1e-2),
+    ],
+)
+def test_few_regular_features_give_the_kernel(n_embedded, n_features, lengthscale, kernel, error):
+    points = np.random.default_rng(1).random((200, n_embedded))
+    distance = np.linalg.norm(points[:, None] - points[None], axis=-1) / lengthscale
+    expected = _correlation(kernel, distance)
+    regular, paired = (
+        features(torch.as_tensor(points)).numpy()
+        for features in (
+            regular_features(n_features // 2, n_embedded, lengthscale, kernel),
+            _draw(n_features, n_embedded, lengthscale, kernel),
+        )
+    )
+    assert np.abs(regular @ regular.T - expected).max() < error
+    assert np.abs(paired @ paired.T - expected).max() > 10 * np.abs(regular @ regular.T - expected).max()
+
+
+def test_regular_features_without_their_powers_are_caught():
+    features = regular_features(32, 2, 0.3, "se")
+    flat = FourierFeatures(frequencies=features.frequencies)
+    assert _largest_kernel_error(flat, "se", 0.3) > 0.1
+    assert flat.digest != features.digest
+
+
+@given(kernel=st.sampled_from(["se", "matern52", "matern32"]), half=st.integers(1, 20), n_embedded=st.integers(1, 4))
+def test_every_point_has_unit_norm(kernel, half, n_embedded):
+    phi = regular_features(half, n_embedded, 0.1, kernel)(torch.rand(7, 3, n_embedded, dtype=torch.float64))
+    np.testing.assert_allclose(torch.linalg.vector_norm(phi, dim=-1).numpy(), 1.0, rtol=1e-12)

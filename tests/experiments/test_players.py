@@ -6,15 +6,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import privbo as pb
+from experiments.baselines.dp_fts_de import Variant
+from experiments.baselines.fts import FTS
+from experiments.baselines.inducing import Inducing, projected
+from experiments.baselines.informed import explain
 from experiments.cells import Context, algorithm_of
-from experiments.outcome import Outcome, Task
+from experiments.outcome import Outcome, Task, world
 from experiments.plays import elimination, f_lcb, returned
 from experiments.plays.parallel import parallel
 from experiments.problems.clients import Clients
 from experiments.run import Options, run
 from experiments.study import study
+from privbo.algorithms.thompson.exploration import Exploration
+from privbo.algorithms.thompson.fits import fit, start
+from privbo.algorithms.thompson.posterior import Observations, condition
+from privbo.algorithms.thompson.settings import OwnModel
+from privbo.algorithms.thompson.streams import Stream, client_streams
+from privbo.protocol.messages import PlainEvaluate
+from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, hyperparameters, play, setting
 
 SMALL = {"type": "experiments.problems.clients:Clients", "function": "garland", "n_clients": 5, "horizon": 300}
 FED = {"type": "fed-pne"}
@@ -150,3 +162,174 @@ def test_cauchy_figure(tmp_path: Path) -> None:
     assert regret["SGD-UCB-SMoM-F"] < 0.8 * regret["SGD-UCB-SMoM-F, printed index"]
     assert isinstance(found["uniform play"][0], Outcome)
     assert regret["uniform play"] == pytest.approx(0.45 * 2500)
+
+
+# ---- the study of long histories: its player, and inducing points beside a model of the kept points
+
+PROBLEM = {
+    "type": "experiments.problems.drawn_surfaces:gaussian_process",
+    "n_clients": 2,
+    "n_dims": 2,
+    "correlation": 0.0,
+    "noise": 0.3,
+}
+OWN = pb.OwnModel(max_points=100, fit_steps=8, n_candidates=64, refit_every=3)
+
+
+def test_inducing_points_are_the_exact_model_where_all_points_are_kept() -> None:
+    generator = np.random.default_rng(0)
+    known = torch.from_numpy(generator.random((3, 30, 2)))
+    seen = Observations(
+        embedded=known,
+        values=torch.sin(6.0 * known.sum(dim=-1)) + 0.1 * torch.from_numpy(generator.standard_normal((3, 30))),
+        mask=torch.ones(3, 30, dtype=torch.bool),
+        scale=torch.ones(3, dtype=torch.float64),
+    )
+    fitted = fit(start(OWN, 3, 2, torch.device("cpu")), seen, OWN, steps=20, compiled=True)
+    places = torch.from_numpy(generator.random((1, 50, 2)))
+    exact, whole = (
+        condition(fitted, seen, OWN.kernel, compiled=True)(places),
+        projected(fitted, seen, seen, OWN)(places),
+    )
+    for ours, theirs in zip(whole, exact, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=1e-4)
+    half = dataclasses.replace(seen, **{name: getattr(seen, name)[:, ::2] for name in ("embedded", "values", "mask")})
+    few, less = projected(fitted, seen, half, OWN)(places), condition(fitted, half, OWN.kernel, compiled=True)(places)
+    assert (few[0] - exact[0]).abs().mean() < 0.8 * (less[0] - exact[0]).abs().mean()  # the other half's values tell
+
+
+def test_clients_with_inducing_points_go_on_beyond_them() -> None:
+    problem = world(PROBLEM, 0).problem()
+    few = dataclasses.replace(OWN, max_points=8)
+    runs = [
+        pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=14, seed=1).clients
+        for algorithm in (Inducing(own=few), pb.SharedPrior(own=few).local())
+    ]
+    np.testing.assert_array_equal(runs[0].units[:, :4], runs[1].units[:, :4])
+    assert not np.allclose(runs[0].units, runs[1].units)
+    assert np.isfinite(runs[0].values).all()
+
+
+# ---- federated Thompson sampling as first published, against the choice written out plainly
+
+SPACE = pb.Space({"x": pb.Int(0, 99)})
+SMALL_SE = OwnModel(kernel="se", n_features=16, fit_steps=2, n_candidates=64)
+ALGORITHM = FTS(
+    n_features=8, n_init=3, features="phase", lengthscale=0.1, exploration=Exploration(power=0.0), own=SMALL_SE
+)  # every coin falls for the others
+
+
+def test_a_federated_step_maximises_the_draw_of_a_picked_agent():
+    where = setting(space=SPACE, n_clients=5, rounds=3)
+    trace, cohort = play(ALGORITHM, where, seed=5)
+    grid = SPACE.grid(100)
+    heights = ALGORITHM.draw_features(where)(torch.as_tensor(SPACE.embed(grid))).numpy()
+    history, distinct = cohort.history(), set()
+    for ask, _ in trace[1:]:
+        round_, vectors = ask.broadcast.round, ask.broadcast.arrays["vectors"]
+        assert vectors.shape == (5, 8)
+        at = np.flatnonzero(history.rounds == round_)[0]
+        for client, stream in enumerate(client_streams(5, np.arange(5), round_, Stream.REPLACEMENT)):
+            picked = int(stream.integers(5))
+            distinct.add(picked)
+            np.testing.assert_allclose(history.units[client, at], grid[np.argmax(heights @ vectors[picked])])
+    assert len(distinct) > 2
+
+
+def test_no_vector_is_mixed_with_another_or_clipped():
+    where = setting(space=SPACE, n_clients=5, rounds=2)
+    trace, _ = play(ALGORITHM, where)
+    for ask, answers in trace[:-1]:
+        np.testing.assert_array_equal(ask.request.weights, np.eye(5))
+        assert np.linalg.norm(answers, axis=1).max() < ask.request.clipping_norm / np.sqrt(5)
+    assert len(list(ALGORITHM.server(where).plan())) == 2
+
+
+# ---- how far a client trusts what it is sent, against a plain regression per client
+
+SMALL_RIDGE = OwnModel(n_features=16, fit_steps=2, n_candidates=32)
+
+
+def _client(values, mask=None):
+    values = np.atleast_2d(values)
+    mask = np.ones(values.shape, dtype=bool) if mask is None else np.atleast_2d(mask)
+    n, t = values.shape
+    kept = np.where(mask, values, np.nan)
+    standard = (kept - np.nanmean(kept, axis=1, keepdims=True)) / np.nanstd(kept, axis=1, keepdims=True)
+    observations = Observations(
+        embedded=torch.zeros(n, t, 1, dtype=torch.float64),
+        values=torch.as_tensor(np.where(mask, standard, 0.0)),
+        mask=torch.as_tensor(mask),
+        scale=torch.ones(n, dtype=torch.float64),
+    )
+    return observations, hyperparameters(np.ones((n, 1)), outputscale=2.0, noise=0.02)
+
+
+def test_the_regression_is_that_of_every_client_alone():
+    generator = np.random.default_rng(0)
+    heights, values = generator.normal(size=(3, 9)), generator.normal(size=(3, 9))
+    values[0] += 3.0 * heights[0]
+    mask = np.ones((3, 9), dtype=bool)
+    mask[1, 2:5] = False
+    observations, models = _client(values, mask)
+    found = explain(observations, models, torch.as_tensor(heights), 0.0)
+    for n in range(3):
+        h, y = heights[n, mask[n]], observations.values[n].numpy()[mask[n]]
+        slope, intercept = np.polyfit(h, y, 1)
+        residual = y - slope * h - intercept
+        np.testing.assert_allclose(found.slope[n], slope, rtol=1e-9)
+        np.testing.assert_allclose(found.observations.values[n].numpy()[mask[n]], residual, atol=1e-9)
+        assert (found.observations.values[n].numpy()[~mask[n]] == 0).all()
+        share = residual @ residual / (y @ y)
+        np.testing.assert_allclose(found.models.outputscale[n], 2.0 * max(share - 0.02, 0.05), rtol=1e-9)
+
+
+@pytest.mark.parametrize("space", [PLANE, MIXED, FINITE], ids=["plane", "mixed", "finite"])
+@pytest.mark.parametrize(
+    "own", [{}, {"draw": "exact"}, {"draw": "exact", "refit_every": 0}, {"draw": "features"}], ids=str
+)
+def test_an_informed_client_alone_behaves_as_in_the_cohort(space, own):
+    own_model = dataclasses.replace(OwnModel(n_features=32, fit_steps=4, n_candidates=64), **own)
+    algorithm = Variant(
+        n_features=12, federated_step="informed", exploration=Exploration(power=0.0, scale=0.5), own=own_model
+    )
+    where = setting(space)
+    trace, whole = play(algorithm, where)
+    alone = algorithm.cohort(where, clients=np.array([2]), evaluate=PlainEvaluate(bumps), seed=5)
+    for ask, answers in trace:
+        np.testing.assert_allclose(alone.respond(ask.broadcast)[0], answers[2], atol=1e-6)
+    np.testing.assert_allclose(alone.history().units[0], whole.history().units[2], atol=1e-6)
+
+
+def test_uniform_steps_share_nothing_and_keep_coins_and_start():
+    shared = Variant(n_regions=2, n_features=8, own=SMALL_RIDGE, exploration=pb.Exploration(power=0.0, scale=0.5))
+    uniform = Variant(
+        n_regions=2, n_features=8, own=SMALL_RIDGE, exploration=shared.exploration, federated_step="uniform"
+    )
+    where = setting(n_clients=40, rounds=1)
+    assert not list(uniform.server(where).plan())
+    (_, one), (trace, other) = play(shared, where), play(uniform, where)
+    assert all(ask.request is None and answers.shape == (40, 0) for ask, answers in trace)
+    a, b = one.history(), other.history()
+    np.testing.assert_array_equal(a.units[:, :2], b.units[:, :2])
+    same = (a.units[:, 2] == b.units[:, 2]).all(axis=1)  # those who trusted themselves did the same
+    together = (a.units[:, 2] == np.median(a.units[~same, 2], axis=0)).all(axis=1)
+    np.testing.assert_array_equal(together, ~same)
+    assert 8 <= same.sum() <= 32
+    assert len(np.unique(b.units[~same, 2], axis=0)) == (~same).sum()
+
+
+def test_a_variant_with_the_papers_settings_is_the_papers_algorithm_to_the_bit():
+    """The studies' controls and the paper's arms then differ in nothing but what they name."""
+    own = OwnModel(kernel="se", n_features=16, fit_steps=2, n_candidates=32)
+    paper = dataclasses.replace(pb.DPFTSDE.paper(n_init=3), own=own)
+    ours = dataclasses.replace(Variant.paper(n_init=3), own=own)
+    assert paper.bound == ours.bound == 22.0
+    (trace, one), (same, other) = (play(algorithm, setting(n_clients=8)) for algorithm in (paper, ours))
+    for (ask, answers), (their_ask, theirs) in zip(trace, same, strict=True):
+        np.testing.assert_array_equal(answers, theirs)
+        if ask.request is not None:
+            np.testing.assert_array_equal(ask.request.weights, their_ask.request.weights)
+    np.testing.assert_array_equal(one.history().units, other.history().units)
+    (_, one), (_, other) = (play(algorithm.local(), setting(n_clients=8)) for algorithm in (paper, ours))
+    np.testing.assert_array_equal(one.history().units, other.history().units)

@@ -3,19 +3,26 @@
 import csv
 import dataclasses
 import json
+import math
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_1samp
 
 import privbo as pb
+from experiments import study as module
+from experiments.cells import algorithm_of, privacy_of
 from experiments.outcome import Outcome, Paid
 from experiments.run import Options, write
+from experiments.statistics import Estimate, Measure, geometric, losing, mean, paired, ratio
 from experiments.stored import rows_of as stored_rows
-from experiments.study import Arm, Panel, Picture, Study, study
+from experiments.study import Arm, Panel, Picture, Study, study, titles
 from experiments.summary import printed, summarise
 from experiments.table import table
+from privbo.algorithms.thompson.settings import ThompsonSettings
+from privbo.protocol.messages import Setting
 
 SMALL = {"n_regions": 2, "n_features": 8, "n_init": 2, "own": {"n_features": 16, "fit_steps": 2, "n_candidates": 64}}
 
@@ -254,3 +261,145 @@ def test_one_cell_by_command_is_what_is_stored_bit_for_bit(
     assert [arm["label"] for arm in shown["panels"][0]["arms"]] == ["h=1", "h=2"]
     assert command.main(["heights", "--show", "--arm", "h=1"]) == 0
     assert [arm["label"] for arm in json.loads(capsys.readouterr().out)["panels"][0]["arms"]] == ["h=1"]
+
+
+# ---- studies are data: every file can be read at both scales, and says what the papers say
+
+STORED = Path(__file__).parents[2] / "docs/results"
+CONTROLS = {"local TS", "DP-FTS-DE, sum zeroed", "DE start, uniform steps"}
+FIGURES = [name for name in titles() if name.startswith("dp-fts-de-") and name != "dp-fts-de-clipped"]
+
+
+def setting(arm: module.Arm, n_clients: int) -> Setting:
+    """Plans touch no data, so they need none of the data sets."""
+    space = pb.Space({"a": pb.Real(0.0, 1.0), "b": pb.Real(0.0, 1.0)})
+    return Setting(space=space, n_clients=n_clients, rounds=arm.rounds, public_seed=0)
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+@pytest.mark.parametrize("name", titles())
+def test_every_study_reads_at_both_scales(name: str, scale: module.Scale) -> None:
+    found = study(name, scale)
+    assert len({panel.title for panel in found.panels}) == len(found.panels)
+    for panel in found.panels:
+        labels = {arm.label for arm in panel.arms}
+        assert len(labels) == len(panel.arms)
+        assert {label for pair in (*panel.contrasts, *panel.ratios) for label in pair} <= labels | {"*"}
+        if panel.arms:  # else what is collected has labels of its own
+            assert {claim.than for claim in panel.claims} <= labels
+            assert all(claim.of(labels) for claim in panel.claims)
+        assert panel.picture in {*found.pictures, ""}
+        for arm in panel.arms:
+            assert not arm.algorithm or algorithm_of(arm.algorithm)
+            if "price_of" not in arm.privacy:
+                privacy = privacy_of(arm.privacy)
+                assert isinstance(privacy, pb.NoPrivacy) or privacy.noise == "simulation"
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_carries_its_controls_and_can_be_planned(name: str) -> None:
+    for panel in study(name, "small").panels:
+        assert {arm.label for arm in panel.arms} > CONTROLS
+        for arm in panel.arms:
+            algorithm = algorithm_of(arm.algorithm)
+            assert isinstance(algorithm, ThompsonSettings)
+            alone = arm.label in ("local TS", "DE start, uniform steps")
+            switch = getattr(algorithm, "local_after", None)
+            last = arm.rounds if switch is None else min(arm.rounds, switch)
+            assert len(list(algorithm.server(setting(arm, 29)).plan())) == (0 if alone else last)
+
+
+PAGES = ("dp-fts-de", "dp-fts-de-better", "elimination", "f-lcb")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(path for page in PAGES for path in (STORED / page).glob("*.json")), ids=lambda path: path.stem
+)
+def test_published_numbers_are_of_the_arms_that_there_are(path: Path) -> None:
+    """Every arm in the pages' data is an arm of its study, and no panel is missing."""
+    name = next(name for name in (path.stem, f"{path.parent.name}-{path.stem}") if name in titles())
+    panels = {panel.title: {arm.label for arm in panel.arms} for panel in study(name, "paper").panels}
+    for title, rows in json.loads(path.read_text())["panels"].items():
+        assert set(rows) <= panels[title] or not panels[title]  # what is collected has labels of its own
+
+
+def test_each_fills_in_values_and_texts(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text("""
+[shared.low]
+privacy = {epsilon = "{e}", noise = "simulation"}
+[shared.de]
+algorithm = {type = "dp-fts-de"}
+[shared.controls]
+arms = [{label = "alone", algorithm = {type = "dp-fts-de", local = true}}]
+[one]
+title = "One"
+seeds = {paper = 3, small = 1}
+problem = {type = "m:f", n = 2}
+columns."last" = "{last:.2f}"
+panels = [{title = "n={n}", each = {n = [1, 2]}, problem = {n = "{n}"}}, {title = "large", only = "paper"}]
+arms = [
+  "controls",
+  {use = ["low", "de"], label = "{w}, {e:g}", each = {w = ["a", "b"], e = [0.5, 1.0]}, zeroed = true},
+]
+""")
+    found = study("one", "small", tmp_path)
+    assert [(panel.title, panel.seeds) for panel in found.panels] == [("n=1", 1), ("n=2", 1)]
+    assert [panel.title for panel in study("one", "paper", tmp_path).panels] == ["n=1", "n=2", "large"]
+    arms = found.panels[1].arms
+    assert [arm.problem["n"] for arm in arms] == [2] * 9
+    assert arms[3].label == "a, 1"
+    assert arms[3].privacy["epsilon"] == 1.0
+    assert (arms[2].label, arms[2].control) == ("a, 0.5, sum zeroed", "zeroed")
+    assert found.panels[0].columns == {"last": "{last:.2f}"}
+    with pytest.raises(pb.ConfigurationError, match="'two' is unknown"):
+        study("two", "small", tmp_path)
+
+
+# ---- statistics of experiments: Student's numbers, intervals that hold what they say, and Holm's count
+
+VALUES = np.array([0.3, 0.9, -0.2, 0.6, 0.5])
+
+
+def test_a_mean_is_tested_and_bounded_as_student_does():
+    one, student = mean(VALUES), ttest_1samp(VALUES, 0.1, alternative="less")
+    assert (one.below(0.1), one.above(0.1)) == pytest.approx((student.pvalue, 1 - student.pvalue))
+    both = ttest_1samp(VALUES, 0.0).confidence_interval(0.95)
+    assert one.interval == pytest.approx((both.low, both.high))
+    assert Measure(tuple(VALUES)).over(3) == Measure((), (one.value, one.error)).over(5)
+
+
+def test_a_geometric_mean_is_tested_by_its_logarithm():
+    ratios = np.exp(VALUES)
+    one = geometric(Estimate(float(r), 0.1, 3) for r in ratios)
+    student = ttest_1samp(VALUES, math.log(1.2), alternative="greater")
+    assert one.above(1.2) == pytest.approx(student.pvalue)
+    assert one.interval == pytest.approx(np.exp(ttest_1samp(VALUES, 0.0).confidence_interval(0.95)))
+    assert geometric([Estimate(2.0, 0.1, 3), Estimate(0.02, 0.1, 3)]).interval[0] > 0.0
+
+
+def test_one_value_says_nothing_and_equal_ones_no_more_than_their_signs():
+    single = mean([0.3])
+    assert (single.below(1.0), single.above(0.0), single.interval) == (1.0, 1.0, (-math.inf, math.inf))
+    assert (Estimate(0.5, 0.0, 4).below(1.0), Estimate(0.5, 0.0, 4).above(1.0)) == (0.5**4, 1.0)
+    assert Estimate(1.0, 0.0, 4).below(1.0) == 1.0
+
+
+def test_pairs_are_of_seeds_that_both_have():
+    assert paired({2: 5.0, 1: 3.0, 7: 9.0}, {1: 1.0, 2: 2.0, 0: 4.0}).tolist() == [[3.0, 5.0], [1.0, 2.0]]
+    assert paired({1: 3.0}, {2: 1.0}).shape == (2, 0)
+
+
+def test_intervals_hold_and_those_of_a_normal_law_would_not():
+    """2,000 ratios of eight pairs: 95 % hold the true one within 5 standard errors; planted: 1.96 errors do not."""
+    rng, inside, normal = np.random.default_rng(11), 0, 0
+    for _ in range(2000):
+        theirs = 1.0 + 0.1 * rng.normal(size=8)
+        one = ratio(0.8 * theirs + 0.05 * rng.normal(size=8), theirs)
+        inside += one.interval[0] < 0.8 < one.interval[1]
+        normal += abs(one.value - 0.8) < 1.96 * one.error
+    assert abs(inside - 1900) < 49 < 1900 - normal
+
+
+def test_losers_are_counted_together():
+    likely = Estimate(1.2, 0.08, 8)  # p = .02
+    assert (losing([likely]), losing([likely] * 5), losing([])) == (1, 0, 0)

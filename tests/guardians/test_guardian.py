@@ -14,7 +14,15 @@ from accountant.errors import BudgetExceeded, LedgerError
 from accountant.ledger import Budget, Ledger
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.shares import NoisySum, own_units
-from privbo.guardians.ciphertexts import Ciphertext, fresh_keys, guardian_keys, open_share, question_digest
+from privbo.guardians.ciphertexts import (
+    Ciphertext,
+    CiphertextBox,
+    encode_ciphertext,
+    fresh_keys,
+    guardian_keys,
+    open_share,
+    question_digest,
+)
 from privbo.guardians.guardian import Guardian, Statement, agreement
 from privbo.protocol.errors import RunError
 from tests.builders import Changed
@@ -378,3 +386,46 @@ def test_a_guardian_that_lost_its_ledger_answers_no_round_a_second_time() -> Non
     # answer stands, and the statements differ in nothing but ... its own, which is new; the digest holds it.
     with pytest.raises(RunError):
         total(again, ciphertexts(call(), cards_of(guardians)))
+
+
+# ---- the server's ciphertext box: one fixed-size ciphertext per client, anything else dropped without a word
+
+
+def box(round_: int = 0) -> CiphertextBox:
+    return CiphertextBox(round_=round_, n_clients=N, n_guardians=2, n_entries=2 * DIM)
+
+
+WRITTEN = ciphertexts(call(), cards_of(circle()))
+
+
+def test_ciphertexts_arrive_as_they_were_written_in_the_order_of_clients() -> None:
+    found = box()
+    for ciphertext in reversed(WRITTEN):
+        found.receive(ciphertext.client, encode_ciphertext(0, ciphertext))
+    assert list(found.close()) == WRITTEN
+    assert found.refused == {}
+
+
+@pytest.mark.parametrize(
+    ("client", "message", "reason"),
+    [
+        (N, encode_ciphertext(0, WRITTEN[0]), "unknown client"),
+        (-1, encode_ciphertext(0, WRITTEN[0]), "unknown client"),
+        (True, encode_ciphertext(0, WRITTEN[0]), "unknown client"),
+        ("0", encode_ciphertext(0, WRITTEN[0]), "unknown client"),
+        (1, encode_ciphertext(0, WRITTEN[0])[:-1], "wrong size"),
+        (1, encode_ciphertext(0, WRITTEN[0]) + b"x", "wrong size"),
+        (1, "text", "wrong size"),
+        (1, None, "wrong size"),
+        (1, b"x" + encode_ciphertext(0, WRITTEN[0])[1:], "no ciphertext"),
+        (1, encode_ciphertext(1, WRITTEN[0]), "another round"),
+        (0, encode_ciphertext(0, WRITTEN[0]), "duplicate"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " in value else "",  # ciphertexts are random
+)
+def test_what_is_no_ciphertext_of_this_round_is_dropped_and_decides_no_other(client, message, reason: str) -> None:
+    found = box()
+    found.receive(0, encode_ciphertext(0, WRITTEN[0]))
+    found.receive(client, message)
+    assert found.refused == {reason: 1}
+    assert list(found.close()) == WRITTEN[:1]

@@ -5,23 +5,30 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
+import random
 import shutil
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import privbo as pb
-from accountant.errors import BudgetExceeded
+from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Unit
 from accountant.ledger import Ledger
 from accountant.ledger.signing import ANSWERED, checked
+from accountant.verify.auditor import verify_bundle
 from privbo.audits.clipping import publish_norms
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import SimulatedNoise
 from privbo.door.payload import vet_rows
+from privbo.door.shares import NoisySum, joined
 from privbo.door.sums import lattice_sums
 from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.reports.bundle import write_bundle
 from privbo.reports.report import report
 from privbo.runs.in_process import in_process
 from privbo.runs.loop import play
@@ -30,7 +37,11 @@ from privbo.runs.record import load
 from privbo.runs.spec import Spec
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, problem
+from tests.deployment.federations import Federation
+from tests.deployment.reading import releases
 from tests.guardians.committees import Silence, circle, committee as local_of, declared, policy
+from tests.guardians.test_flower import NAMES, guarded
+from tests.runs.test_kills import ended, forked
 
 GUARDED = {"trust": "guardians", "noise": "simulation"}
 
@@ -88,7 +99,7 @@ def unheld(plan):
     return lambda: contextlib.nullcontext(book)
 
 
-def guarded(directory: Path | None = None, **changes):
+def guarded_run(directory: Path | None = None, **changes):
     privacy = pb.Privacy(**{"epsilon": 4.0, "trust": "guardians"} | changes.pop("privacy", {}))
     return pb.run(
         problem(),
@@ -105,12 +116,12 @@ def interrupted(directory: Path, at: int = 0) -> Path:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        guarded(directory, on_round=stop)
+        guarded_run(directory, on_round=stop)
     return directory
 
 
 def test_a_run_with_secure_noise_leaves_two_ledgers_beside_its_own_and_signed_receipts(tmp_path: Path) -> None:
-    record = guarded(tmp_path / "run")
+    record = guarded_run(tmp_path / "run")
     assert [release.round for release in record.releases] == [0, 1, 2]
     own = [entry.event for entry in record.ledger.entries()]
     for name in ("guardian1", "guardian2"):
@@ -132,9 +143,9 @@ def test_a_run_with_secure_noise_leaves_two_ledgers_beside_its_own_and_signed_re
 
 
 def test_the_noise_of_a_release_is_that_of_all_guardians_together(tmp_path: Path) -> None:
-    server = guarded(tmp_path / "server", privacy={"trust": "server"})
-    two = guarded(tmp_path / "two")
-    four = guarded(tmp_path / "four", privacy={"guardians": 4})
+    server = guarded_run(tmp_path / "server", privacy={"trust": "server"})
+    two = guarded_run(tmp_path / "two")
+    four = guarded_run(tmp_path / "four", privacy={"guardians": 4})
     stddev = [record.releases[0].noise_stddev for record in (server, two, four)]
     assert stddev[1] == pytest.approx(2**0.5 * stddev[0], rel=1e-8)
     assert stddev[2] == pytest.approx(2.0 * stddev[0], rel=1e-8)
@@ -144,11 +155,11 @@ def test_the_noise_of_a_release_is_that_of_all_guardians_together(tmp_path: Path
 def test_a_server_whose_ledger_was_rolled_back_gets_the_first_answers_again(tmp_path: Path) -> None:
     """The server forgets round 2 and everything that has seen it; its guardians do not."""
     shutil.copytree(interrupted(tmp_path / "run", 1), tmp_path / "copy")
-    first = guarded(tmp_path / "run", resume=True)
+    first = guarded_run(tmp_path / "run", resume=True)
     for name in ("guardian1", "guardian2"):
         shutil.rmtree(tmp_path / "copy/private/guardians" / name)
         shutil.copytree(tmp_path / "run/private/guardians" / name, tmp_path / "copy/private/guardians" / name)
-    again = guarded(tmp_path / "copy", resume=True)
+    again = guarded_run(tmp_path / "copy", resume=True)
     assert again.releases[2].values.tolist() == first.releases[2].values.tolist()
 
 
@@ -157,36 +168,36 @@ def test_a_guardian_whose_ledger_is_gone_stops_the_run_with_a_word(tmp_path: Pat
     for path in (tmp_path / "run/private/guardians/guardian2").glob("ledger.sqlite*"):
         path.unlink()
     with pytest.raises(RunError, match="restore it from its newest copy"):
-        guarded(tmp_path / "run", resume=True)
+        guarded_run(tmp_path / "run", resume=True)
 
 
 def test_other_guardians_than_those_of_the_beginning_are_refused(tmp_path: Path) -> None:
     interrupted(tmp_path / "run")
     (tmp_path / "run/private/guardians/guardian1/sealing.key").unlink()
     with pytest.raises(RunError, match=r"guardian1 differ"):
-        guarded(tmp_path / "run", resume=True)
+        guarded_run(tmp_path / "run", resume=True)
     (tmp_path / "run/guardians.json").unlink()  # replaced on purpose
-    assert len(guarded(tmp_path / "run", resume=True).releases) == 3
+    assert len(guarded_run(tmp_path / "run", resume=True).releases) == 3
 
 
 def test_a_budget_holds_for_the_plan_and_for_every_guardian(tmp_path: Path) -> None:
     with pytest.raises(BudgetExceeded):
-        guarded(tmp_path / "run", privacy={"epsilon": None, "noise_multiplier": 1.0, "budget": 2.0})
+        guarded_run(tmp_path / "run", privacy={"epsilon": None, "noise_multiplier": 1.0, "budget": 2.0})
     assert not (tmp_path / "run").exists()
 
 
 def test_runs_on_one_population_share_the_guardians_ledgers_too(tmp_path: Path) -> None:
     shared = pb.SharedLedger(path=str(tmp_path / "ward.sqlite"), population="ward", epsilon=5.0, delta=1e-5)
-    guarded(tmp_path / "one", privacy={"epsilon": 3.0}, ledger=shared)
+    guarded_run(tmp_path / "one", privacy={"epsilon": 3.0}, ledger=shared)
     for name in ("guardian1", "guardian2"):
         with Ledger.open(tmp_path / f"ward.sqlite.{name}") as book:
             assert len(book.entries()) == 3
     with pytest.raises(BudgetExceeded):
-        guarded(tmp_path / "two", privacy={"epsilon": 4.5}, ledger=shared)
+        guarded_run(tmp_path / "two", privacy={"epsilon": 4.5}, ledger=shared)
 
 
 def test_a_report_says_in_its_first_lines_who_had_to_be_trusted(tmp_path: Path) -> None:
-    found = report(guarded(tmp_path / "run"))
+    found = report(guarded_run(tmp_path / "run"))
     assert [each.against for each in found.exposures] == ["coalition", "guardian", "outsiders"]
     assert found.exposures[0].epsilon == found.smallest_epsilon
     assert "one of 2 guardians is honest" in found.trust
@@ -202,11 +213,11 @@ def test_a_report_says_in_its_first_lines_who_had_to_be_trusted(tmp_path: Path) 
 
 
 def test_what_needs_a_door_that_sees_vectors_is_refused(tmp_path: Path) -> None:
-    done = privbo("audit", str(guarded(tmp_path / "audited").directory))
+    done = privbo("audit", str(guarded_run(tmp_path / "audited").directory))
     assert done.returncode == 2
     assert "no party knows which were clipped" in done.stderr
     with pytest.raises(ConfigurationError, match="in a run with trust='guardians' none does"):
-        publish_norms(guarded(tmp_path / "run"), noise_multiplier=4.0)
+        publish_norms(guarded_run(tmp_path / "run"), noise_multiplier=4.0)
 
 
 def test_a_scout_trusts_nobody_whom_its_run_does_not_trust() -> None:
@@ -214,3 +225,95 @@ def test_a_scout_trusts_nobody_whom_its_run_does_not_trust() -> None:
 
     spec = dataclasses.replace(spec_of(CASES[0]), privacy=pb.Privacy(epsilon=2.0, trust="guardians", guardians=3))
     assert scouting(spec, epsilon=1.0, n_points=6).privacy == pb.Privacy(epsilon=1.0, trust="guardians", guardians=3)
+
+
+# ---- server, sites and guardians killed with -9 at any moment: no round has two noises, and nothing left unpaid
+
+KILLS = int(os.environ.get("PRIVBO_KILLS", "100"))
+WATCHED = (
+    "server/run/ledger.sqlite-wal",
+    "server/run/guardians.jsonl",
+    "server/run/history.jsonl",
+    "server/run/private/transport.jsonl",
+    *(f"{site}/kept/*/sent/*.npz" for site in ("north", "west")),
+    *(f"{name}/kept/*/{file}" for name in NAMES for file in ("ledger.sqlite-wal", "rounds/*.json", "rounds/*.npz")),
+)
+
+
+def age(root: Path, pattern: str) -> list[tuple[str, int, int]]:
+    found = []
+    for path in sorted(root.glob(pattern)):
+        with suppress(OSError):
+            stat = path.stat()
+            found.append((path.name, stat.st_mtime_ns, stat.st_size))
+    return found
+
+
+def killed(federation: Federation, dice: random.Random) -> bool:
+    """Plays on in a process of its own and kills it just after something was written; False if it ended before."""
+    pattern = dice.choice(WATCHED)
+    before = age(federation.root, pattern)
+    process = forked(federation.play)
+    while process.exitcode is None and age(federation.root, pattern) == before:
+        process.join(0.001)
+    process.join(dice.choice([0.0, 0.0, 0.002, 0.01, 0.05]))
+    if process.exitcode is None:
+        os.kill(process.pid or 0, signal.SIGKILL)
+        process.join()
+        return True
+    return not ended(process)
+
+
+def standing(federation: Federation) -> dict[str, bytes]:
+    """Everything that may have left: guardians' answers and statements, sites' ciphertexts, the server's releases."""
+    found = {}
+    ledgers = [*federation.root.glob("guardian*/kept/*/ledger.sqlite"), federation.run.ledger_path]
+    for path in ledgers:
+        with suppress(LedgerError), Ledger.open(path) as book:
+            charged = {entry.release_id for entry in book.entries()}
+            for row in book.release_rows():
+                assert row.release_id in charged
+                found[f"{path}: {row.release_id}"] = row.body
+    for pattern in ("*/kept/*/sent/*.npz", "guardian*/kept/*/rounds/*.json"):
+        found |= {str(path): path.read_bytes() for path in federation.root.glob(pattern)}
+    return found
+
+
+@pytest.mark.slow
+def test_a_hundred_kills_leave_one_noise_to_every_round_and_none_unpaid(tmp_path: Path) -> None:
+    dice, done, run, outputs = random.Random(22), 0, 0, 0
+    while done < KILLS:
+        federation = guarded(tmp_path / f"run-{run}", seed=None)
+        seen: dict[str, bytes] = {}
+        while killed(federation, dice) if done < KILLS else not ended(forked(federation.play)):
+            done += 1
+            now = standing(federation)
+            assert {name: now.get(name) for name in seen} == seen  # what left once is there, the same
+            seen = now
+        final = standing(federation)
+        assert {name: final.get(name) for name in seen} == seen
+        check(federation)
+        outputs += len(final)
+        run += 1
+    assert outputs > 10 * run
+
+
+def check(federation: Federation) -> None:
+    """Every release of the server is the sum of answers that each guardian has charged, and stored, once."""
+    books = [Ledger.open(path) for path in sorted(federation.root.glob("guardian*/kept/federated-*/ledger.sqlite"))]
+    with Ledger.open(federation.run.ledger_path) as server:
+        for entry, release in zip(server.entries(), releases(federation), strict=True):
+            parts = []
+            for book in books:
+                assert [each.event for each in book.entries() if each.release_id == entry.release_id] == [entry.event]
+                parts.append(NoisySum.decode(book.stored_release(entry.release_id) or b""))
+            total = joined([part.total for part in parts]).astype(float)
+            scale = total / release.values.ravel()
+            assert scale.max() == pytest.approx(
+                scale.min(), rel=1e-12
+            )  # the grid's step, and nothing else, between them
+    for book in books:
+        assert len(book.entries()) == len(book.release_rows())
+        book.close()
+    found = verify_bundle(write_bundle(federation.run.path).path)  # no signature of a release was lost
+    assert found.verified, found.problems

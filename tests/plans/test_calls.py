@@ -10,6 +10,21 @@ from typing import Any
 import pytest
 
 import privbo as pb
+from accountant.events import (
+    Adjacency,
+    Composed,
+    Event,
+    FixedSizeSampledGaussian,
+    Gaussian,
+    NonPrivate,
+    PoissonSampledGaussian,
+    RandomAllocationGaussian,
+    TruncatedPoissonSampledGaussian,
+    compose,
+    repeat,
+)
+from accountant.filters import fixed_order_filter
+from accountant.ledger import Budget
 from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.scout import Scout
 from privbo.plans.effect import always
@@ -117,3 +132,125 @@ def test_a_run_that_releases_nothing_calls_as_its_clients_alone() -> None:
     plan = pb.plan(problem, pb.PFPNE(horizon=40), privacy=privacy, rounds=6)
     pb.run(problem, pb.PFPNE(horizon=40), privacy=privacy, rounds=6, seed=1)
     assert (plan.releases, plan.calls_per_client, calls.total()) == (0, 40, N * 40)
+
+
+# ---- a shared ledger's settings: the rule that is chosen when it is made, and what a later run may say of it
+
+ZERO = Adjacency.ZERO_OUT
+SAMPLED = repeat(PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.0), 20)
+EVERYONE = repeat(Gaussian(noise_multiplier=9.0), 20)
+MANY = pb.DeclaredReleases(count=100, sample_rate=0.1, noise_multiplier=1.0)
+FEW = pb.DeclaredReleases(count=3, noise_multiplier=9.0)
+
+
+def shared(**settings) -> pb.SharedLedger:
+    return pb.SharedLedger(**{"path": "p.sqlite", "population": "w", "epsilon": 4.0, "delta": 1e-5} | settings)
+
+
+def made(plan: Event = SAMPLED, **settings) -> Budget | None:
+    return shared(**settings).budget(plan, n_clients=40, adjacency=ZERO)
+
+
+def test_the_exact_filter_is_chosen_by_itself_where_everybody_takes_part() -> None:
+    exact = Budget(epsilon=4.0, delta=1e-5, rule="gaussian")
+    assert made(EVERYONE) == exact
+    assert made(compose([PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=3.0)])) == exact
+    assert made(SAMPLED, releases=[FEW]) == exact  # what is declared counts, not the first run
+    assert made(SAMPLED, rule="gaussian") == exact
+    assert made(EVERYONE, epsilon=None, delta=None) is None
+
+
+def test_a_plan_gives_the_order_where_some_do_not() -> None:
+    def order(plan: Event) -> float:
+        return fixed_order_filter(epsilon=4.0, delta=1e-5, plan=plan, adjacency=ZERO).order
+
+    assert made(SAMPLED) == Budget(epsilon=4.0, delta=1e-5, rule="renyi", order=order(SAMPLED))
+    both = shared(releases=[MANY, FEW]).declared(40)
+    assert made(EVERYONE, releases=[MANY, FEW]) == Budget(epsilon=4.0, delta=1e-5, rule="renyi", order=order(both))
+    assert made(EVERYONE, rule="renyi").order == order(EVERYONE) != order(SAMPLED)
+    for nothing in (Composed(), NonPrivate()):
+        assert made(nothing) == Budget(epsilon=4.0, delta=1e-5, rule="renyi")
+
+
+def test_an_envelope_reserves_what_is_declared() -> None:
+    found = made(Composed(), rule="envelope", releases=[MANY, FEW])
+    assert compose(found.slots) == compose([(PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.0), 100),
+                                            (Gaussian(noise_multiplier=9.0), 3)])  # fmt: skip
+    subset = pb.DeclaredReleases(count=2, sample_rate=0.24, noise_multiplier=2.0, sampling="fixed-size")
+    fixed = FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=2.0)
+    assert made(rule="envelope", releases=[subset]).slots == ((fixed, 2),)
+    none = pb.DeclaredReleases(count=2, sample_rate=0.01, noise_multiplier=2.0, sampling="fixed-size")
+    with pytest.raises(pb.ConfigurationError, match="rounds to a sample of none"):
+        made(rule="envelope", releases=[none])
+
+
+def test_declared_releases_that_fit_the_bound_are_an_envelope_by_itself() -> None:
+    fitting = made(SAMPLED, releases=[MANY, FEW], epsilon=9.0)
+    assert fitting == made(SAMPLED, rule="envelope", releases=[MANY, FEW], epsilon=9.0)
+    assert fitting.rule == "envelope"
+    assert made(SAMPLED, epsilon=9.0).rule == "renyi"  # nothing is declared beyond the first run
+    assert made(SAMPLED, rule="renyi", releases=[MANY, FEW], epsilon=9.0).rule == "renyi"
+
+
+def test_every_sampling_of_a_run_can_be_declared() -> None:
+    """A bounded batch release by release; a random allocation as one slot for all releases of a run."""
+    bounded = pb.DeclaredReleases(
+        count=20, noise_multiplier=2.0, sample_rate=0.25, sampling="truncated-poisson", max_cohort=16
+    )
+    allotted = pb.DeclaredReleases(count=20, noise_multiplier=3.0, sampling="random-allocation", participations=4)
+    slots = made(rule="envelope", releases=[bounded, allotted, allotted], epsilon=9.0).slots
+    cut = TruncatedPoissonSampledGaussian(n_clients=40, sample_rate=0.25, batch_size=16, noise_multiplier=2.0)
+    whole = RandomAllocationGaussian(n_rounds=20, participations=4, noise_multiplier=3.0)
+    assert set(slots) == {(cut, 20), (whole, 2)}
+    many = pb.DeclaredReleases(count=3, noise_multiplier=3.0, sampling="random-allocation", participations=4)
+    with pytest.raises(pb.ConfigurationError, match="participations=4, and the plan has 3 releases"):
+        made(rule="envelope", releases=[many])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"path": ""}, r"ledger\.path='': string should have at least 1 character"),
+        ({"population": ""}, r"ledger\.population=''"),
+        ({"epsilon": None}, "give both"),
+        ({"delta": None}, "give both"),
+        ({"rule": "hope"}, "ledger.rule='hope'"),
+        ({"rule": "envelope"}, "0 releases: this rule reserves what is declared; give releases"),
+        ({"rule": "gaussian", "releases": [FEW]}, "1 releases: this rule needs none; drop them"),
+        ({"rule": "renyi", "epsilon": None, "delta": None}, "without a bound nothing is held to a rule"),
+        ({"releases": [FEW], "epsilon": None, "delta": None}, "without a bound nothing is held to a rule"),
+    ],
+)
+def test_a_ledger_that_lacks_what_it_needs_is_refused(settings: dict, words: str) -> None:
+    with pytest.raises(pb.ConfigurationError, match=words):
+        shared(**settings)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"count": 0}, r"ledger\.releases\.count="),
+        ({"sample_rate": 1.5}, r"ledger\.releases\.sample_rate="),
+        ({"participations": 2}, "participations=2 belongs to sampling='random-allocation'"),
+    ],
+)
+def test_a_declared_release_that_lacks_a_number_is_refused_with_its_remedy(change: dict, words: str) -> None:
+    with pytest.raises(pb.ConfigurationError, match=words):
+        pb.DeclaredReleases(**({"count": 2, "noise_multiplier": 1.0} | change))
+
+
+def test_later_runs_take_the_ledger_as_it_is_unless_they_say_otherwise() -> None:
+    exact, ordered, slots = made(EVERYONE), made(SAMPLED), made(rule="envelope", releases=[MANY])
+    for found in (exact, ordered, slots):
+        for plan in (EVERYONE, SAMPLED):
+            assert shared().kept(found, made(plan)) == found
+        assert shared(rule=found.rule, releases=[MANY] if found is slots else []).kept(found, slots) == found
+    assert shared(rule="gaussian").kept(ordered, exact) == exact  # which the ledger is not, so the run is refused
+    assert shared(epsilon=5.0).kept(exact, made(epsilon=5.0)) == made(epsilon=5.0)
+    assert shared(releases=[MANY]).kept(exact, made(releases=[MANY])) == made(releases=[MANY])
+    more = {"rule": "envelope", "releases": [MANY, FEW]}
+    assert shared(**more).kept(slots, made(**more)) == made(**more)
+    swapped = {"rule": "envelope", "releases": [FEW, MANY]}
+    assert shared(**swapped).kept(made(**more), made(**swapped)) == made(**more)
+    assert shared(epsilon=None, delta=None).kept(exact, None) is None
+    assert shared().kept(None, exact) == exact

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import privbo as pb
 from accountant import Adjacency, Gaussian, Laplace, NonPrivate, numerical, repeat
+from accountant.errors import BudgetExceeded, CalibrationError
+from accountant.events import PoissonSampledGaussian
+from privbo.plans.plan import price_plan, signal_to_noise
 from privbo.plans.policy import Policy
 from privbo.protocol.errors import PolicyError
+from privbo.protocol.messages import Request
 from tests.builders import problem
 
 POLICY = Policy(epsilon=4.0, delta=1e-6)
@@ -158,3 +164,171 @@ CONFIG = {
     "algorithm": {"type": "dp-fts-de", "n_features": 8},
     "privacy": {"epsilon": 2.0, "delta": 1e-6},
 }
+
+
+# ---- settings of privacy
+
+REWARD = {"noise_multiplier": 3.0, "unit": "reward"}
+
+
+def request(n_blocks: int = 1, n_clients: int = 10, concentrated: bool = False) -> Request:
+    weights = np.full((n_blocks, n_clients), 1.0 / n_clients)
+    if concentrated:
+        weights = np.zeros((n_blocks, n_clients))
+        for n in range(n_clients):
+            weights[n % n_blocks, n] = n_blocks / n_clients
+    return Request(dim=3, clipping_norm=2.0, weights=weights)
+
+
+def test_a_target_is_met_from_below_and_not_wasted() -> None:
+    terms = price_plan(pb.Privacy(epsilon=2.0), [request()] * 5, n_clients=10)
+    assert terms.releases == 5
+    assert 1.999 < min(terms.epsilon().values()) <= 2.0
+
+
+def test_subsampling_and_multiplier() -> None:
+    terms = price_plan(pb.Privacy(noise_multiplier=1.5, sample_rate=0.3), [request()] * 4, n_clients=10)
+    assert terms.event.parts == ((PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5), 4),)
+
+
+def test_the_papers_noise_carries_its_true_multiplier() -> None:
+    """Four regions: the paper's noise is worth 2z while weights are concentrated and z when they are uniform."""
+    privacy = pb.Privacy(noise_multiplier=1.0, calibration="paper")
+    spread = price_plan(privacy, [request(4, 8)], n_clients=8).event
+    peaked = price_plan(privacy, [request(4, 8, concentrated=True)], n_clients=8).event
+    assert spread.parts[0][0].noise_multiplier == pytest.approx(1.0)
+    assert peaked.parts[0][0].noise_multiplier == pytest.approx(2.0)
+    mixed = price_plan(privacy, [request(4, 8), request(4, 8, concentrated=True)], n_clients=8)
+    assert sorted(part.noise_multiplier for part, _ in mixed.event.parts) == pytest.approx([1.0, 2.0])
+
+
+def test_a_target_with_the_papers_noise_prices_rounds_as_they_are() -> None:
+    plan = [request(4, 8, concentrated=True)] * 3 + [request(4, 8)] * 3
+    paper = price_plan(pb.Privacy(epsilon=2.0, calibration="paper"), plan, n_clients=8)
+    tight = price_plan(pb.Privacy(epsilon=2.0), plan, n_clients=8)
+    for terms in (paper, tight):
+        assert 1.999 < min(terms.epsilon().values()) <= 2.0
+    assert paper.noise_multiplier < tight.noise_multiplier
+    assert tight.event.parts == ((Gaussian(noise_multiplier=tight.noise_multiplier), 6),)
+
+
+def test_deltas() -> None:
+    assert pb.default_delta(40) == 1e-5
+    assert pb.default_delta(10**6) == pytest.approx(1e-7)
+    assert pb.paper_delta(200) == pytest.approx(200**-1.1)
+    with pytest.warns(UserWarning, match=r"1/N = 0\.005"):
+        assert pb.Privacy(epsilon=1.0, delta="paper").resolved_delta(200) == pb.paper_delta(200)
+
+
+def test_a_baseline_costs_infinity_and_an_empty_plan_nothing() -> None:
+    assert min(price_plan(pb.NoPrivacy(), [request()], n_clients=10).epsilon().values()) == np.inf
+    assert set(price_plan(pb.NoPrivacy(), [], n_clients=10).epsilon().values()) == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "exactly one"),
+        ({"epsilon": 1.0, "noise_multiplier": 1.0}, "exactly one"),
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"epsilon": 1.0, "noise": "none"}, "noise"),
+        ({"epsilon": 1.0, "delta": "papr"}, "delta"),
+        ({"epsilon": 1.0, "budget": 2.0}, "own budget"),
+        ({"epsilon": 1.0, "sample_rate": 1.1}, "sample_rate"),
+        (REWARD | {"sample_rate": 0.5}, "sample_rate"),
+        (REWARD | {"sampling": "fixed-size"}, "sampling"),
+        (REWARD | {"calibration": "paper"}, "calibration"),
+        (REWARD | {"adaptive_clipping": pb.AdaptiveClipping(count_stddev=9.0)}, "adaptive_clipping counts clients"),
+    ],
+)
+def test_impossible_privacy(settings, words) -> None:
+    with pytest.raises(pb.ConfigurationError, match=words):
+        pb.Privacy(**settings)
+
+
+def test_a_target_out_of_reach_is_refused() -> None:
+    with pytest.raises(CalibrationError, match="epsilon"):
+        price_plan(pb.Privacy(epsilon=1e-9, delta=1e-12), [request()] * 5, n_clients=10)
+
+
+def test_a_budget_too_small_for_the_plan_is_refused() -> None:
+    with pytest.raises(BudgetExceeded, match=r"1 release costs epsilon .* over the budget 0\.1"):
+        price_plan(pb.Privacy(noise_multiplier=1.0, budget=0.1), [request()], n_clients=10)
+    assert price_plan(pb.Privacy(noise_multiplier=1.0, budget=10.0), [request()], n_clients=10).releases == 1
+
+
+def test_a_request_for_another_unit_than_the_privacys_is_refused() -> None:
+    rewards = dataclasses.replace(request(), unit="reward", unit_bound=0.1)
+    for privacy, wanted in ((pb.Privacy(**REWARD), request()), (pb.Privacy(noise_multiplier=3.0), rewards)):
+        with pytest.raises(pb.ConfigurationError, match=f"for one {wanted.unit} only"):
+            price_plan(privacy, [wanted], n_clients=10)
+
+
+def test_rewards_enter_one_release_each_so_the_dearest_is_the_price() -> None:
+    rewards = dataclasses.replace(request(), unit="reward", unit_bound=0.1)
+    terms = price_plan(pb.Privacy(**REWARD), [rewards] * 5, n_clients=10)
+    assert terms.event.parts == ((Gaussian(noise_multiplier=3.0), 1),)
+    assert (terms.releases, terms.unit, terms.adjacency) == (5, "reward", Adjacency.REPLACE_ONE)
+    target = price_plan(pb.Privacy(epsilon=2.0, unit="reward"), [rewards] * 5, n_clients=10)
+    alone = price_plan(pb.Privacy(epsilon=2.0, unit="reward"), [rewards], n_clients=10)
+    assert target.noise_multiplier == alone.noise_multiplier
+
+
+# ---- the outlook of a plan
+
+
+def mean(n_clients, dim=16, norm=2.0, noise_scale=1.0):
+    weights = np.full((1, n_clients), 1 / n_clients)
+    return Request(dim=dim, clipping_norm=norm, weights=weights, noise_scale=noise_scale)
+
+
+def test_it_is_the_norm_of_equal_answers_beside_the_expected_norm_of_the_noise():
+    """40 vectors of norm 2 have a mean of norm 2; noise of standard deviation 2 z / 40 in 16 numbers has norm .2 z."""
+    plan = price_plan(pb.Privacy(noise_multiplier=5.0), [mean(40)], n_clients=40)
+    assert plan.largest_over_noise == pytest.approx(2.0)
+    assert (
+        plan.outlook == "at best, with all clients answering alike, what they share has 2 times the norm of its noise"
+    )
+    four = price_plan(pb.Privacy(noise_multiplier=5.0), [mean(40)] * 4, n_clients=40)
+    assert four.largest_over_noise == pytest.approx(4.0)
+    quarters = price_plan(pb.Privacy(noise_multiplier=5.0), [mean(40, noise_scale=2.0)] * 4, n_clients=40)
+    assert quarters.largest_over_noise == pytest.approx(2.0)
+    assert quarters.epsilon()["tight"] == pytest.approx(plan.epsilon()["tight"], rel=1e-6)
+
+
+def test_each_kind_of_release_has_its_two_norms():
+    """The first release has a mean of norm 2 under noise of norm 5 x 2 / 40 x 4 = 1; the others' is twice as loud."""
+    requests = [mean(40), mean(40, noise_scale=2.0), mean(40, noise_scale=2.0)]
+    plan = price_plan(pb.Privacy(noise_multiplier=5.0), requests, n_clients=40)
+    found = signal_to_noise((plan.mechanism(request), request) for request in requests)
+    assert [(kind.count, round(kind.largest_sum, 9), round(kind.noise, 9)) for kind in found] == [(1, 2, 1), (2, 2, 2)]
+    assert found[1].text == "each of 2 releases: largest possible sum of norm 2 versus noise of expected norm 2"
+    assert (found[0].largest_sum / found[0].noise) ** 2 + 2 * 1.0 == pytest.approx(plan.largest_over_noise**2)
+
+
+def test_several_regions_are_one_vector():
+    weights = np.full((4, 40), 1 / 40)
+    request = Request(dim=4, clipping_norm=2.0, weights=weights)
+    plan = price_plan(pb.Privacy(noise_multiplier=5.0), [request], n_clients=40)
+    (mechanism,) = plan.mechanisms
+    stacked = np.sqrt(4) * mechanism.vector_bound  # four copies of a vector of norm 2 / sqrt(4)
+    assert plan.largest_over_noise == pytest.approx(stacked / (mechanism.noise_stddev() * np.sqrt(16)))
+
+
+def test_below_its_noise_it_says_so_and_what_to_do():
+    plan = price_plan(pb.Privacy(noise_multiplier=50.0), [mean(40)], n_clients=40)
+    assert "cannot beat its noise: even if all 40 clients answer alike" in plan.outlook
+    assert "0.2 times the norm of its noise" in plan.outlook
+
+
+def test_what_was_given_up_is_named_and_costs_nothing():
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.0, n_clients=40)
+    plan = pb.plan(problem, privacy=pb.Privacy(epsilon=0.1), rounds=9)
+    assert (plan.releases, plan.epsilon()["tight"], plan.noise_multiplier) == (0, 0.0, None)
+    assert plan.largest_over_noise < 1
+    assert plan.outlook.startswith("nothing is released or charged: even if all 40 clients answered alike")
+
+
+def test_without_noise_or_sharing_there_is_nothing_to_say():
+    assert price_plan(pb.NoPrivacy(), [mean(40)], n_clients=40).outlook is None
+    assert price_plan(pb.Privacy(epsilon=1.0), [], n_clients=40).outlook is None

@@ -1,11 +1,21 @@
+"""Spaces: points and their units, parameters under conditions, and constraints."""
+
+from __future__ import annotations
+
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+import privbo as pb
+from experiments.examples.zoom import Zoom
+from privbo.algorithms.thompson.local_model import grid_index
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.space import Categorical, Int, Real, Space
+from privbo.protocol.space import Categorical, Int, Real, Space, keeps
+from tests.conformance.cases import problem
 
 PARAMETERS = st.one_of(
     st.builds(
@@ -120,3 +130,245 @@ def test_steps() -> None:
     assert tenths == [0.0, 0.1, 0.2, 0.3]  # not 0.30000000000000004
     assert Space({"a": Int(16, 64, step=16), "b": Real(0, 1, step=0.5)}).grid().shape == (12, 2)
     assert Real(0.0, 0.3, step=0.1).encode(0.3) == 0.875
+
+
+# ---- parameters that matter only beside certain values of others
+
+CONDITIONAL = {
+    "kernel": pb.Categorical(["linear", "rbf", "poly"]),
+    "C": pb.Real(1e-2, 1e2, log=True),
+    "gamma": pb.Real(1e-3, 1e1, log=True, when={"kernel": ["rbf", "poly"]}),
+    "shape": pb.Categorical(["full", "low"], when={"kernel": "poly"}),
+    "degree": pb.Int(2, 5, when={"kernel": "poly", "shape": "full"}),
+}
+SPACE = pb.Space(CONDITIONAL)
+MATTERS = {
+    ("linear", None): {"kernel", "C"},
+    ("rbf", None): {"kernel", "C", "gamma"},
+    ("poly", "low"): {"kernel", "C", "gamma", "shape"},
+    ("poly", "full"): {"kernel", "C", "gamma", "shape", "degree"},
+}
+
+
+def test_points_have_what_matters_and_points_that_differ_in_nothing_else_are_one() -> None:
+    units = np.random.default_rng(0).random((2_000, SPACE.n_dims))
+    snapped = SPACE.snap(units)
+    np.testing.assert_array_equal(SPACE.snap(snapped), snapped)
+    decoded = [SPACE.decode(unit) for unit in snapped]
+    for raw, unit, params in zip(units, snapped, decoded, strict=True):
+        assert params.keys() == MATTERS[params["kernel"], params.get("shape")]
+        assert SPACE.decode(raw) == params
+        np.testing.assert_allclose(SPACE.encode(params), unit, atol=1e-12)
+    one = {"kernel": "linear", "C": 1.0}
+    same = [np.array([1 / 6, 0.5, *rest]) for rest in np.random.default_rng(1).random((20, 3))]
+    assert len({SPACE.snap(unit).tobytes() for unit in same}) == 1
+    assert SPACE.decode(same[0]) == one
+    assert len({SPACE.embed(unit).tobytes() for unit in same}) == 1
+
+
+def test_a_grid_has_every_point_once_and_finds_it_again() -> None:
+    space = pb.Space(
+        {
+            "a": pb.Categorical(["x", "y"]),
+            "b": pb.Int(1, 4, when={"a": "y"}),
+            "c": pb.Categorical(["u", "v", "w"], when={"a": ("x",)}),
+        }
+    )
+    grid = space.grid()
+    assert len(grid) == 4 + 3
+    assert len({tuple(space.decode(unit).items()) for unit in grid}) == 7
+    order = np.array([3, 0, 6, 1])
+    np.testing.assert_array_equal(grid_index(space, grid, grid[order][None])[0], order)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"x": pb.Real(0, 1, when={"k": "a"}), "k": pb.Categorical(["a", "b"])}, "stands before it"),
+        ({"n": pb.Int(0, 3), "x": pb.Real(0, 1, when={"n": 2})}, "must be a Categorical"),
+        ({"k": pb.Categorical(["a", "b"]), "x": pb.Real(0, 1, when={"k": "c"})}, "'c' is none of"),
+    ],
+)
+def test_conditions_that_speak_of_nothing_are_refused(parameters: dict[str, Any], words: str) -> None:
+    with pytest.raises(pb.ConfigurationError, match=words):
+        pb.Space(parameters)
+
+
+def test_values_that_do_not_belong_together_are_refused() -> None:
+    for params in (
+        {"kernel": "linear", "C": 1.0, "gamma": 1.0},
+        {"kernel": "rbf", "C": 1.0},
+        {"kernel": "poly", "C": 1.0, "gamma": 1.0, "shape": "low", "degree": 2},
+    ):
+        with pytest.raises(pb.ConfigurationError, match="do not match"):
+            SPACE.encode(params)
+
+
+def score(client: int, params: dict[str, Any]) -> float:
+    assert params.keys() == MATTERS[params["kernel"], params.get("shape")]
+    near = -((np.log10(params["C"]) - 1.0) ** 2)
+    below = {"linear": 0.5, "rbf": 0.0, "poly": 1.0}[params["kernel"]] + abs(params.get("gamma", 1.0) - 1.0)
+    return float(np.exp(near - below))
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [pb.SharedPrior(n_features=12, release_when="always"), pb.DPFTSDE(n_regions=1, n_features=12, n_init=2),
+     pb.FedPNE(horizon=60, c=0.02)],
+    ids=["shared-prior", "dp-fts-de", "fed-pne"],
+)  # fmt: skip
+def test_runs_over_a_space_with_conditions(algorithm: Any, tmp_path: Path) -> None:
+    found = pb.Problem(space=CONDITIONAL, objective=score, n_clients=4)
+    record = pb.run(
+        found, algorithm, privacy=pb.Privacy(noise_multiplier=1.0, noise="simulation"), rounds=4, seed=1,
+        directory=tmp_path / "run",
+    )  # fmt: skip
+    assert not record.failures
+    for best in record.best():
+        assert best.params.keys() == MATTERS[best.params["kernel"], best.params.get("shape")]
+    back = pb.load(tmp_path / "run")
+    assert back.spec.problem.search_space == record.spec.problem.search_space
+    assert back.best() == record.best()
+
+
+def test_what_cuts_or_climbs_refuses_conditions() -> None:
+    spaced = pb.Problem(space=CONDITIONAL, objective=score, n_clients=8)
+    for algorithm, words in ((pb.DPFTSDE(), "n_regions=1"), (pb.FederatedFLCB(), "no gradient everywhere")):
+        with pytest.raises(pb.ConfigurationError, match=words):
+            pb.plan(spaced, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=3)
+
+
+def test_conditions_and_constraints_are_a_part_of_the_run() -> None:
+    def spec(problem: pb.Problem) -> pb.Spec:
+        settings = {"algorithm": pb.SharedPrior(), "privacy": pb.Privacy(epsilon=2.0), "rounds": 3}
+        return pb.Spec(name="a", problem=problem, **settings)
+
+    plain = str(spec(problem()).departures())
+    assert not any(word in plain for word in ('"when"', "step", "constraints"))
+    without = CONDITIONAL | {name: pb.Real(1e-3, 1e1, log=True) for name in ("gamma", "shape", "degree")}
+    spaces = ({"space": CONDITIONAL}, {"space": without}, {"space": without, "constraints": ["C < gamma"]})
+    found = [spec(pb.Problem(objective=score, n_clients=4, **space)) for space in spaces]
+    assert len({each.digest() for each in found}) == 3
+    assert all(pb.Spec.from_dict(each.to_dict()).digest() == each.digest() for each in found)
+
+
+# ---- known constraints: formulas that every point keeps
+
+NAMES = {"a", "b", "kind"}
+CONSTRAINED = {"a": pb.Real(0, 1), "b": pb.Real(0, 1), "n": pb.Int(1, 8), "kind": pb.Categorical(["u", "v"])}
+CONSTRAINTS = ("a + b <= 0.5", "n * a < 2 or kind == 'u'")
+
+
+def kept(params: dict[str, Any]) -> bool:
+    return params["a"] + params["b"] <= 0.5 and (params["n"] * params["a"] < 2 or params["kind"] == "u")
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [("a + b <= 1", True), ("a * b > 0.2", False), ("not a < b", False), ("0 < a < b", True), ("kind == 'v'", True),
+     ("max(a, b) - min(a, b) >= abs(-0.5)", True), ("1 / (a - 0.25) > 0", False), ("a < 1 and b > 0 or b > 2", True)],
+)  # fmt: skip
+def test_formulas(text: str, holds: bool) -> None:
+    values = {"a": np.array([0.25]), "b": np.array([0.75]), "kind": np.array(["v"], dtype=object)}
+    assert keeps(text, values, dict.fromkeys(NAMES, np.array([True]))).tolist() == [holds]
+
+
+NO_FORMULAS = [
+    "a +", "__import__('os').system('true')", "a.real > 0", "c < 1", "a ** 9 ** 9 > 0", "[a] == [b]", "lambda: 1",
+    "a if b else 1", "open('x')", "(a := 1)", "f'{a}' == 'x'", "min() < 1", "a < 1; b < 1", "1j < a", "abs(a, b) < 1",
+    "a < " + "(" * 500 + "1" + ")" * 500, "a < " + "-" * 5_000 + "1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_FORMULAS, ids=range(len(NO_FORMULAS)))
+def test_what_is_no_formula_is_refused_and_never_run(text: str) -> None:
+    with pytest.raises(pb.ConfigurationError, match="constraint"):
+        pb.Space(CONSTRAINED, [text])
+
+
+def test_a_space_refuses_what_leaves_nearly_nothing_or_compares_unlike() -> None:
+    with pytest.raises(pb.ConfigurationError, match=r"they leave 0\.\d% of the space"):
+        pb.Space(CONSTRAINED, ["a + b < 0.01"])
+    with pytest.raises(pb.ConfigurationError, match="like with like"):
+        pb.Space(CONSTRAINED, ["kind < 3"])
+    with pytest.raises(pb.ConfigurationError, match="does not keep the constraints"):
+        pb.Space(CONSTRAINED, CONSTRAINTS).encode({"a": 0.5, "b": 0.5, "n": 1, "kind": "u"})
+
+
+def test_where_a_parameter_does_not_matter_its_constraints_hold() -> None:
+    space = pb.Space({"k": pb.Categorical(["x", "y"]), "a": pb.Int(0, 3, when={"k": "y"})}, ["a >= 2"])
+    assert [space.decode(unit) for unit in space.grid()] == [{"k": "x"}, {"k": "y", "a": 2}, {"k": "y", "a": 3}]
+
+
+ASKED: list[dict[str, Any]] = []
+
+
+def constrained_score(client: int, params: dict[str, Any]) -> float:
+    ASKED.append(params)
+    return 1.0 - (params["a"] - 0.7) ** 2 - (params["b"] - 0.4) ** 2  # best outside of what is allowed
+
+
+@pytest.mark.parametrize("final", [None, "common"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [pb.SharedPrior(n_features=12, release_when="always"), pb.SharedPrior(n_features=12),
+     pb.SharedPrior(n_features=12, acquisition="thompson"), pb.DPFTSDE(n_regions=1, n_features=12, n_init=2)],
+    ids=["shared-prior", "shares nothing", "thompson", "dp-fts-de"],
+)  # fmt: skip
+def test_every_point_of_a_run_keeps_them(algorithm: Any, final: Any, tmp_path: Path) -> None:
+    ASKED.clear()
+    problem = pb.Problem(space=CONSTRAINED, constraints=CONSTRAINTS, objective=constrained_score, n_clients=5)
+    record = pb.run(
+        problem, algorithm, privacy=pb.Privacy(noise_multiplier=1.0, noise="simulation"), rounds=4, seed=1,
+        final=final, directory=tmp_path / "run",
+    )  # fmt: skip
+    assert len(ASKED) >= 25
+    assert all(map(kept, ASKED))
+    assert all(kept(best.params) for best in record.best())
+    assert record.common is None or kept(record.common.params)
+    assert pb.load(tmp_path / "run").spec.problem.search_space == problem.search_space
+
+
+def test_a_finite_space_is_searched_over_what_is_allowed() -> None:
+    space = pb.Space({"n": pb.Int(1, 6), "m": pb.Int(1, 6)}, ["n * m <= 6"])
+    assert {(p["n"], p["m"]) for p in map(space.decode, space.grid())} == {
+        (n, m) for n in range(1, 7) for m in range(1, 7) if n * m <= 6
+    }
+    exact = pb.DPFTSDE(n_regions=1, n_features=12, n_init=2, own=pb.OwnModel(draw="exact"))
+    asked: list[tuple[int, int]] = []
+    problem = pb.Problem(
+        space=space, objective=lambda c, p: asked.append((p["n"], p["m"])) or float(p["n"] + p["m"]), n_clients=4
+    )
+    pb.run(problem, exact, privacy=pb.Privacy(noise_multiplier=1.0, noise="simulation"), rounds=4, seed=1)
+    assert all(n * m <= 6 for n, m in asked)
+
+
+def test_what_halves_boxes_or_climbs_refuses_them() -> None:
+    problem = pb.Problem(
+        space={"a": pb.Real(0, 1), "b": pb.Real(0, 1)}, constraints=["a < b"], objective=constrained_score, n_clients=8
+    )
+    halving = (pb.FedPNE(horizon=40), pb.PFPNE(horizon=40), pb.ParallelXArmed(horizon=40, nu1=5.0, rho=0.8))
+    for algorithm in (*halving, pb.FederatedFLCB(), pb.DPFTSDE()):
+        with pytest.raises(pb.ConfigurationError, match="constraints"):
+            pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=3)
+
+
+def test_an_algorithm_of_ones_own_that_chooses_other_points_has_none_of_them_evaluated(tmp_path: Path) -> None:
+    """Whether the objective is called or asked: a client whose point nobody may evaluate has a failure, and is told."""
+    run = {"privacy": pb.Privacy(noise_multiplier=1.0, noise="simulation"), "rounds": 3, "seed": 1}
+    space = {"space": CONSTRAINED, "constraints": CONSTRAINTS, "n_clients": 3}
+    ASKED.clear()
+    record = pb.run(pb.Problem(objective=constrained_score, **space), Zoom(), **run)
+    n_points = 3 * Zoom().n_candidates * run["rounds"]
+    assert 0 < len(ASKED) < n_points
+    assert all(map(kept, ASKED))
+    assert np.isnan(record.clients.values).sum() == n_points - len(ASKED)
+    assert all("constraints" in words for words in record.failures.values())
+    asked = pb.start(pb.Problem(objective="ask", **space), Zoom(), directory=tmp_path / "run", **run)
+    while trials := asked.site.ask():
+        for trial in trials:
+            assert kept(trial.params)
+            asked.site.tell(trial, constrained_score(trial.client, trial.params))
+    found = asked.result()
+    for ours, theirs in zip(found.releases, record.releases, strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)

@@ -3,27 +3,53 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import itertools
 import json
 import math
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tomli_w
+from rich.console import Console
+from scipy import stats
 
 import privbo as pb
 from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian, compose
+from accountant.tight import numerical
 from accountant.tight.numerical import epsilon_table
+from accountant.verify.auditor import verify_bundle
 from accountant.wording import upper_text
-from privbo.cli.run import carry_out, report_run
+from privbo.audits import empirical
+from privbo.audits.empirical import (
+    N_BOUNDS,
+    THRESHOLDS,
+    Audit,
+    Point,
+    closest_point,
+    curve_of,
+    lower_confidence,
+    measured_curve,
+    upper_confidence,
+)
+from privbo.cli.run import WrittenReport, carry_out, report_run
+from privbo.cli.terminal import render, show
 from privbo.plans import cost
-from privbo.reports.report import report
-from privbo.reports.report_page import document
+from privbo.protocol.settings import plain
+from privbo.protocol.table import text_of
+from privbo.reports.bundle import write_bundle, write_receipt
+from privbo.reports.document import percent_bound
+from privbo.reports.figure import Axis, Figure, Series, parallel
+from privbo.reports.report import ledger_view, report
+from privbo.reports.report_page import Told, document, statement
 from privbo.runs.record import replay
 from privbo.runs.spec import Spec
 from tests.builders import figures_as_data, play
 from tests.conformance.cases import CASES, problem
-from tests.reports.runs import small_run
+from tests.reports.runs import EVIL, evil_run, small_run
 
 ZERO_OUT = Adjacency.ZERO_OUT
 
@@ -173,3 +199,248 @@ def test_python_gets_figures_and_a_frame(tmp_path: Path) -> None:
     assert every == set(found)
     assert [len(found[name].series) for name in ("epsilon-by-release", "epsilon-by-accountant")] == [1, 3]
     assert list(pb.history(result)["round"]) == [0, 1]
+
+
+# ---- one result and its views: JSON, terminal, repr and page say the same of the same objects
+
+# Other programs read these.
+REPORT_KEYS = {
+    "name", "run", "created", "epsilon", "delta", "asked_delta", "epsilon_at", "epsilon_interval", "guaranteed",
+    "because", "as_if_non_adaptive", "attacker", "planned_event", "dp_event", "releases", "hidden",
+    "planned_releases", "rounds", "n_clients", "unit", "unit_text", "adjacency", "trust", "exposures", "samplers",
+    "noise_multiplier", "sample_rate", "noise_source", "noise_source_text", "guarantee", "control", "caveat", "outlook",
+    "population", "budget", "total", "vote", "common", "ledger", "likeness", "entries", "cumulative_epsilon", "utility",
+    "problem", "algorithm", "privacy", "seed", "public_seed", "device", "source", "versions",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> pb.Record:
+    return small_run(tmp_path_factory.mktemp("run") / "run")
+
+
+def shown(result: object) -> str:
+    console = Console(width=200, record=True, file=io.StringIO())
+    show(result, console)
+    return console.export_text()
+
+
+def test_the_reports_json_keeps_its_keys(result: pb.Record) -> None:
+    found = report(result)
+    data = json.loads(json.dumps(plain(found), allow_nan=False))
+    assert set(data) == REPORT_KEYS
+    state = data["ledger"]
+    assert (state["verified"], state["problem"], state["head"]) == (True, None, result.ledger.head)
+    assert (state["entries"], state["recovered"], data["total"]["epsilon"]) == (3, [], found.smallest_epsilon)
+    assert set(data["cumulative_epsilon"][0]) == {"releases", "moments", "renyi", "tight"}
+    assert data["entries"][0]["mechanism"]["type"] == "poisson-sampled-gaussian"
+    assert data["epsilon_at"][0] == {"label": "this run", "delta": found.delta, "epsilon": data["epsilon"]}
+
+
+def test_every_view_quotes_the_same_epsilon(result: pb.Record) -> None:
+    found = report(result)
+    quoted = upper_text(found.smallest_epsilon)
+    assert found.smallest_epsilon == min(plain(found)["epsilon"].values()) == result.epsilon()
+    assert quoted in shown(found)
+    assert f"epsilon {quoted} at delta" in repr(found)
+    assert f'<b id="epsilon">{upper_text(found.smallest_epsilon)}</b>' in document(found).render()
+    assert shown(WrittenReport(report=found, page=Path("x.html"))).endswith("report: x.html\n")
+
+
+def test_a_run_that_asked_for_the_papers_delta_is_quoted_at_the_safe_one_in_every_view(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="delta = N"):
+        made = small_run(tmp_path / "run", privacy=pb.Privacy(epsilon=2.0, delta="paper"))
+    found, asked, safe = report(made), made.delta, min(1e-5, 0.1 / made.plan.n_clients)
+    assert asked > 0.01
+    assert made.epsilon() <= 2.0 < made.epsilon(safe)
+    data, view = plain(found), ledger_view(made)
+    assert (data["delta"], data["asked_delta"], view.delta, found.total.delta) == (safe, asked, safe, safe)
+    assert min(data["epsilon"].values()) == min(view.epsilon.values()) == found.smallest_epsilon == made.epsilon(safe)
+    assert found.guarantee.guaranteed >= found.smallest_epsilon
+    page = document(found).render()
+    assert re.search(r'<b id="epsilon">([0-9.]+)</b> at delta = 1e-05', page)
+    assert 1.99 < float(re.search(rf"([0-9.]+) at delta {upper_text(asked)} \(asked for\)", page)[1]) <= 2.0
+    assert f"at delta {upper_text(safe)}" in next(line for line in shown(found).splitlines() if "guaranteed" in line)
+    signed = json.loads(write_receipt(made.home.path).path.read_text())["content"]
+    assert (signed["epsilon"], signed["delta"]) == (found.smallest_epsilon, safe)
+    auditors = verify_bundle(write_bundle(made.home.path).path)
+    assert auditors.verified
+    assert "at delta 1e-05, for the whole run" in auditors.page
+
+
+def test_a_run_without_noise_is_infinite_in_every_view() -> None:
+    found = report(pb.run(problem(), pb.DPFTSDE(n_features=8), privacy=pb.NoPrivacy(), rounds=1, seed=1))
+    assert found.smallest_epsilon == found.guarantee.guaranteed == math.inf
+    assert set(plain(found)["epsilon"].values()) == {None}
+    assert plain(found)["epsilon_interval"] == {"lower": None, "upper": None, "method": "closed-form"}
+    json.dumps(plain(found), allow_nan=False)
+    assert "Nothing limits what can be learnt" in shown(found)
+    assert "epsilon infinite" in repr(found)
+    assert "This run is not private" in document(found).render()
+
+
+def test_names_are_inert_in_a_terminal(tmp_path: Path) -> None:
+    assert EVIL in shown(report(evil_run(tmp_path / "run")))
+    bold = report(small_run(tmp_path / "bold", name="[bold]x[/bold]"))
+    assert "[bold]x[/bold]" in shown(bold)
+
+
+def test_no_name_stops_or_steers_a_figure() -> None:
+    """Matplotlib would read a dollar sign as mathematics, and warns of what its own font lacks."""
+    name = "$\\frac$ 東京 \x00"
+    series = [Series(label=f"{name}{n}", x=[0, 1], y=[0, n]) for n in range(2)]
+    drawn = Figure(series=series, x=Axis(label="x"), y=Axis(label="y")).svg("")
+    for page in (drawn, parallel([(name, name, name), ("value", "0", "1")], [[0.5, 1.0]])):
+        assert "東京" in page
+        assert "\x00" not in page
+
+
+def test_values_in_words_and_as_json() -> None:
+    assert [text_of(v) for v in (None, math.inf, math.nan, 1.234567, 3)] == ["-", "infinite", "-", "1.235", "3"]
+    assert [percent_bound(v) for v in (0.5, 0.50001, 1.0)] == ["50.0 %", "50.1 %", "100.0 %"]
+    assert plain({"a": np.float64(math.nan), "b": np.arange(2), "c": (Adjacency.ZERO_OUT, Path("x"))}) == {
+        "a": None, "b": [0, 1], "c": ["zero-out", "x"],
+    }  # fmt: skip
+
+
+def test_the_repr_of_every_result_has_two_lines(tmp_path: Path) -> None:
+    made = evil_run(tmp_path / "run")
+    clipping = pb.audit(made)
+    audit = Audit(name=EVIL, clipping=clipping, empirical=())
+    results = (made.plan, made, pb.compare([made]), audit, clipping, ledger_view(made), report(made))
+    for result in results:
+        lines = repr(result).splitlines()
+        assert len(lines) == 2, lines
+        assert max(map(len, lines)) < 240
+    for result in results[:3]:
+        assert "at delta" in repr(result)
+    steering = small_run(tmp_path / "steering", name="a\x1b[2J\nb")
+    assert len(repr(steering).splitlines()) == 2
+    assert "\x1b" not in repr(steering)
+
+
+def test_no_number_of_a_client_stands_in_a_records_own_words(result: pb.Record) -> None:
+    said = repr(result)
+    scores = {f"{value:.3g}" for value in result.clients.values.ravel()}
+    assert len(scores) > 10
+    assert not [score for score in scores if len(score) > 4 and score in said]
+
+
+def test_a_statement_says_what_was_and_was_not_published(tmp_path: Path) -> None:
+    def sheet(**settings) -> str:
+        made = pb.run(problem(), rounds=2, seed=1, **settings)
+        return " ".join(statement(report(made)).write(tmp_path / "statement.html").read_text().split())
+
+    private, simulated = pb.DPFTSDE(n_features=8), pb.Privacy(epsilon=2.0, noise="simulation")
+    told = sheet(algorithm=private, privacy=simulated)
+    assert "This was a simulation: seeded noise, no guarantee. With secret noise it would have been: epsilon" in told
+    assert "had the noise been secret" in told
+    assert told.count("[to be filled in") == 7  # the signing key among them: nothing is signed in memory
+    open_ = sheet(algorithm=private, privacy=pb.NoPrivacy())
+    assert "This run gives no guarantee" in open_
+    assert "random noise added" not in open_
+    assert "Nothing that follows from a client's data was published" in sheet(
+        algorithm=private.local(), privacy=simulated
+    )
+    kept = pb.run(problem(), private, privacy=pb.Privacy(epsilon=2.0), rounds=2, directory=tmp_path / "run")
+    told = " ".join(statement(report(kept)).write(tmp_path / "statement.html").read_text().split())
+    assert "simulation" not in told
+    assert kept.ledger.head in told
+    odds = (
+        "could multiply the probability of any outcome by 7.4 (e to the power of epsilon) and add delta, 1e-05, at most"
+    )
+    assert f"One client {odds}." in told
+    assert f"Had the noise been secret, one client {odds}." in sheet(algorithm=private, privacy=simulated)
+    assert odds in document(report(kept)).render()
+    assert "python -m accountant.verify.auditor FILE" in told
+    assert "with another ledger are not known here" in told
+    assert "One client is</dt>" in told
+
+
+def test_sheet_and_report_name_the_key_that_signs_the_bundle(tmp_path: Path) -> None:
+    home = tmp_path / "run"
+    pb.run(problem(), pb.SharedPrior(), privacy=pb.Privacy(epsilon=2.0), rounds=2, directory=home).ledger.close()
+    written = report_run(home, statement=Told())
+    key = write_bundle(home).key
+    assert key in written.statement.read_text()
+    assert key in written.page.read_text()
+
+
+def test_unknown_types_have_no_view() -> None:
+    with pytest.raises(TypeError, match="no form for the terminal"):
+        list(render(3))
+    with pytest.raises(TypeError, match="no form in JSON"):
+        plain(print)
+
+
+# ---- hockey-stick curves against closed forms and brute force: confidence bounds, measured and accounted
+
+EPSILONS = np.array(empirical.EPSILONS)
+
+
+def test_bounds_are_clopper_and_pearsons() -> None:
+    counts, level = np.array([0.0, 1.0, 40.0, 99.0, 100.0]), 1e-6
+    low, high = lower_confidence(counts, 100, level), upper_confidence(counts, 100, level)
+    # What the bound says: at its probability, a count this far out has a chance of exactly ``level``.
+    np.testing.assert_allclose(stats.binom.sf(counts[1:] - 1, 100, low[1:]), level, rtol=1e-6)
+    np.testing.assert_allclose(stats.binom.cdf(counts[:-1], 100, high[:-1]), level, rtol=1e-6)
+    assert (low[0], high[-1]) == (0.0, 1.0)
+    assert low[-1] == pytest.approx(level ** (1 / 100))
+    assert high[0] == pytest.approx(1 - level ** (1 / 100))
+
+
+def test_a_curve_is_the_best_of_all_thresholds() -> None:
+    rng, level = np.random.default_rng(0), 1e-4
+    plus, minus = rng.normal(1.0, 1.0, 300), rng.normal(0.0, 1.2, 300)
+    plus[: len(THRESHOLDS)] = THRESHOLDS  # a score at a threshold is not above it
+    best = np.zeros(len(EPSILONS))
+    counted = list(itertools.product(((plus, minus), (minus, plus)), (1, -1), THRESHOLDS))
+    assert 2 * len(counted) == N_BOUNDS
+    for (one, other), tail, threshold in counted:
+        k, m = int((tail * one > threshold).sum()), int((tail * other > threshold).sum())
+        low = stats.beta.ppf(level, k, 301 - k) if k else 0.0
+        high = stats.beta.isf(level, m + 1, 300 - m) if m < 300 else 1.0
+        best = np.maximum(best, low - np.exp(EPSILONS) * high)
+    np.testing.assert_allclose(measured_curve(plus, minus, level), best, rtol=1e-6)
+
+
+def test_a_point_above_the_accountants_comes_before_any_below_and_shares_decide_among_equals() -> None:
+    claimed = np.array([1e-2, 1e-3, 1e-6, 0.0, *np.full(len(EPSILONS) - 4, 0.5)])
+
+    def points(*lower: float) -> np.ndarray:
+        return np.array([*lower, *np.zeros(len(EPSILONS) - len(lower))])
+
+    below, nearer, above = points(1e-3), points(0.0, 5e-4), points(0.0, 0.0, 2e-6)
+    found = closest_point(np.array([below, nearer, above]), claimed)
+    assert (found, found.passed) == (Point(epsilon=0.5, delta_lower=2e-6, delta_claimed=1e-6), False)
+    found = closest_point(np.array([nearer, below]), claimed)
+    assert (found, found.passed) == (Point(epsilon=0.25, delta_lower=5e-4, delta_claimed=1e-3), True)
+    nothing_claimed = points(9e-3, 0.0, 0.0, 1e-9)
+    found = closest_point(np.array([nothing_claimed]), claimed)
+    assert (found, found.passed) == (Point(epsilon=1.0, delta_lower=1e-9, delta_claimed=0.0), False)
+    assert closest_point(np.array([points()]), np.zeros(len(EPSILONS))).passed
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.25])
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+def test_the_curve_to_stay_below_is_the_accountants(rate: float, adjacency: Adjacency) -> None:
+    event = PoissonSampledGaussian(sample_rate=rate, noise_multiplier=1.0)
+    found = curve_of(event.pairs(adjacency))
+    for epsilon, delta in zip(empirical.EPSILONS, found, strict=True):
+        interval = numerical.delta_interval(event, epsilon, adjacency=adjacency)
+        assert interval.lower * (1 - 1e-9) <= delta <= interval.upper * (1 + 1e-3) + 1e-12
+    if rate == 1.0:  # Balle and Wang (2018), theorem 8, at mu = 1
+        phi = stats.norm.cdf
+        exact = phi(0.5 - EPSILONS) - np.exp(EPSILONS) * phi(-0.5 - EPSILONS)
+        np.testing.assert_allclose(found, exact, rtol=1e-5)
+        assert np.all(found >= exact * (1 - 1e-9))
+
+
+def test_what_the_curve_may_be_off_by_is_added_and_the_dearest_pair_counts() -> None:
+    def pair(p_above: float):
+        tails = SimpleNamespace(p_above=p_above, q_above=0.01, relative_error=0.1)
+        return SimpleNamespace(tails=lambda _: tails)
+
+    kept = 0.01 * np.exp(EPSILONS)
+    expected = np.maximum(0.5 - kept + 0.1 * (0.5 + kept), 0.0)
+    np.testing.assert_allclose(curve_of([pair(0.2), pair(0.5), pair(0.3)]), expected, rtol=1e-12)

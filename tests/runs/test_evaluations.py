@@ -1,20 +1,34 @@
 """``evaluations``, most calls of the objective by one client over a run, is kept by every algorithm and priced."""
 
+from __future__ import annotations
+
 import dataclasses
+import logging
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import privbo as pb
+from accountant.errors import BudgetExceeded
 from experiments.baselines.best_arm import BestArm
 from experiments.baselines.central_model import CentralModel
 from experiments.baselines.dp_hype import DPHype
 from experiments.baselines.flexible import FlexibleXArmed
 from experiments.baselines.private_search import PrivateSearch
+from experiments.examples.zoom import Zoom
 from privbo.plans.effect import always
-from privbo.protocol.messages import Algorithm, FloatArray, IntArray
+from privbo.protocol.messages import Algorithm, Broadcast, Cohort, FloatArray, IntArray, Setting
+from privbo.runs.rehearsal import middle
 from privbo.runs.sources import algorithms
+from tests.builders import StoppedError, stopping
+from tests.conformance.cases import problem
+from tests.deployment.federations import make
+from tests.deployment.reading import releases, sites
+from tests.executor_problem import Noting
 
 # MultiTask evaluates its front and one point a round; it has no other number of evaluations.
 EVERY: dict[str, Any] = {name: kind() for name, kind in algorithms().items() if name != "multi-task"}
@@ -106,3 +120,276 @@ def test_fewer_than_one_round_takes_are_refused_before_any_call(algorithm: Algor
     with pytest.raises(pb.ConfigurationError, match="evaluations"):
         pb.run(clients.problem(), algorithm, privacy=pb.NoPrivacy(), rounds=22)
     assert clients.calls.sum() == 0
+
+
+# ---- clients of an algorithm of the user's own: what one of them raises is its own failure, and its own alone
+
+N_CLIENTS, ROUNDS, BAD = 7, 3, 2
+PRIVACY = pb.Privacy(noise_multiplier=1.0, noise="simulation")
+
+
+def throw(error: BaseException) -> None:
+    raise error
+
+
+RAISED: dict[str, Callable[[], Any]] = {
+    "LinAlgError": lambda: np.linalg.cholesky(-np.eye(2)),
+    "SystemExit": lambda: throw(SystemExit(3)),
+    "KeyboardInterrupt": lambda: throw(KeyboardInterrupt()),
+    "GeneratorExit": lambda: throw(GeneratorExit()),
+    "MemoryError": lambda: throw(MemoryError()),
+    "RecursionError": lambda: deeper(0),
+    "another shape": lambda: np.zeros((1, 3)),
+    "no array": lambda: "text",
+    "two clients": lambda: np.zeros((2, 8)),
+}
+
+
+def deeper(level: int) -> int:
+    return deeper(level + 1) + 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Fragile(Zoom):
+    """Zoom, whose code for one client fails in a way of its own where that client's data is odd."""
+
+    fault: str = ""
+    when: int = 1
+    where: str = "respond"
+
+    def cohort(self, setting: Setting, *, clients: Any, evaluate: Any, seed: int) -> Cohort:
+        if self.where == "made" and self.fault and BAD in clients and len(clients) < N_CLIENTS:
+            RAISED[self.fault]()
+        return FragileCohort(self, super().cohort(setting, clients=clients, evaluate=evaluate, seed=seed))
+
+
+@dataclasses.dataclass
+class FragileCohort:
+    own: Fragile
+    inner: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def respond(self, broadcast: Broadcast) -> Any:
+        found = self.inner.respond(broadcast)
+        odd = self.own.fault and BAD in self.inner.clients and broadcast.round >= self.own.when
+        return RAISED[self.own.fault]() if odd and self.own.where == "respond" else found
+
+    def snapshot(self) -> Any:
+        if self.own.where == "snapshot" and self.own.fault and BAD in self.inner.clients:
+            RAISED[self.own.fault]()
+        return self.inner.snapshot()
+
+
+def played(algorithm: Any, **settings: Any) -> tuple[pb.Record, list[FloatArray]]:
+    """A run, and the numbers that left in its rounds."""
+    record = pb.run(problem(), algorithm, privacy=PRIVACY, rounds=ROUNDS, seed=3, **settings)
+    return record, [release.values for release in record.releases]
+
+
+@pytest.mark.parametrize("where", ["respond", "made", "snapshot"])
+@pytest.mark.parametrize("fault", RAISED)
+def test_whatever_a_clients_own_code_raises_is_that_clients_absence_and_changes_nothing_else(
+    fault: str, where: str
+) -> None:
+    """Held against the same client being away from that round on: the same numbers, bit for bit."""
+    if where != "respond" and fault in ("another shape", "no array", "two clients"):
+        pytest.skip("only an answer has a shape")
+    odd, numbers = played(Fragile(fault=fault, where=where))
+    first = 1 if where == "respond" else 0
+    away, expected = played(Away(first=first))
+    for ours, theirs in zip(numbers[: first + 1], expected[: first + 1], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert len(numbers) == ROUNDS == len(odd.ledger.entries()) == len(away.ledger.entries())
+    assert set(odd.failures) == {BAD}
+    assert fault in odd.failures[BAD] or "shape" in odd.failures[BAD] or "could not convert" in odd.failures[BAD]
+    assert np.isfinite(odd.clients.values[np.arange(N_CLIENTS) != BAD]).any(axis=1).all()
+
+
+@dataclasses.dataclass(frozen=True)
+class Away(Zoom):
+    """Zoom without the answers of one client from a round on."""
+
+    first: int = 0
+
+    def cohort(self, setting: Setting, *, clients: Any, evaluate: Any, seed: int) -> Cohort:
+        return AwayCohort(self.first, super().cohort(setting, clients=clients, evaluate=evaluate, seed=seed))
+
+
+@dataclasses.dataclass
+class AwayCohort:
+    first: int
+    inner: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        found = np.array(self.inner.respond(broadcast), dtype=np.float64)
+        if broadcast.round >= self.first:
+            found[self.inner.clients == BAD] = np.nan
+        return found
+
+
+def test_clients_asked_one_by_one_give_what_all_of_them_at_once_give(tmp_path: Path) -> None:
+    class AtOnce(Zoom):
+        answers_together = True
+
+    apart, numbers = played(Zoom())
+    together, expected = played(AtOnce())
+    for ours, theirs in zip(numbers, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(apart.clients.values, together.clients.values)
+
+
+def test_a_run_of_separate_clients_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    _, expected = played(Fragile(fault="SystemExit", when=0))
+
+    with pytest.raises(StoppedError):
+        played(Fragile(fault="SystemExit", when=0), directory=tmp_path / "run", on_round=stopping(1))
+    record, numbers = played(Fragile(fault="SystemExit", when=0), directory=tmp_path / "run", resume=True)
+    for ours, theirs in zip(numbers, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert set(record.failures) == {BAD}
+
+
+def test_an_algorithm_whose_clients_fail_on_made_up_values_is_refused_before_the_first_charge(tmp_path: Path) -> None:
+    class Mistyped(Zoom):
+        def cohort(self, setting: Setting, **named: Any) -> Cohort:
+            return MistypedCohort(super().cohort(setting, **named))
+
+    class MistypedCohort(FragileCohort):
+        def __init__(self, inner: Any) -> None:
+            super().__init__(Fragile(), inner)
+
+        def respond(self, broadcast: Broadcast) -> Any:
+            return self.inner.respnd(broadcast)
+
+    with pytest.raises(pb.ConfigurationError, match=r"made-up values.*respnd.*[Nn]othing was charged"):
+        pb.run(problem(), Mistyped(), privacy=pb.Privacy(epsilon=2), rounds=ROUNDS, directory=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_at_a_site_a_clients_error_is_its_own_and_not_its_neighbours(tmp_path: Path) -> None:
+    table = {"type": "tests.runs.test_evaluations:Fragile", "fault": "SystemExit", "when": 0}
+    federation = make(tmp_path / "odd", table)
+    federation.play()
+    made, (first, *_) = releases(federation), sites(federation)
+    _, expected = played(Away(first=0))
+    np.testing.assert_allclose(made[0].values, expected[0], rtol=0, atol=1e-12)
+    assert np.isfinite(first["values"]).any(axis=1).sum() == first["values"].shape[0] - 1
+
+
+# ---- a rehearsal before a run exists: it stops a typo for nothing, and costs no evaluation
+
+PRIVATE = pb.Privacy(noise_multiplier=4.0)
+REWARDS = pb.Privacy(noise_multiplier=4.0, unit="reward")
+SPACE = {"dose": pb.Real(0, 1)}
+
+
+def failing(*clients: int, n: int = 20) -> pb.Problem:
+    return pb.Problem(
+        space=SPACE, n_clients=n, objective=lambda client, params: params["Dose" if client in clients else "dose"]
+    )
+
+
+@pytest.mark.parametrize("executor", ["serial", "threads"])
+def test_a_typo_of_all_clients_makes_no_directory_and_no_ledger(executor: str, tmp_path: Path) -> None:
+    people = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward")
+    asked = {"privacy": PRIVATE, "rounds": 2, "directory": tmp_path / "run", "executor": executor, "jobs": 2}
+    with pytest.raises(pb.RehearsalError, match=r"none of 20 clients has a value \(KeyError 20\)"):
+        pb.run(failing(*range(20)), pb.SharedPrior(), ledger=people, **asked)
+    assert not list(tmp_path.iterdir())
+    made = pb.run(failing(*range(20)), pb.DPFTSDE(n_features=8), rehearse=False, **asked)
+    assert len(made.ledger.entries()) == 2
+
+
+def test_who_fails_in_a_rehearsal_is_told_to_the_private_side_and_the_run_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.WARNING, "privbo.private"):
+        made = pb.run(failing(3), pb.DPFTSDE(n_features=8), privacy=PRIVATE, rounds=2, directory=tmp_path / "run")
+    said = [record.message for record in caplog.records if record.name == "privbo.private"]
+    assert said == ["client 3: KeyError: 'Dose'", "rehearsal: 1 of 20 clients have no value (KeyError 1)"]
+    assert len(made.ledger.entries()) == 2
+    assert made.failures == {3: "KeyError: 'Dose'"} == pb.load(tmp_path / "run").failures
+    assert "KeyError" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "privacy"),
+    [
+        (pb.SharedPrior(), PRIVATE),
+        (pb.DPFTSDE(n_features=8), PRIVATE),
+        (pb.FederatedFLCB(), PRIVATE),
+        (pb.FedPNE(horizon=40), REWARDS),
+        (pb.PFPNE(horizon=40), REWARDS),
+        (pb.ParallelXArmed(), REWARDS),
+    ],
+    ids=lambda found: type(found).__name__,
+)
+def test_a_run_takes_its_rehearsal_over_so_that_no_evaluation_is_made_twice(
+    algorithm: object, privacy: pb.Privacy, tmp_path: Path
+) -> None:
+    first, made = {}, {}
+    for rehearse in (True, False):
+        calls: Counter[int] = Counter()
+
+        def score(client: int, params: dict, calls: Counter[int] = calls) -> float:
+            calls[client] += 1
+            return params["dose"]
+
+        shown = pb.Problem(space=SPACE, n_clients=6, objective=score)
+        home = tmp_path / f"{rehearse}"
+        done = pb.run(shown, algorithm, privacy=privacy, rounds=2, seed=3, directory=home, rehearse=rehearse)
+        first[rehearse], made[rehearse] = done.clients.units[:, 0], calls
+    assert np.array_equal(first[True], first[False])
+    assert made[True] == made[False]
+
+
+@pytest.mark.parametrize(("executor", "jobs"), [("serial", 1), ("processes", 2)])
+def test_workers_and_batches_rehearse_too(executor: str, jobs: int, tmp_path: Path) -> None:
+    calls = Noting(tmp_path / "calls")
+    noted = pb.Problem(space=problem().space, objective=calls, n_clients=7)
+    asked = {"privacy": PRIVATE, "rounds": 1, "seed": 1, "jobs": jobs}
+    pb.run(noted, pb.SharedPrior(), directory=tmp_path / "run", executor=executor, **asked)
+    assert len(calls.lines()) == len(set(calls.lines())) == 7 * (1 + pb.SharedPrior().n_init)
+
+
+def test_a_rehearsal_of_a_batch_stops_where_the_whole_batch_fails(tmp_path: Path) -> None:
+    def score(clients: np.ndarray, units: np.ndarray) -> np.ndarray:
+        return np.full(len(clients), np.nan)
+
+    batch = pb.Problem(space=SPACE, n_clients=5, batch_objective=score)
+    with pytest.raises(pb.RehearsalError, match=r"none of 5 clients has a value \(no error 5\)"):
+        pb.run(batch, pb.SharedPrior(), privacy=PRIVATE, rounds=1, directory=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_would_be_refused_is_refused_before_anybody_evaluates(tmp_path: Path) -> None:
+    calls = list[int]()
+    counted = pb.Problem(space=SPACE, n_clients=4, objective=lambda client, _: calls.append(client) or 0.5)
+    people = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=1.0, delta=1e-6)
+    asked = {"privacy": PRIVATE, "rounds": 2, "directory": tmp_path / "run"}
+    for refused in ({"policy": pb.Policy(epsilon=0.01, delta=1e-6)}, {"ledger": people}):
+        with pytest.raises((pb.PolicyError, BudgetExceeded)):
+            pb.run(counted, pb.DPFTSDE(n_features=8), **asked, **refused)
+    assert not calls
+    assert not list(tmp_path.iterdir())
+
+
+def test_check_counts_kinds_and_keeps_the_constraints() -> None:
+    def score(client: int, params: dict) -> float:
+        if client < 3:
+            raise ValueError(f"client {client}")
+        return float("nan") if client == 3 else params["x"]
+
+    found = pb.check(pb.Problem(space={"x": pb.Real(0, 1)}, constraints=("x > 0.9",), objective=score, n_clients=6))
+    assert found.kinds == {"ValueError": 3, "no error": 1}
+    assert found.n_clients == 6
+    assert repr(found).startswith("<Rehearsal: 4 of 6 clients have no value (ValueError 3, no error 1); ")
+    assert "client 0" not in repr(found)
+    assert found.failures[0] == "ValueError: client 0"
+    space = pb.Space({"x": pb.Real(0, 1)}, ["x > 0.9"])
+    assert space.allows(middle(space))

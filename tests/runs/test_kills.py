@@ -6,6 +6,7 @@ Processes are forks of this one, which has imported everything, so that hundreds
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import random
@@ -19,13 +20,23 @@ from pathlib import Path
 
 import pytest
 
-from accountant.errors import LedgerError
+import privbo as pb
+from accountant.errors import BudgetExceeded, LedgerError
+from accountant.events import Adjacency, Event
 from accountant.ledger import Ledger
+from accountant.tight.numerical import epsilon
 from privbo.cli.main import main
 from privbo.cli.run import report_run
 from privbo.flower.server import serve
 from privbo.protocol.files import read_lines
+from privbo.runs.in_process import in_process
+from privbo.runs.loop import play
 from privbo.runs.manifest import RunDirectory
+from privbo.runs.opening import Run, open_run, plan_run
+from privbo.runs.spec import Spec
+from tests.builders import StoppedError, stopping
+from tests.cli.test_cli import privbo
+from tests.conformance.cases import problem
 from tests.deployment.federations import Federation, make
 from tests.deployment.grid import LoopGrid
 
@@ -180,7 +191,7 @@ def test_no_round_of_a_federation_killed_at_any_moment_has_two_outputs(tmp_path:
         federation = make(tmp_path / str(finished), "dp-fts-de", rounds=8, privacy={"noise_multiplier": 4.0}, seed=None)
         folders = [federation.root / site / "kept" for site in federation.sites]
         while True:
-            process = forked(lambda here=federation: play(here))
+            process = forked(lambda here=federation: play_over(here))
             stopped = killed(process, federation.run.path, dice) if kills < SITES_KILLS else not ended(process)
             outputs.look(federation.run, *folders)
             kills += stopped
@@ -196,7 +207,7 @@ def test_no_round_of_a_federation_killed_at_any_moment_has_two_outputs(tmp_path:
     )
 
 
-def play(federation: Federation) -> None:
+def play_over(federation: Federation) -> None:
     serve(LoopGrid(federation.nodes()), federation.home, federation.run)
 
 
@@ -222,3 +233,90 @@ def test_a_round_that_is_drawn_again_is_betrayed(tmp_path: Path) -> None:
     outputs.look(home)
     assert any("history of round" in name for name in outputs.twice)
     assert any("history" not in name for name in outputs.twice)
+
+
+# ---- runs that stop early give nothing back: their total holds their plans, not what happened to be released
+
+RUNS, PLANNED, MADE, DELTA = 4, 4, 2, 1e-5
+PLANS, RELEASES = 2.155, 1.4652
+
+
+def opened(shared: pb.SharedLedger, home: Path) -> Run:
+    spec = Spec(
+        name="four",
+        problem=problem(),
+        algorithm=pb.FedPNE(horizon=400, c=0.02, releases=PLANNED, release_when="always"),
+        privacy=pb.Privacy(noise_multiplier=7.460263403993197, delta=DELTA),
+        rounds=8,
+        ledger=shared,
+    )
+    plan = plan_run(spec)
+    assert plan.releases == PLANNED
+    return open_run(spec, plan, RunDirectory(home))
+
+
+def stopped(run: Run) -> None:
+    evaluate = problem().evaluator()
+    with pytest.raises(StoppedError), run.record.ledger:
+        play(run, in_process(run.setup, run.record.home, evaluate, None), stopping(MADE - 1))
+
+
+def one_after_another(shared: pb.SharedLedger, root: Path) -> None:
+    for number in range(RUNS):
+        stopped(opened(shared, root / str(number)))
+
+
+def declared_together(shared: pb.SharedLedger, root: Path) -> None:
+    for run in [opened(shared, root / str(number)) for number in range(RUNS)]:
+        stopped(run)
+
+
+def price(event: Event) -> float:
+    return epsilon(event, DELTA, adjacency=Adjacency.ZERO_OUT)
+
+
+@pytest.mark.parametrize(
+    ("order", "bound", "least", "most", "rule"),
+    [
+        (declared_together, {}, PLANS, PLANS, "declared before the first release of any"),
+        (
+            one_after_another,
+            {"epsilon": 2.2, "delta": DELTA, "rule": "gaussian"},
+            PLANS,
+            2.2,
+            "kept since its creation",
+        ),
+        (one_after_another, {"epsilon": 4.0, "delta": DELTA, "rule": "renyi"}, PLANS, 4.0, "kept since its creation"),
+        (one_after_another, {}, PLANS, 4.0, "an odometer"),
+    ],
+    ids=["together", "gaussian filter", "Rényi filter", "odometer"],
+)
+def test_the_total_of_runs_that_stopped_early_is_that_of_their_plans(
+    order: Callable[[pb.SharedLedger, Path], None], bound: dict, least: float, most: float, rule: str, tmp_path: Path
+) -> None:
+    shared = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", **bound)
+    order(shared, tmp_path)
+    with Ledger.open(tmp_path / "people.sqlite") as ledger:
+        assert len(ledger.entries()) == RUNS * MADE
+        assert price(ledger.event()) == pytest.approx(RELEASES, abs=1e-3)  # what was printed
+        assert price(ledger.committed()) == pytest.approx(PLANS, abs=1e-3)
+    for number in (0, RUNS - 1):
+        found = json.loads(privbo("report", str(tmp_path / str(number)), "--json").stdout)["total"]
+        assert least - 1e-3 <= found["epsilon"] <= most + 1e-3
+        assert rule in found["rule"]
+        assert (found["releases"], found["runs"], found["delta"]) == (RUNS * PLANNED, RUNS, DELTA)
+
+
+def test_what_stopped_runs_left_over_does_not_come_back(tmp_path: Path) -> None:
+    """The four plans fit a bound of 2.2 and a fifth does not, though of sixteen slots eight were used."""
+    shared = pb.SharedLedger(
+        path=str(tmp_path / "people.sqlite"), population="ward", epsilon=2.2, delta=DELTA, rule="gaussian"
+    )
+    one_after_another(shared, tmp_path)
+    with pytest.raises(BudgetExceeded, match="over the budget"):
+        opened(shared, tmp_path / "fifth")
+    run_id = RunDirectory(tmp_path / "0").manifest().run_id
+    with Ledger.open(tmp_path / "people.sqlite") as ledger:
+        assert (
+            sum((ledger.book().left(run_id) or {}).values()) == PLANNED - MADE
+        )  # and may still be spent by the run itself

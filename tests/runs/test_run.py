@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import privbo as pb
 from accountant.ledger import Budget
+from accountant.verify.auditor import verify_bundle
+from privbo.protocol.errors import RunError
+from privbo.reports.bundle import write_bundle
 from privbo.reports.diagnostics import diagnostics
 from privbo.reports.report import report
 from privbo.reports.report_page import document
+from privbo.runs.history import Round, progress_bar
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory, derive_seed
 from privbo.runs.spec import Spec
@@ -218,3 +227,112 @@ def test_a_lost_ledger_is_noticed(tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(pb.RunError, match="gone"):
         play(directory=tmp_path / "run", resume=True)
+
+
+# ---- what a run keeps
+
+
+def test_a_run_directory_is_made_once_and_its_private_side_is_marked(tmp_path) -> None:
+    home = RunDirectory(tmp_path / "run")
+    manifest = pb.run(problem(), pb.FederatedFLCB(), privacy=pb.NoPrivacy(), rounds=1).manifest
+    home.create(manifest, seed=7)
+    assert home.seed == 7
+    assert home.manifest() == manifest
+    assert "PRIVATE" in (home.private / "README.txt").read_text()
+    assert home.private.stat().st_mode & 0o077 == 0
+    with pytest.raises(RunError, match="already holds"):
+        home.create(manifest, seed=7)
+
+
+def test_what_is_no_run_is_refused(tmp_path) -> None:
+    with pytest.raises(RunError, match="does not exist"):
+        RunDirectory(tmp_path / "nowhere").manifest()
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(RunError, match="JSON object"):
+        RunDirectory(tmp_path).manifest()
+    (tmp_path / "config.json").write_text('{"format": 1}')
+    with pytest.raises(RunError, match="make the run anew from its configuration"):
+        RunDirectory(tmp_path).manifest()
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(RunError, match="not a JSON"):
+        RunDirectory(tmp_path).manifest()
+
+
+# ---- progress at a terminal, in a log, and below a notebook's cell, where no widgets are installed
+
+
+class ZMQInteractiveShell:
+    """A notebook's shell, by the name that tells it."""
+
+
+class Display(ModuleType):
+    """IPython's display, which keeps what it was asked to show."""
+
+    def __init__(self) -> None:
+        super().__init__("IPython.display")
+        self.shown: list[str] = []
+
+    def display(self, content: dict[str, str], *, raw: bool, display_id: bool) -> Display:
+        assert raw
+        assert display_id
+        self.shown.append(content["text/plain"])
+        return self
+
+    def update(self, content: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.shown.append(content["text/plain"])
+
+
+def played(label: str) -> None:
+    with progress_bar(label, 4) as moved:
+        for index in range(1, 5):
+            moved(Round(index=index, release=None))
+
+
+def test_below_a_notebooks_cell_one_line_counts_without_widgets(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display()
+    modules = {"IPython": ModuleType("IPython"), "IPython.display": display, "ipywidgets": None}
+    shell = mock.patch.object(builtins, "get_ipython", ZMQInteractiveShell, create=True)
+    with shell, mock.patch.dict(sys.modules, modules):
+        played("ward\x1b[2J")
+    assert [line.rpartition(" ")[2] for line in display.shown] == ["0/4", "1/4", "2/4", "3/4", "4/4"]
+    assert "\x1b" not in "".join(display.shown)
+    assert capsys.readouterr().err == ""
+
+
+def test_in_a_log_it_is_printed_once_and_without_times(capsys: pytest.CaptureFixture[str]) -> None:
+    played("ward")
+    said = capsys.readouterr().err
+    assert "4/4" in said
+    assert ":" not in said
+
+
+# ---- a run that stands in ``stored_run`` as the first published format wrote it: every later version reads it
+
+STORED = Path(__file__).with_name("stored_run")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(STORED, tmp_path / "run"))
+
+
+def test_a_run_of_the_first_published_format_is_read_reported_and_bundled(home: Path) -> None:
+    record = pb.load(home)
+    with record.ledger:
+        assert (record.spec.name, record.spec.rounds, record.plan.n_clients) == ("stored", 4, 5)
+        assert record.spec.digest() == json.loads((STORED / "config.json").read_text())["digest"]
+        assert 1.99 < record.epsilon() <= 2.0
+        found = pb.report(record)
+        assert found.ledger.verified
+        assert found.releases == found.planned_releases == len(record.releases) == 2
+        assert all(np.isfinite(release.values).all() for release in record.releases)
+    checked = verify_bundle(write_bundle(home).path)
+    assert checked.outcome == "VERIFIED", checked.problems
+
+
+def test_another_format_is_refused_with_what_to_do(home: Path) -> None:
+    config = json.loads((home / "config.json").read_text())
+    (home / "config.json").write_text(json.dumps(config | {"format": config["format"] + 1}))
+    with pytest.raises(RunError, match="make the run anew"):
+        pb.load(home)

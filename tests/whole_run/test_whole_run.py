@@ -22,24 +22,32 @@ Planted faults, one for every class of leak that was ever found, and the output 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from privbo.algorithms.elimination.settings import Sharing
+from privbo.algorithms.thompson.local_model import LocalModel
 from privbo.cli import run as running
 from privbo.door import mechanism
 from privbo.protocol import problem as problems
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.messages import Broadcast, FloatArray, Release
+from privbo.protocol.problem import Evaluator
 from privbo.runs import opening
+from privbo.runs.best import CommonCohort, CommonServer
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import Record
 from privbo.runs.sources import algorithm_table
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
+from tests.whole_run.clinic import N_CLIENTS, N_RECORDS
 from tests.whole_run.quoted import underquoted
 from tests.whole_run.worlds import DRY, EXPORT, FULL, HOME, NORMS, SHORT, Step, moved, play
 
@@ -216,3 +224,150 @@ def test_a_typo_that_is_not_refused_burns_the_budget_and_is_betrayed(tmp_path: P
 
 def mistyped(params: dict) -> float:
     return 0.0
+
+
+# ---- samplings with a state of their own: a bounded cohort, and one allocation for a whole run
+
+SAMPLINGS: dict[str, dict[str, Any]] = {
+    "truncated-poisson": {"sampling": "truncated-poisson", "sample_rate": 0.6, "max_cohort": 2},
+    "random-allocation": {"sampling": "random-allocation", "participations": 2},
+}
+
+
+BY_CLIENTS = [case for case in CASES if case.unit == "client" and not case.name.startswith("shared-prior")]
+
+
+def privacy_of(case: Case, sampling: str) -> dict[str, Any]:
+    found = SAMPLINGS[sampling]
+    return found | {"participations": 1} if case.name == "scout" and "participations" in found else found  # one release
+
+
+def tables_of(case: Case, sampling: str) -> dict[str, dict[str, Any]]:
+    return {"run.toml": configuration(case, **privacy_of(case, sampling))}
+
+
+def require_allotted(case: Case, sampling: str, worlds: Worlds, folder: Path, steps: Sequence[Step]) -> list[float]:
+    differing, moves = audit(tables_of(case, sampling), worlds, folder, steps)
+    assert differing == [], differing
+    assert max(moves) <= 1 + 1e-6
+    if sampling == "random-allocation":
+        # published norms, which everybody pays for beside the plan, are the last of more releases than rounds
+        assert sum(move > 0 for move in moves[:ROUNDS]) <= privacy_of(case, sampling)["participations"], moves
+    return moves
+
+
+def test_one_client_moves_no_more_releases_than_it_was_allotted(tmp_path: Path) -> None:
+    moves = require_allotted(BY_CLIENTS[0], "random-allocation", ("absent", "changed"), tmp_path, SHORT)
+    assert len(moves) > 2
+    assert max(moves) > 0, "the worlds are one"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("worlds", BY_CLIENT, ids=str)
+@pytest.mark.parametrize("case", BY_CLIENTS, ids=str)
+def test_nothing_but_a_rounds_sum_tells_worlds_apart(case: Case, worlds: Worlds, sampling: str, tmp_path: Path) -> None:
+    commands = FULL if case in BY_CLIENTS[:2] else SHORT
+    require_allotted(case, sampling, worlds, tmp_path, commands)
+
+
+# ---- a vote that tells more than its release is betrayed by the audit of whole runs
+
+CASE = VOTES[0]
+
+
+@contextmanager
+def told_before_the_noise() -> Iterator[None]:
+    """A planted fault: how clear the vote was is computed from the ballots themselves."""
+    sent: list[FloatArray] = []
+    respond = CommonCohort.respond
+
+    def kept(self: CommonCohort, broadcast: Broadcast) -> FloatArray:
+        sent[:] = [respond(self, broadcast)] if "final_candidates" in broadcast.arrays else sent
+        return respond(self, broadcast)
+
+    def plain(self: CommonServer) -> Release | None:
+        made = vars(self)["_released"]
+        return None if made is None else replace(made, values=np.nansum(sent[0], axis=0, keepdims=True))
+
+    told = property(plain, lambda self, made: vars(self).__setitem__("_released", made))
+    answering = mock.patch.object(CommonCohort, "respond", kept)
+    with answering, mock.patch.object(CommonServer, "released", told, create=True):
+        yield
+
+
+def test_a_vote_whose_ballots_are_told_is_betrayed(tmp_path: Path) -> None:
+    with told_before_the_noise():
+        differing, _ = audit({"run.toml": configuration(CASE)}, ("plain", "absent"), tmp_path, SHORT)
+    assert any("common.json" in name for name in differing), differing
+
+
+# ---- neighbouring worlds that differ in one record of one site, through the command line
+
+WORLDS = (("plain", "changed"), ("plain", "slow"), ("plain", "no number"))
+
+
+def of_records(goal: str = "own") -> dict[str, Any]:
+    return {
+        "name": "audited",
+        "rounds": ROUNDS,
+        "seed": 3,
+        "problem": {
+            "objective": "tests.whole_run.clinic:scores",
+            "n_clients": N_CLIENTS,
+            "n_records": [N_RECORDS] * N_CLIENTS,
+            "space": SPACE,
+        },
+        "algorithm": {"type": "multi-task", "release_when": "always", "goal": goal},
+        "privacy": {"noise_multiplier": 1.0, "unit": "record", "protects": "records"},
+    }
+
+
+def require_only_releases(worlds: tuple[str, str], folder: Path, steps: tuple[Step, ...], goal: str = "own") -> None:
+    differing, moves = audit({"run.toml": of_records(goal)}, worlds, folder, steps)
+    assert differing == [], differing
+    assert max(moves) <= 1 + 1e-6
+    assert (max(moves) > 0.05) == (worlds[1] != "slow"), "the worlds are one"
+
+
+@pytest.mark.parametrize("goal", ["own", "common"])
+def test_nothing_but_releases_tells_apart_what_a_record_is(goal: str, tmp_path: Path) -> None:
+    """A common setting has two releases, the second at points that follow from the first."""
+    require_only_releases(WORLDS[0], tmp_path, SHORT, goal)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worlds", WORLDS, ids=str)
+def test_nothing_but_the_release_tells_any_records_apart_by_any_command(
+    worlds: tuple[str, str], tmp_path: Path
+) -> None:
+    require_only_releases(worlds, tmp_path, FULL)
+
+
+def test_a_score_that_is_not_clipped_is_betrayed(tmp_path: Path) -> None:
+    def unclipped(self: Evaluator, returned: Any, client: int) -> tuple[float, bool]:
+        return (40.0 * returned[0] + sum(returned[1:])) / len(returned), False
+
+    with mock.patch.object(Evaluator, "_value", unclipped):
+        _, moves = audit({"run.toml": of_records()}, WORLDS[0], tmp_path, SHORT)
+    assert max(moves) > 1.5
+
+
+def test_a_second_release_at_points_of_a_sites_own_is_betrayed(tmp_path: Path) -> None:
+    """Points that follow unreleased values and are told: here by the number of rounds."""
+
+    def told(*given: Any) -> Any:
+        points = PROPOSE(*given)
+        print("next", points)
+        return points
+
+    with mock.patch.object(LocalModel, "propose", told), mock.patch("privbo.runs.in_process.printed_to", unheard):
+        differing, _ = audit({"run.toml": of_records()}, WORLDS[0], tmp_path, SHORT)
+    assert any(name.startswith("0 run run.toml --out out") for name in differing), differing
+
+
+def unheard(_: object) -> Any:
+    return mock.MagicMock()
+
+
+PROPOSE = LocalModel.propose
