@@ -43,8 +43,8 @@ class FlexibleXArmed(CappedSettings):
         own_share: alpha, the share of a client's own objective in what it maximises; 0 is the average, 1 its own.
         heterogeneity: D, largest difference between a client's objective and the average; with it no client loses the
             optimum of its mixture, except by the chances that ``c`` leaves.
-        horizon, evaluations, nu1, rho, c, c1, n_children, cap, clip, widen, centre, release_when, reward_range,
-            outside: As for ``PFPNE``.
+        horizon, evaluations, nu1, rho, c, c1, n_children, cap, clip, widen, centre, release_when, reward_range: As for
+            ``PFPNE``.
 
     Raises:
         ConfigurationError: If a setting is impossible.
@@ -52,7 +52,7 @@ class FlexibleXArmed(CappedSettings):
     Example:
         >>> import privbo as pb
         >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: 1 - p["x"], n_clients=40)
-        >>> algorithm = FlexibleXArmed(evaluations=22)
+        >>> algorithm = FlexibleXArmed(evaluations=22, release_when="always")
         >>> pb.plan(problem, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=20).releases
         3
     """

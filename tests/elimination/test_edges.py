@@ -113,17 +113,12 @@ def test_a_reward_outside_its_range_stops_nobody_and_its_client_is_told(name: st
         return np.where(clients == 2, 1.01, hill(clients, units))
 
     releases = len(run(SHARED[name], hill, 4, PRIVACIES[privacy]).releases)
-    clipped, absent = (
-        run(dataclasses.replace(SHARED[name], outside=outside), loud, 4, PRIVACIES[privacy])
-        for outside in ("clip", "absent")
-    )
-    assert len(clipped.releases) == len(absent.releases) == releases
+    clipped = run(SHARED[name], loud, 4, PRIVACIES[privacy])
+    assert len(clipped.releases) == releases
     assert np.nanmax(clipped.clients.values[2]) == 1.0
-    assert np.isnan(absent.clients.values[2]).all()
-    for result, fate in ((clipped, "clipped"), (absent, "nothing")):
-        assert list(result.failures) == [2]
-        assert fate in result.failures[2]
-        assert "1.01" not in result.failures[2]
+    assert list(clipped.failures) == [2]
+    assert "clipped" in clipped.failures[2]
+    assert "1.01" not in clipped.failures[2]
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -138,8 +133,8 @@ def test_a_horizon_below_the_first_phase_is_refused_before_any_pull(name: str) -
 BAD: list[dict[str, Any]] = [
     *({"nu1": 0.0}, {"rho": 0.0}, {"rho": 1.0}, {"c": math.nan}, {"c1": 0.0}, {"horizon": 2.5}, {"n_children": 5}),
     *({"clip": math.inf}, {"clip": 0.0}, {"widen": math.nan}, {"widen": -1.0}, {"centre": "median"}, {"gap": 0.0}),
-    *({"reward_range": (1.0, 1.0)}, {"outside": "drop"}, {"cap": 2, "n_children": 3}, {"delta_b": 1.0}),
-    *({"expand": "all"}, {"tail": "none"}, {"stage2": "cold"}),
+    *({"reward_range": (1.0, 1.0)}, {"cap": 2, "n_children": 3}, {"delta_b": 1.0}),
+    *({"tail": "none"}, {"stage2": "cold"}),
 ]
 KINDS: list[Any] = [pb.FedPNE, pb.PFPNE, pb.ParallelXArmed, PersonalElimination]
 REFUSED = [

@@ -34,7 +34,7 @@ def mean_of(m: int) -> Callable[[Cell], float]:
 
 
 def phases(
-    mean: Callable[[Cell], float], m: int, horizon: int, *, expand: str, tail: str, k: int = 2, c: float = 0.1
+    mean: Callable[[Cell], float], m: int, horizon: int, *, tail: str, k: int = 2, c: float = 0.1
 ) -> tuple[list[tuple[float, int]], float]:
     """Centre and pulls of every node of the pseudo-code, and the best node; nu1 = 1, rho = 1/2, c1 = 1."""
     log = math.log(horizon * m)
@@ -47,7 +47,7 @@ def phases(
 
     active, h, t, played, best = [(0.0, 1.0)], 0, 0, [], (0.0, 1.0)
     while t < horizon:
-        while {"ktau": len(active) * tau(h) < m or h == 0, "tau": tau(h) < m, "none": False}[expand]:
+        while len(active) * tau(h) < m or h == 0:
             active, h = split(active), h + 1
         pulls = math.ceil(tau(h) / m)
         if len(active) * pulls > horizon - t:
@@ -88,11 +88,10 @@ def played(algorithm: pb.FedPNE, n_clients: int, privacy: Any = PLAIN, rounds: i
 
 
 @pytest.mark.parametrize("tail", ["commit", "printed"])
-@pytest.mark.parametrize("expand", ["ktau", "tau", "none"])
 @pytest.mark.parametrize(("n_clients", "horizon", "k"), [(1, 400, 2), (20, 700, 2), (20, 500, 3), (300, 300, 2)])
-def test_plays_the_pseudo_code(tail: Any, expand: Any, n_clients: int, horizon: int, k: int) -> None:
-    ours = played(pb.FedPNE(horizon=horizon, expand=expand, tail=tail, n_children=k), n_clients)
-    wanted, _ = phases(mean_of(n_clients), n_clients, horizon, expand=expand, tail=tail, k=k)
+def test_plays_the_pseudo_code(tail: Any, n_clients: int, horizon: int, k: int) -> None:
+    ours = played(pb.FedPNE(horizon=horizon, tail=tail, n_children=k), n_clients)
+    wanted, _ = phases(mean_of(n_clients), n_clients, horizon, tail=tail, k=k)
     np.testing.assert_allclose(np.array(ours), np.array(wanted), rtol=1e-12)
     assert sum(n for _, n in ours) == horizon
 
@@ -108,7 +107,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_with_privacy_off_every_private_form_is_the_plain_algorithm(form: str) -> None:
     assert played(FORMS[form], 20) == played(pb.FedPNE(horizon=700), 20)
-    wanted, _ = phases(mean_of(20), 20, 700, expand="ktau", tail="commit")
+    wanted, _ = phases(mean_of(20), 20, 700, tail="commit")
     np.testing.assert_allclose(played(FORMS[form], 20), wanted, rtol=1e-12)
 
 
@@ -224,7 +223,7 @@ def split(cells: list[Cell], k: int) -> list[Cell]:
 
 def fed_pne(mean: Callable[[Cell], float], m: int, horizon: int, k: int) -> float:
     """The best node of the last whole phase of Fed-PNE's Algorithm 1."""
-    return phases(mean, m, horizon, expand="ktau", tail="printed", k=k)[1]
+    return phases(mean, m, horizon, tail="printed", k=k)[1]
 
 
 def parallel(mean: Callable[[Cell], float], m: int, horizon: int, k: int) -> float:

@@ -130,7 +130,7 @@ def test_local_clients_search_alone() -> None:
 
 def test_answers_are_clipped_gradients_and_scaled_losses() -> None:
     """Central differences of a quadratic are exact; a steep client is clipped, a failing one absent."""
-    method = pb.FederatedFLCB(gradient_bound=0.5, reward_range=(-1.0, 1.0), loss_share=2.0)
+    method = pb.FederatedFLCB(gradient_bound=0.5, reward_range=(-1.0, 1.0))
     space = pb.Space({"x": pb.Real(0, 1), "y": pb.Real(0, 1)})
     arms = method.arms(space)
 
@@ -144,7 +144,7 @@ def test_answers_are_clipped_gradients_and_scaled_losses() -> None:
     np.testing.assert_allclose(vectors[0, :2], [0.1, 0.1], atol=1e-9)
     assert vectors[0, 2] == pytest.approx(method.loss_scale * 0.01)
     assert np.linalg.norm(vectors[1, :2]) == pytest.approx(0.5)
-    assert vectors[1, 2] == pytest.approx(1.0)  # the loss reached its bound
+    assert vectors[1, 2] == pytest.approx(0.5)  # the loss reached its bound
     assert np.isnan(vectors[2]).all()
     assert np.isnan(values[2])
     assert np.linalg.norm(vectors[1]) <= method.clipping_norm * (1 + 1e-12)

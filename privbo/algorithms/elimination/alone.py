@@ -360,7 +360,7 @@ class PersonalElimination(PhasedSettings):
     """Elimination by every client alone (PE); nothing is ever sent.
 
     Attributes:
-        horizon, evaluations, nu1, rho, c, c1, n_children, tail, reward_range, outside: As for ``PFPNE``.
+        horizon, evaluations, nu1, rho, c, c1, n_children, tail, reward_range: As for ``PFPNE``.
         stage2: ``"printed"``, ``"in-phase"`` or ``"optimistic"``.
 
     Raises:

@@ -51,8 +51,6 @@ class FedPNE(CappedSettings):
         c: Width of confidence intervals; 0.1 covers reward noise of about +-0.1.
         c1: Factor in their logarithm.
         n_children: k, 2 or 3.
-        expand: Before a phase the nodes are split while ``"ktau"``: K tau_h < M (or at the
-            root), ``"tau"``: tau_h < M, ``"none"``: never.
         tail: What is left of the horizon: ``"commit"`` plays the best node, ``"printed"``
             starts the phase that does not fit, ``"stop"`` leaves it.
         cap: Most active nodes after the first phase, or None; the best ones are kept. A
@@ -65,9 +63,8 @@ class FedPNE(CappedSettings):
         centre: ``"middle"`` or ``"client"``, what a client subtracts before sending.
         release_when: ``"useful"`` makes no release, and charges nothing, where it could change no client's point and no
             common answer; ``"always"`` makes all.
-        reward_range: Declared bounds of a reward.
-        outside: ``"clip"`` clips rewards outside, so that what is certified speaks of the clipped
-            objective; ``"absent"`` counts them as failed. Their client's own side is told.
+        reward_range: Declared bounds of a reward. Rewards outside are clipped, so that what is certified speaks of the
+            clipped objective; their client's own side is told.
 
     Raises:
         ConfigurationError: If a setting is impossible.
@@ -82,7 +79,6 @@ class FedPNE(CappedSettings):
 
     answers_together: ClassVar[bool] = True
     type: Literal["fed-pne"] = field(default="fed-pne", repr=False)
-    expand: Literal["ktau", "tau", "none"] = "ktau"
     tail: Literal["commit", "printed", "stop"] = "commit"
     releases: Count | None = None
 
@@ -129,7 +125,7 @@ class FedPNEServer(PhaseServer[FedPNE]):
     """The public side of Fed-PNE: what EXPAND splits, and the tail."""
 
     def _splits(self, depth: int, n_nodes: int) -> bool:
-        """EXPAND: whether the nodes are split once more before they are pulled."""
+        """EXPAND: whether K tau_h < M, or it is the root: then nodes are split once more before they are pulled."""
         algorithm = self._algorithm
         deeper = algorithm.n_children * n_nodes * self._confidence.pulls_per_client(depth + 1)
         if not self._spent and deeper > algorithm.budget:
@@ -138,9 +134,7 @@ class FedPNEServer(PhaseServer[FedPNE]):
             return False  # before the first phase nothing is known, so nothing is capped
         if self._spent and self._setting.trains:
             return False  # a depth per release, so that no phase trains more models than are planned
-        if algorithm.expand == "ktau":
-            return depth == 0 or n_nodes * self._confidence.threshold(depth) < self._setting.n_clients
-        return algorithm.expand == "tau" and self._confidence.threshold(depth) < self._setting.n_clients
+        return depth == 0 or n_nodes * self._confidence.threshold(depth) < self._setting.n_clients
 
     def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> Phase:
         """The tail: the best node, or the survivors' children in order, until the budget is spent; it may be empty."""

@@ -43,9 +43,8 @@ class ParallelXArmed(SharingSettings):
         centre: ``"middle"`` or ``"client"``, what a player subtracts before sending.
         release_when: ``"useful"`` makes no release, and charges nothing, where it could change no client's point and no
             common answer; ``"always"`` makes all.
-        reward_range: Declared bounds of a reward.
-        outside: ``"clip"`` clips rewards outside, so that what is certified speaks of the clipped
-            objective; ``"absent"`` counts them as failed. Their client's own side is told.
+        reward_range: Declared bounds of a reward. Rewards outside are clipped, so that what is certified speaks of the
+            clipped objective; their client's own side is told.
 
     Raises:
         ConfigurationError: If a setting is impossible.

@@ -151,7 +151,6 @@ def noise_half_width(noise_stddev: float, n_nodes: int, n_releases: int) -> floa
 
 
 Centre: TypeAlias = Literal["client", "middle"]
-Outside: TypeAlias = Literal["clip", "absent"]
 
 _UNIT_ROUNDOFF = 2.0**-53
 _LOSS = "The optimum may be lost with a probability nothing here bounds."
@@ -163,7 +162,6 @@ class Sharing:
 
     Attributes:
         low, high: Bounds of a reward.
-        outside: ``"clip"`` clips a reward outside, ``"absent"`` counts it as a failed evaluation.
         clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
         widen: w, the multiple of the noise half-width by which radii are widened.
         centre: What a client subtracts before sending.
@@ -171,7 +169,6 @@ class Sharing:
 
     low: float
     high: float
-    outside: Outside
     clip: float | None = None
     widen: float = 1.0
     centre: Centre = "middle"
@@ -189,14 +186,12 @@ class Sharing:
     @property
     def words(self) -> str:
         """Words for a client whose reward lies outside; the value is not named."""
-        fate = "was clipped to it" if self.outside == "clip" else "contributed nothing"
-        return f"a reward outside reward_range=({self.low:g}, {self.high:g}) {fate}; normalise the objective"
+        range_ = f"reward_range=({self.low:g}, {self.high:g})"
+        return f"a reward outside {range_} was clipped to it; normalise the objective"
 
     def admit(self, rewards: FloatArray) -> FloatArray:
-        """Rewards inside the range; those outside are clipped to it or become NaN, NaN passes."""
-        if self.outside == "clip":
-            return np.clip(rewards, self.low, self.high)
-        return np.where(self.excludes(rewards), np.nan, rewards)
+        """Rewards clipped to the range; NaN passes."""
+        return np.clip(rewards, self.low, self.high)
 
     def excludes(self, rewards: FloatArray) -> BoolArray:
         """Tell which rewards lie outside; private."""
@@ -306,7 +301,6 @@ class TreeSettings:
     rho: Fraction = 0.5
     n_children: Annotated[int, Field(ge=2, le=3)] = 2
     reward_range: Range = (0.0, 1.0)
-    outside: Outside = "clip"
     evaluations: Count | None = None
 
     @property
@@ -323,7 +317,7 @@ class TreeSettings:
     def sharing(self) -> Sharing:
         """Form in which mean rewards leave a client."""
         low, high = self.reward_range
-        return Sharing(low=low, high=high, outside=self.outside)
+        return Sharing(low=low, high=high)
 
     @property
     def budget(self) -> int:

@@ -138,7 +138,6 @@ class FederatedFLCB:
         reward_range: Declared bounds of a score (larger is better); it is clipped to them.
         gradient_bound: Largest norm of a client's gradient in unit coordinates; longer ones
             are clipped.
-        loss_share: Norm of the loss's part of the vector over the gradient's.
         smoothness: L of the mean loss in unit coordinates.
         start: Where every arm starts, in every unit coordinate.
         difference: Half-width of the central differences. Where one record is the unit of privacy, noise falls with it:
@@ -168,7 +167,6 @@ class FederatedFLCB:
     arm: str | None = None
     reward_range: Range = (0.0, 1.0)
     gradient_bound: Positive = 1.0
-    loss_share: Positive = 1.0
     smoothness: Positive = 4.0
     start: Annotated[float, Field(ge=0, le=1)] = 0.5
     difference: Annotated[float, Field(gt=0, le=0.25)] = 1e-3
@@ -196,14 +194,14 @@ class FederatedFLCB:
 
     @property
     def loss_scale(self) -> float:
-        """w: a loss is sent as w (loss - centre)."""
+        """w: a loss is sent as w (loss - centre), as long at its bound as a gradient."""
         low, high = self.reward_range
-        return self.loss_share * self.gradient_bound / (0.5 * (high - low))
+        return self.gradient_bound / (0.5 * (high - low))
 
     @property
     def clipping_norm(self) -> float:
         """S: gradient and loss at their bounds together."""
-        return self.gradient_bound * math.sqrt(1.0 + self.loss_share**2)
+        return self.gradient_bound * math.sqrt(2.0)
 
     def request(self, setting: Setting) -> Request:
         """Give the request of every round: the average over all clients of gradient and loss.
