@@ -158,5 +158,5 @@ def correlations(kernel: Kernel, squares: torch.Tensor) -> torch.Tensor:
     if kernel == "matern32":
         distance = squares.mul_(3.0).sqrt_()
         return (1.0 + distance).mul_(distance.neg_().exp_())
-    distance = (5.0 * squares).sqrt()
+    distance = (5.0 * squares).sqrt_()
     return squares.mul_(5.0 / 3.0).add_(distance).add_(1.0).mul_(distance.neg_().exp_())

@@ -3,7 +3,7 @@
 A client's standardised values are ``slope * (mean(x) + g(x)) + c + f(x) + noise`` with f of a stationary kernel, the
 mean and the covariance of g given by what is shared, and c a constant: what a client evaluates later are its better
 points, whose mean is not the space's. Length scales, variances and the slope are fitted together. On a processor the
-steps are compiled (``compiled`` has the formulas), in small runs torch's, and on GPUs GPyTorch's. A client's result
+steps are compiled (``compiled`` has the formulas), in small runs NumPy's, and on GPUs GPyTorch's. A client's result
 depends on its own data and on public numbers only, whatever the batch.
 """
 
@@ -24,17 +24,17 @@ from privbo.algorithms.thompson.posterior import (
     Observations,
     Shared,
     as_array,
-    batch_product,
     cholesky,
     masked_covariance,
-    row_times,
 )
 from privbo.algorithms.thompson.settings import OwnModel
+from privbo.protocol.messages import BoolArray, FloatArray
 
 RATE, FIRST, SECOND, TINY = 0.15, 0.9, 0.999, 1e-8  # of Adam (Kingma & Ba 2015)
 # A logarithm this close to its prior's median is at the median: from a gradient that is a rounding error only, Adam
 # makes steps of a hundredth, and a parameter of which the values say nothing would wander.
 ROUNDING = 1e-13
+_FAR = 1e15  # a squared distance over which nothing is correlated
 _OPTIMISER = (RATE, FIRST, SECOND, TINY, ROUNDING)
 
 
@@ -128,7 +128,7 @@ def _climb(
     logits: bool,
     shared: Shared | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same steps by torch, all clients' at once; ``compiled`` has the formulas.
+    """The same steps by NumPy, all clients' at once; ``compiled`` has the formulas.
 
     Args:
         parameters: Logits or logarithms of length scales, kernel variance and observation variance, ``(n, w + 2)``.
@@ -141,35 +141,55 @@ def _climb(
         logits: As of ``fit``.
         shared: As of ``fit``.
     """
-    points, width = observations.embedded, parameters.shape[1] - 2
-    squares = (points[:, :, None] - points[:, None]).square_().reshape(len(points), points.shape[1] ** 2, -1)
-    squares = (squares if width > 1 else squares.sum(dim=2, keepdim=True)).mT.contiguous()
-    (jitter, constant), covariance = _extra(logits), None if shared is None else shared.covariance
-    low, high, median, spread = bounds
-    at = torch.cat([parameters, slope[:, None]], dim=1)
-    sums = at.new_zeros(2, *at.shape)
+    width, mask, values = parameters.shape[1] - 2, observations.mask.numpy(), observations.values.numpy()
+    low, high, median, spread = bounds.numpy()
+    least, most, precision = np.log(low), np.log(high), spread**-2.0
+    (jitter, constant), both = _extra(logits), mask[:, :, None] & mask[:, None]
+    squares = _squares(observations.embedded.numpy(), both, width)
+    given, expected, uncertain = constant * both, None, None
+    if shared is not None:
+        expected, uncertain = shared.mean.numpy(), np.where(both, shared.covariance.numpy(), 0.0)
+    at = np.concatenate([parameters.numpy(), slope.numpy()[:, None]], axis=1)
+    moved, multiple = at[:, :-1], at[:, -1:]
+    downhill, averages = np.zeros_like(at), np.zeros((2, *at.shape))
     for step in range(1, steps + 1):
-        share, multiple = 1.0 / (1.0 + torch.exp(-at[:, :-1])), at[:, -1:]
-        value = low + (high - low) * share if logits else at[:, :-1].exp()
-        away = (value.log() if logits else at[:, :-1]) - median
-        noise = value[:, -1] if known is None else known
-        residual = observations.values if shared is None else observations.values - multiple * shared.mean
-        given = constant if covariance is None else constant + multiple[..., None].square() * covariance
-        seen = dataclasses.replace(observations, values=residual)
-        downhill, weights = _gradient(own.kernel, squares, seen, value, noise + jitter, given, covariance)
+        share = 1.0 / (1.0 + np.exp(-moved)) if logits else moved
+        value = low + (high - low) * share if logits else np.exp(moved)
+        away = (np.log(value) if logits else moved) - median
+        noise = value[:, -1] if known is None else known.numpy()
+        residual, rest = values, given
+        if expected is not None:
+            residual = values - multiple * expected
+            rest = given + np.square(multiple)[..., None] * uncertain
+        weights = _gradient(own.kernel, squares, residual, both, value, noise + jitter, rest, uncertain, downhill)
         downhill[:, width + 1] *= noise if known is None else 0.0
-        downhill[:, :-1] += torch.where(away.abs() < ROUNDING, 0.0, away) / spread.square()
+        downhill[:, :-1] += np.where(np.abs(away) < ROUNDING, 0.0, away) * precision
         if logits:
             downhill[:, :-1] *= (high - low) * share * (1.0 - share) / value
-        if shared is not None:
-            fall = 2.0 * multiple * downhill[:, -1:] - (shared.mean * weights).sum(1, keepdim=True)
+        if expected is not None:
+            fall = 2.0 * multiple * downhill[:, -1:] - (expected * weights).sum(axis=1, keepdims=True)
             downhill[:, -1:] = fall + (multiple - SLOPE_MEAN) / SLOPE_STDDEV**2
-        sums[0] += (1.0 - FIRST) * (downhill - sums[0])
-        sums[1] += (1.0 - SECOND) * (downhill.square() - sums[1])
-        at -= RATE * (sums[0] / (1.0 - FIRST**step)) / ((sums[1] / (1.0 - SECOND**step)).sqrt() + TINY)
+        averages[0] += (1.0 - FIRST) * (downhill - averages[0])
+        averages[1] += (1.0 - SECOND) * (np.square(downhill) - averages[1])
+        length = np.sqrt(averages[1] / (1.0 - SECOND**step))
+        at -= RATE / (1.0 - FIRST**step) * averages[0] / (length + TINY)
         if not logits:
-            at[:, :-1] = at[:, :-1].clamp(low.log(), high.log())
-    return at[:, :-1], at[:, -1]
+            np.clip(moved, least, most, out=moved)
+    return torch.from_numpy(moved), torch.from_numpy(at[:, -1])
+
+
+def _squares(points: FloatArray, both: BoolArray, width: int) -> FloatArray:
+    """Squared distances per coordinate ``(n, w, t t)``, or of all together; where masked, so far that nothing is left.
+
+    Args:
+        points: ``(n, t, e)``.
+        both: Whether both of a pair have values, ``(n, t, t)``.
+        width: w, e or 1.
+    """
+    squares = np.square(points[:, :, None] - points[:, None])
+    squares = squares if width > 1 else squares.sum(axis=3, keepdims=True)
+    squares = np.where(both[..., None], squares, _FAR)
+    return np.ascontiguousarray(squares.reshape(len(points), -1, width).swapaxes(1, 2))
 
 
 @torch.enable_grad()
@@ -223,46 +243,54 @@ def climb_by_gpytorch(
 
 def _gradient(
     kernel: Kernel,
-    squares: torch.Tensor,
-    residual: Observations,
-    value: torch.Tensor,
-    noise: torch.Tensor,
-    given: float | torch.Tensor,
-    uncertain: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    squares: FloatArray,
+    residual: FloatArray,
+    both: BoolArray,
+    value: FloatArray,
+    noise: FloatArray,
+    given: FloatArray,
+    uncertain: FloatArray | None,
+    gradient: FloatArray,
+) -> FloatArray:
     """The negative log evidence's gradient as ``compiled`` has it, and K^-1 times the values; zero without a factor."""
-    (n, t), mask, width = residual.mask.shape, residual.mask, len(squares[0])
-    closeness, variance = value[:, :width].square().reciprocal(), value[:, width : width + 1]
-    correlation, falling = _correlated(kernel, row_times(closeness, squares))
-    covariance = masked_covariance((variance * correlation).reshape(n, t, t) + given, mask, noise)
-    factor, failed = torch.linalg.cholesky_ex(covariance)
-    unit = torch.eye(t, dtype=factor.dtype, device=factor.device).expand(n, t, t)
-    kept = (failed == 0)[:, None, None] & mask[:, :, None] & mask[:, None]
-    root = torch.where(kept, torch.linalg.solve_triangular(factor, unit, upper=False), 0.0)
-    weights = row_times(row_times(residual.values, root.mT), root)
-    half = 0.5 * (batch_product(root.mT, root) - weights[:, :, None] * weights[:, None])
-    trace, half = half.diagonal(dim1=1, dim2=2).sum(1), half.reshape(n, t * t)
-    gradient = squares.new_zeros(n, width + 3)
-    gradient[:, :width] = variance * closeness * row_times(half * falling, squares.mT)
-    gradient[:, width] = variance[:, 0] * (half * correlation).sum(1)
-    gradient[:, width + 1] = trace
+    n, width, pairs = squares.shape
+    t = residual.shape[1]
+    closeness, variance = value[:, :width] ** -2.0, value[:, width : width + 1]
+    correlation, falling = _correlated(kernel, np.matmul(closeness[:, None], squares)[:, 0])
+    covariance = (variance * correlation).reshape(n, t, t) + given
+    covariance.reshape(n, pairs)[:, :: t + 1] += noise[:, None]
+    factor, failed = torch.linalg.cholesky_ex(torch.from_numpy(covariance))
+    unit = torch.eye(t, dtype=factor.dtype).expand(n, t, t)
+    root = torch.linalg.solve_triangular(factor, unit, upper=False).numpy()
+    if failed.any() or not both.all():  # in place: products of a copy have other bits
+        np.copyto(root, 0.0, where=~both | (failed != 0).numpy()[:, None, None])
+    weights = np.matmul(np.matmul(residual[:, None], root.swapaxes(1, 2)), root)
+    half = np.matmul(root.swapaxes(1, 2), root)
+    half -= weights.swapaxes(1, 2) * weights
+    half *= 0.5
+    line = half.reshape(n, pairs)
+    gradient[:, :width] = variance * closeness * np.matmul((line * falling)[:, None], squares.swapaxes(1, 2))[:, 0]
+    gradient[:, width] = variance[:, 0] * (line * correlation).sum(axis=1)
+    gradient[:, width + 1] = line[:, :: t + 1].sum(axis=1)
     if uncertain is not None:
-        gradient[:, width + 2] = (half * uncertain.reshape(n, t * t)).sum(1)
-    return gradient, weights
+        gradient[:, width + 2] = (line * uncertain.reshape(n, pairs)).sum(axis=1)
+    return np.asarray(weights[:, 0])
 
 
-def _correlated(kernel: Kernel, squares: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _correlated(kernel: Kernel, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Correlations at squared scaled distances, and minus twice their derivative by them."""
     if kernel == "se":
-        shrunk = (-0.5 * squares).exp()
+        shrunk = np.exp(-0.5 * squares)
         return shrunk, shrunk
-    r = (SMOOTHNESS[kernel] * squares).sqrt()
-    shrunk = (-r).exp()
+    r = np.sqrt(SMOOTHNESS[kernel] * squares)
+    shrunk = np.exp(-r)
     if kernel == "matern52":
-        return (1.0 + r + (5.0 / 3.0) * squares) * shrunk, (5.0 / 3.0) * (1.0 + r) * shrunk
+        r += 1.0
+        return (r + (5.0 / 3.0) * squares) * shrunk, (5.0 / 3.0) * r * shrunk
     if kernel == "matern32":
         return (1.0 + r) * shrunk, 3.0 * shrunk
-    return shrunk, torch.where(r > 0.0, shrunk / r, 0.0)  # its product with a distance has a limit at 0: 0
+    # Its product with a distance has a limit at 0: 0.
+    return shrunk, np.divide(shrunk, r, out=np.zeros_like(r), where=r > 0.0)
 
 
 def _extra(logits: bool) -> tuple[float, float]:

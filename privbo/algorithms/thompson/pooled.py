@@ -25,7 +25,7 @@ from scipy.special import chdtri, softmax
 from privbo.algorithms.thompson.evaluations import without_minima
 from privbo.algorithms.thompson.features import SMOOTHNESS, InducingFeatures, Kernel, correlated, times
 from privbo.algorithms.thompson.maximise import Functions, public_points
-from privbo.algorithms.thompson.posterior import Shared, as_array, batch_product, is_compiled
+from privbo.algorithms.thompson.posterior import Shared, as_array, batch_product, is_compiled, pieces
 from privbo.algorithms.thompson.releases import Posterior
 from privbo.algorithms.thompson.settings import SharedPriorSettings
 from privbo.algorithms.thompson.streams import Stream, public_stream
@@ -174,8 +174,10 @@ class Decoder:
         columns = torch.as_tensor(weights, device=device)
 
         def function(units: FloatArray) -> Terms:
-            near = correlated(_KERNEL, _embedded(setting.space, units, device), points, scale)
-            values = times(near, columns)
+            embedded = _embedded(setting.space, units, device)
+            values = torch.empty(*embedded.shape[:2], columns.shape[1], dtype=torch.float64, device=device)
+            for some in pieces(len(embedded), embedded.shape[1] * len(points), device):
+                values[some] = times(correlated(_KERNEL, embedded[some], points, scale), columns)
             return values[..., 0], values[..., 1:]
 
         def moments(units: FloatArray, known: torch.Tensor) -> Uncertain:

@@ -28,6 +28,7 @@ from privbo.algorithms.thompson.features import SMOOTHNESS, Kernel, correlations
 from privbo.protocol.messages import FloatArray, Setting
 
 _LARGEST_BYTES = 2 * 2**30  # of a run
+_AT_ONCE = 2**16  # numbers worked on at once, half a megabyte
 _SMALL = 16_000  # clients times squared rounds: the fits of fewer take torch as long as loading compiled code takes
 _SHORT = 3  # a history shorter than a third of the features is factored from its few points sooner
 
@@ -276,6 +277,12 @@ def as_array(tensor: torch.Tensor) -> FloatArray:
     return np.ascontiguousarray(tensor.detach().numpy(), dtype=np.float64)
 
 
+def pieces(n_clients: int, entries: int, device: torch.device) -> list[slice]:
+    """All clients, on a processor so many at once that the numbers of each, so many, stay in its cache."""
+    size = max(1, _AT_ONCE // max(1, entries)) if device.type == "cpu" else n_clients
+    return [slice(start, start + size) for start in range(0, n_clients, size)]
+
+
 def masked_covariance(covariance: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """Covariance of the observations ``(n, t, t)``; masked ones become independent unit variances."""
     both = mask[..., :, None] & mask[..., None, :]
@@ -344,13 +351,18 @@ class Posterior:
             numbers = self.known, self.covariance_root, self.weights, *models, embedded, shared, mean, explained
             compiled.expect(SMOOTHNESS[self.kernel], self.constant, *map(as_array, numbers))
             return mean, explained
-        scaled = embedded / self.models.lengthscale[:, None]
-        covariance = kernel_values(self.kernel, scaled, self.known).mul_(self.models.outputscale[:, None, None])
-        covariance = covariance + self.constant
-        if together is not None:
-            covariance = covariance + together.mT
-        mean_, root = row_times(self.weights, covariance.mT), self.covariance_root
-        return mean_, batch_product(covariance[..., : root.shape[-1]], root.mT).square_().sum(-1)
+        n, c, t = len(self.known), embedded.shape[1], self.known.shape[1]
+        mean, explained = torch.empty(2, n, c, dtype=torch.float64, device=embedded.device)
+        everywhere, root = embedded.expand(n, -1, -1), self.covariance_root
+        for some in pieces(n, c * t, embedded.device):
+            scaled = everywhere[some] / self.models.lengthscale[some, None]
+            near = kernel_values(self.kernel, scaled, self.known[some]).mul_(self.models.outputscale[some, None, None])
+            near.add_(self.constant)
+            if together is not None:
+                near.add_(together[some].mT)
+            mean[some] = row_times(self.weights[some], near.mT)
+            explained[some] = batch_product(near[..., : root.shape[-1]], root[some].mT).square_().sum(-1)
+        return mean, explained
 
 
 def condition(
@@ -483,8 +495,11 @@ def draw_paths(
 def _waves(
     scaled: torch.Tensor, frequencies: torch.Tensor, amplitudes: torch.Tensor, phases: torch.Tensor
 ) -> torch.Tensor:
-    angles = times(scaled, frequencies.T).add_(phases[:, None, :])
-    return row_times(amplitudes, angles.cos_().mT)
+    values = torch.empty(scaled.shape[:2], dtype=torch.float64, device=scaled.device)
+    for some in pieces(len(scaled), scaled.shape[1] * len(frequencies), scaled.device):
+        angles = times(scaled[some], frequencies.T).add_(phases[some, None])
+        values[some] = row_times(amplitudes[some], angles.cos_().mT)
+    return values
 
 
 def _as_waves(weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
