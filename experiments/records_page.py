@@ -1,8 +1,9 @@
 """Tables of the study ``records``: sites that release a front beside every site alone; the family is the unit.
 
 Every ratio is mean regret over mean regret of the best arm alone, chosen by family, number of records and measure after
-the fact, which favours being alone; arms are paired by seed. Means over families are geometric, with the interval of
-Student's t over families. What a family loses is tested site by site, Holm-corrected over families.
+the fact, which favours being alone; arms are paired by seed. Beside it stands the same over one arm alone for all
+families, as a user would choose it beforehand. Means over families are geometric, with the interval of Student's t over
+families. What a family loses is tested site by site, Holm-corrected over families.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from experiments.worth import MEASURES, Measure
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings, settings
 
-_BY_FAMILY = ("n=1000, epsilon 1", "n=1000, epsilon 1, noise only")
+# The best of the four on families for choosing, on average over both measures and 12, 5 and unlike sites.
+_ONE = "alone, front of 4"
+_BY_FAMILY = "n=1000, epsilon 1"
 
 
 @settings(table="compared")
@@ -37,6 +40,7 @@ class Compared:
         error: Of their ratio, over pairs.
         pairs: Sites times seeds.
         worse: Share of pairs in which ours is larger.
+        one: Regret of the one arm alone for all families; None where the best alone is that arm's everywhere.
     """
 
     group: str
@@ -48,6 +52,7 @@ class Compared:
     error: float
     pairs: int
     worse: float
+    one: float | None = None
 
     @property
     def ratio(self) -> Estimate:
@@ -75,7 +80,7 @@ def _of_panel(panel: Panel, found: Found) -> Iterator[Compared]:
         for measure in MEASURES if arm.series != "alone" and alone else ():
             seeds = sorted(set.intersection(*(set(found[label]) for label in (arm.label, *alone))))
             best = min((_regret(found, label, seeds, measure) for label in alone), key=lambda one: float(one.mean()))
-            ours = _regret(found, arm.label, seeds, measure)
+            ours, single = (_regret(found, label, seeds, measure) for label in (arm.label, f"{size}, {_ONE}"))
             one = ratio(ours, best)
             yield Compared(
                 group=group,
@@ -87,6 +92,7 @@ def _of_panel(panel: Panel, found: Found) -> Iterator[Compared]:
                 error=one.error,
                 pairs=one.count,
                 worse=float(np.mean(ours > best)),
+                one=float(single.mean()) if len(alone) > 1 else None,
             )
 
 
@@ -102,20 +108,26 @@ def _shown(every: Sequence[Compared]) -> Seen:
 
 
 def _table(group: str, every: Sequence[Compared]) -> str:
+    beside = ["one arm"] if all(one.one for one in every) else []
+    heads = [
+        head for measure in ("mean over evaluations", "at the end") for head in (measure, *beside, "worst", "lose")
+    ]
+    count = len({one.family for one in every})
     lines = [
         f"**{group}**",
         "",
-        "| arm | families | mean over evaluations | worst | lose | at the end | worst | lose | sites worse |",
-        "|---|---|---|---|---|---|---|---|---|",
+        f"| {count} families | {' | '.join(heads)} | sites worse |",
+        "|---" * (len(heads) + 2) + "|",
     ]
     for arm in sorted({one.arm for one in every}, key=_order):
-        cells = [arm, ""]
+        cells = [arm]
         for measure in MEASURES:
             families = [one for one in every if one.arm == arm and one.measure == measure]
             ratios = [one.ratio for one in families]
-            cells[1] = str(len(families))
+            over_one = [Estimate(one.ours / one.one, math.inf, one.pairs) for one in families if one.one]
             worst = max(one.value for one in ratios)
-            cells += [f"{geometric(ratios):.2f[}", f"{worst:.2f}", str(losing(ratios))]
+            cells += [f"{geometric(ratios):.2f[}", *(f"{geometric(over_one).value:.2f}" for _ in beside)]
+            cells += [f"{worst:.2f}", str(losing(ratios))]
         worse = np.mean([one.worse for one in every if one.arm == arm and one.measure == "mean"])
         lines.append(f"| {' | '.join(cells)} | {100 * worse:.0f} % |")
     return "\n".join([*lines, ""])
@@ -128,19 +140,17 @@ def _order(arm: str) -> tuple[int, float, str]:
 
 
 def _by_family(group: str, every: Sequence[Compared]) -> str:
-    cells = {(one.family, one.arm, one.measure): one for one in every}
-    arms = [arm for arm in _BY_FAMILY if any(one.arm == arm for one in every)]
-    if not arms:
+    cells = {(one.family, one.measure): one for one in every if one.arm == _BY_FAMILY}
+    if not cells:
         return ""
     lines = [
         f"**By family: {group}** (mean over evaluations / at the end; standard errors over sites)",
         "",
-        f"| family | {' | '.join(arms)} | regret of the best alone |",
-        "|---|" + "---|" * (len(arms) + 1),
+        f"| family | {_BY_FAMILY} | regret of the best alone |",
+        "|---|---|---|",
     ]
-    for family in dict.fromkeys(one.family for one in every):
-        row = [[cells[family, arm, measure] for measure in MEASURES] for arm in arms]
-        shown = [" / ".join(f"{one.ratio:.2f}" for one in pair) for pair in row]
-        alone = " / ".join(f"{one.alone:.3f}" for one in row[0])
-        lines.append(f"| {family} | {' | '.join(shown)} | {alone} |")
+    for family in dict.fromkeys(one.family for one in cells.values()):
+        pair = [cells[family, measure] for measure in MEASURES]
+        shown = " / ".join(f"{one.ratio:.2f}" for one in pair)
+        lines.append(f"| {family} | {shown} | {' / '.join(f'{one.alone:.3f}' for one in pair)} |")
     return "\n".join([*lines, ""])
