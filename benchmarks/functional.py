@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks._rows import Row
-from privbo.training.plan import RecordPrivacy
+from privbo.training.plan import RecordPrivacy, priced
 from privbo.training.private_neural import PrivateNeuralArm
 from privbo.training.search import central_run
 
@@ -43,7 +43,7 @@ def _private_training() -> Row:
 
 def _ours(data: Split) -> float:
     privacy = RecordPrivacy(epsilon=3.0, pulls=N_BLOCKS, noise="simulation")
-    run = central_run(privacy, n_training=N_TRAINING, n_validation=N_VALIDATION, seed=0)
+    run = central_run(priced(privacy, n_training=N_TRAINING, n_validation=N_VALIDATION), seed=0)
     arm = PrivateNeuralArm(name="mlp", model=_model, data=data, optimiser=_sgd, trainer=run.trainer, judge=run.judge)
     state = arm.init()
     start = time.process_time()

@@ -21,7 +21,7 @@ import torch
 from experiments.baselines.f_lcb import RateViolated, f_lcb
 from experiments.baselines.neural import accuracy
 from experiments.problems.digits import load_digits, network
-from privbo.training.plan import RecordPrivacy
+from privbo.training.plan import RecordPrivacy, priced
 from privbo.training.private_neural import PrivateNeuralArm
 from privbo.training.search import central_run
 
@@ -45,7 +45,7 @@ def main(home: Path) -> Chosen:
     torch.set_num_threads(1)
     digits = load_digits(0, n_train=N_TRAINING, n_validation=N_VALIDATION)
     privacy = RecordPrivacy(epsilon=4.0, delta=1e-5, pulls=PULLS, steps=STEPS, noise="simulation")
-    run = central_run(privacy, n_training=N_TRAINING, n_validation=N_VALIDATION, directory=home, seed=0)
+    run = central_run(priced(privacy, n_training=N_TRAINING, n_validation=N_VALIDATION), directory=home, seed=0)
     arms = [
         PrivateNeuralArm(
             name=name,
@@ -67,7 +67,7 @@ def main(home: Path) -> Chosen:
     model = found.states[chosen].model
     pulls = dict(zip(NETWORKS, found.pulls.tolist(), strict=True))
     reached = accuracy(model, digits.test_x, digits.test_y)
-    result = Chosen(chosen=arms[chosen].name, pulls=pulls, test_accuracy=reached, epsilon=run.epsilon())
+    result = Chosen(chosen=arms[chosen].name, pulls=pulls, test_accuracy=reached, epsilon=run.plan.epsilon())
     print(f"chosen: {result.chosen}, test accuracy {result.test_accuracy:.3f}; pulls: {result.pulls}")
     print("epsilon at delta 1e-5:", ", ".join(f"{part} {value:.2f}" for part, value in result.epsilon.items()))
     print(f"charges: {len(run.training.entries())} training, {len(run.validation.entries())} validation, in {home}")

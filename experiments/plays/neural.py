@@ -26,7 +26,7 @@ from experiments.cells import Context, Found
 from experiments.outcome import Outcome, Task, make
 from experiments.plays.curves import RecordedArm
 from experiments.problems.digits import Digits, load_digits, network
-from privbo.training.plan import RecordPrivacy
+from privbo.training.plan import RecordPrivacy, priced
 from privbo.training.private_neural import MakeModel, PrivateNeuralArm
 from privbo.training.search import central_run
 
@@ -155,7 +155,7 @@ def private(task: Task) -> Outcome:
     models, pulls = cast("list[str]", task.options["models"]), cast("int", task.options["pulls"])
     epsilon = cast("float", task.options["epsilon"])
     privacy = RecordPrivacy(epsilon=epsilon, delta=DELTA, pulls=pulls, noise="simulation")
-    run = central_run(privacy, n_training=N_TRAINING, n_validation=N_VALIDATION, seed=task.seed)
+    run = central_run(priced(privacy, n_training=N_TRAINING, n_validation=N_VALIDATION), seed=task.seed)
     arm = partial(PrivateNeuralArm, data=digits.split, optimiser=sgd, trainer=run.trainer, judge=run.judge)
     seeds = range(1000 * task.seed, 1000 * task.seed + len(models))
     arms = [
@@ -170,7 +170,7 @@ def private(task: Task) -> Outcome:
     }
     if state is not None:
         figures["private accuracy"] = accuracy(state.model, digits.test_x, digits.test_y)
-    return Outcome(figures=figures | _price(run.epsilon()))
+    return Outcome(figures=figures | _price(run.plan.epsilon()))
 
 
 def _price(epsilons: dict[str, float]) -> dict[str, float]:
@@ -180,9 +180,8 @@ def _price(epsilons: dict[str, float]) -> dict[str, float]:
 def _selected(task: Task, digits: Digits) -> Outcome:
     epsilon, names = cast("float", task.options["epsilon"]), cast("list[str]", task.options["models"])
     privacy = RecordPrivacy(epsilon=epsilon, delta=DELTA, pulls=1, steps=RUN_STEPS, noise="simulation")
-    selection = central_run(
-        privacy, runs=RUNS, candidates=names, n_training=N_TRAINING, n_validation=N_VALIDATION, seed=task.seed
-    )
+    plan = priced(privacy, runs=RUNS, n_training=N_TRAINING, n_validation=N_VALIDATION)
+    selection = central_run(plan, candidates=names, seed=task.seed)
     trained = partial(PrivateNeuralArm, trainer=selection.trainer, judge=selection.judge, steps=RUN_STEPS)
     seeds = itertools.count(1000 * task.seed)
 
@@ -193,7 +192,7 @@ def _selected(task: Task, digits: Digits) -> Outcome:
         return arm.value(state), state.model.state_dict()
 
     found = selection.select(run_one)
-    return Outcome(figures={"chosen": float(found.chosen), "violations": 0.0} | _price(selection.epsilon()))
+    return Outcome(figures={"chosen": float(found.chosen), "violations": 0.0} | _price(plan.epsilon()))
 
 
 def judge_private(context: Context) -> Found:

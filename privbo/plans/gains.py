@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,11 +38,11 @@ with Path(__file__).with_suffix(".csv").open(newline="") as file:
     GAINS = TypeAdapter(tuple[Gain, ...]).validate_python(list(csv.DictReader(file)))
 
 
-def gains_near(correlation: float, gains: Iterable[Gain] = GAINS) -> tuple[Gain, ...]:
+def gains_near(correlation: float) -> tuple[Gain, ...]:
     """Give the gains by their distance from a correlation, the nearest first.
 
     Example:
         >>> [gain.family for gain in gains_near(0.7)][0]
         'support vectors, mixed'
     """
-    return tuple(sorted(gains, key=lambda gain: abs(gain.correlation - correlation)))
+    return tuple(sorted(GAINS, key=lambda gain: abs(gain.correlation - correlation)))

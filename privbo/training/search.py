@@ -44,7 +44,7 @@ from privbo.door.selection import SelectionDoor, draw_runs
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import private_folder, read_json, write_atomically, write_json
 from privbo.protocol.settings import JsonObject, dump_settings
-from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy, TrainingPlan, loss_mechanism, loss_request, priced
+from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy, TrainingPlan, loss_mechanism, loss_request
 from privbo.training.trainer import Journal, LossJudge, OpacusTrainer, RunAllowance, SecretJudge, State
 
 if TYPE_CHECKING:
@@ -97,10 +97,6 @@ class CentralRun:
     _directory: Path | None
     _name: str
 
-    def epsilon(self) -> dict[str, float]:
-        """The plan's price (``TrainingPlan.epsilon``)."""
-        return self.plan.epsilon()
-
     def select(self, run_one: RunOne) -> Selected:
         """Charge, draw the secret runs, make them, and release the best one.
 
@@ -117,7 +113,7 @@ class CentralRun:
             RunError: If what was released can't be read.
         """
         if self.plan.runs is None:
-            raise ConfigurationError("this search releases every loss; give central_run runs and candidates to select")
+            raise ConfigurationError("this search releases every loss; give it candidates and a plan with runs")
         training, validation = cast("tuple[BestOfRandomRuns, BestOfRandomRuns]", self.plan.events)
         door = SelectionDoor(
             prices=((self.training, training), (self.validation, validation)),
@@ -156,58 +152,49 @@ class CentralRun:
 
 
 def central_run(
-    privacy: RecordPrivacy,
+    plan: TrainingPlan,
     *,
-    n_training: int,
-    n_validation: int,
-    runs: TruncatedNegativeBinomial | None = None,
     candidates: Sequence[str] = (),
     directory: Path | None = None,
     resume: bool = False,
     seed: int | None = None,
-    name: str | None = None,
     networks: JsonObject | None = None,
     data: Split | None = None,
 ) -> CentralRun:
-    """Price the plan, open both ledgers, and make the doors.
+    """Open both ledgers of a plan, and make the doors.
 
     Args:
-        privacy: The plan and its target; of a selection what one run does (``pulls`` blocks of ``steps``).
-        n_training: Training records, public.
-        n_validation: Validation records, public.
-        runs: Distribution of the number of runs of a private selection, all of which costs either part
-            ``privacy.epsilon``; None releases every loss.
+        plan: What is done, and its price; where it has a number of runs their best is selected privately, else every
+            loss is released.
         candidates: Names of what a selection chooses from; a released choice is a place among them.
         directory: Where ledgers, finished pulls and the selected model are kept; None keeps them in memory, for
             simulations.
         resume: Go on with the search in ``directory``; pull the same arms by the same search.
         seed: Of simulated noise, runs and candidates.
-        name: Of the run, in both ledgers; by default ``"central"`` or ``"selection"``.
         networks: The arms, described (``describe_network``): the search is resumed with the same ones only.
         data: The records, likewise.
 
     Raises:
         ConfigurationError: If secure noise lacks a directory.
         RunError: If a search stands there and isn't to be resumed, or is another one.
-        CalibrationError: If no noise meets the target.
     """
+    privacy, runs, n_validation = plan.privacy, plan.runs, plan.n_validation
     if privacy.noise == "secure" and directory is None:
         raise ConfigurationError("a private search needs a directory for its durable ledgers; name one")
-    plan = priced(privacy, n_training=n_training, n_validation=n_validation, runs=runs)
     z_train, z_judge = plan.noise_multipliers
-    name = name or ("central" if runs is None else "selection")
+    name = "central" if runs is None else "selection"
     described: JsonObject = {"name": name}
     if runs is not None:
         described |= {"candidates": list(candidates), "runs": dataclasses.asdict(runs)}
     described |= {
         "privacy": dump_settings(privacy),
-        "n_training": n_training,
+        "n_training": plan.n_training,
         "n_validation": n_validation,
         "seed": seed,
         "noise_multipliers": [z_train, z_judge],
     }
     settle(directory, described | ({} if networks is None else {"networks": networks}), resume=resume, data=data)
-    training = open_ledger(directory, "training", privacy, n_training, TRAINING, name)
+    training = open_ledger(directory, "training", privacy, plan.n_training, TRAINING, name)
     validation = open_ledger(directory, "validation", privacy, n_validation, VALIDATION, name)
     noise, allowance, journal = noise_of(privacy, seed), RunAllowance(), None
     request = loss_request(n_validation, privacy.loss_bound)
@@ -239,7 +226,12 @@ def central_run(
         return LedgerAccountant(training, event=event, steps=steps, opacus_multiplier=z_train)
 
     trainer = OpacusTrainer(
-        n_records=n_training, privacy=privacy, noise_multiplier=z_train, block=block, seed=seed or 0, journal=journal
+        n_records=plan.n_training,
+        privacy=privacy,
+        noise_multiplier=z_train,
+        block=block,
+        seed=seed or 0,
+        journal=journal,
     )
     return CentralRun(
         plan=plan,

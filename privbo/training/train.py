@@ -213,10 +213,7 @@ def train_private(
     optimisers = optimiser if isinstance(optimiser, Mapping) else dict.fromkeys(models, optimiser)
     names = list(models)
     run = central_run(
-        plan.privacy,
-        n_training=plan.n_training,
-        n_validation=plan.n_validation,
-        runs=plan.runs,
+        plan,
         candidates=() if plan.runs is None else names,
         directory=home,
         resume=resume,

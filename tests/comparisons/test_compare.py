@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -312,28 +311,6 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
     assert not found.exportable().shows_utility
     assert found.differences()[0].n_seeds == 1
     assert other.epsilon() == found.settings[1].epsilon
-
-
-def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> None:
-    path, out = tmp_path / "sweep.toml", tmp_path / "out"
-    path.write_text(PUBLIC.replace("seeds = 2", "seeds = 2\ncontrols = []"))
-    command = [sys.executable, "-m", "privbo.cli.main", "compare", str(path), "--out", str(out), "--jobs", "1"]
-    settings = {"cwd": ROOT, "env": os.environ | {"OMP_NUM_THREADS": "1"}, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True, **settings)
-    deadline = time.monotonic() + 90
-    while len(list((out / "cells").glob("*.json"))) < 3:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    before = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
-    assert len(before) < 10
-    found = run_sweep(read_sweep(path), out, jobs=1)
-    after = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
-    assert len(after) == 10
-    assert before.items() <= after.items()
-    assert [len(s.seeds) for s in found.comparisons[0].settings] == [2] * 5
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from experiments.baselines.halving import hyperband, successive_halving
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.sums import noisy_gradient_sum
-from privbo.training.plan import RecordPrivacy
+from privbo.training.plan import RecordPrivacy, priced
 from privbo.training.private_neural import PrivateNeuralArm, Split, record_losses
 from privbo.training.search import central_run
 
@@ -38,7 +38,7 @@ def sgd(parameters):
 
 
 def run_of(plan=PLAN, **settings):
-    return central_run(plan, n_training=N, n_validation=N, **({"seed": 3} | settings))
+    return central_run(priced(plan, n_training=N, n_validation=N), **({"seed": 3} | settings))
 
 
 def arm_of(run, name="linear", model=None, **settings):
@@ -72,7 +72,7 @@ def test_every_pull_is_charged_on_both_ledgers(search) -> None:
     assert len(run.training.entries()) == len(run.validation.entries()) == n_pulls <= 8
     assert run.training.policy.unit is run.validation.policy.unit is Unit.RECORD
     assert not run.training.guarantees  # simulated noise says so
-    price = run.epsilon()
+    price = run.plan.epsilon()
     assert price["maximum"] <= 8.0
     assert price["maximum"] < price["both"] < price["training"] + price["validation"]
     assert z_validate > 0

@@ -17,7 +17,7 @@ from accountant.ledger import Budget, Ledger
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.selection import draw_runs
-from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy
+from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy, priced
 from privbo.training.private_neural import PrivateNeuralArm, record_losses
 from privbo.training.search import central_run, noise_of, open_ledger
 from tests.functional.test_private_neural import N, sgd, split
@@ -29,7 +29,7 @@ MODELS = (lambda: nn.Linear(4, 2), lambda: nn.Sequential(nn.Linear(4, 1), nn.Lin
 
 def prepared(plan=PLAN, **settings):
     given = {"seed": 3, "candidates": ("m0", "m1")} | settings
-    return central_run(plan, runs=RUNS, n_training=N, n_validation=N, **given)
+    return central_run(priced(plan, runs=RUNS, n_training=N, n_validation=N), **given)
 
 
 def runner(selection, seen=None):
@@ -57,7 +57,7 @@ def test_both_ledgers_are_charged_once_before_the_first_run_and_the_best_is_rele
         assert [entry.event for entry in ledger.entries()] == [event]
         assert isinstance(ledger.entries()[0].event, BestOfRandomRuns)
         assert not ledger.guarantees
-    price = selection.epsilon()
+    price = selection.plan.epsilon()
     assert price["maximum"] <= 8.0
     assert price["maximum"] < price["both"]
 
@@ -279,11 +279,12 @@ SIZES = {"n_training": 40, "n_validation": 30}
 
 
 def test_a_search_has_one_directory_for_its_ledgers_and_goes_on_as_it_was(tmp_path) -> None:
+    secure, simulated = priced(SECURE, **SIZES), priced(PLAN, **SIZES)
     with pytest.raises(pb.ConfigurationError, match="needs a directory for its durable ledgers"):
-        central_run(SECURE, **SIZES)
+        central_run(secure)
     with pytest.raises(pb.RunError, match="only a search with a directory can be resumed"):
-        central_run(PLAN, **SIZES, resume=True)
-    made = central_run(SECURE, **SIZES, directory=tmp_path / "s")
+        central_run(simulated, resume=True)
+    made = central_run(secure, directory=tmp_path / "s")
     for ledger, part, adjacency, n in (
         (made.training, "training", TRAINING, 40),
         (made.validation, "validation", VALIDATION, 30),
@@ -294,11 +295,11 @@ def test_a_search_has_one_directory_for_its_ledgers_and_goes_on_as_it_was(tmp_pa
         assert policy.population == f"central, {part} records"
         assert policy.budget == Budget(epsilon=8.0, delta=1e-5)
     with pytest.raises(pb.RunError, match="already holds a search"):
-        central_run(SECURE, **SIZES, directory=tmp_path / "s")
+        central_run(secure, directory=tmp_path / "s")
     with pytest.raises(pb.RunError, match="n_training = 40, now it is 41"):
-        central_run(SECURE, **SIZES | {"n_training": 41}, directory=tmp_path / "s", resume=True)
-    assert central_run(SECURE, **SIZES, directory=tmp_path / "s", resume=True).training.entries() == []
-    assert central_run(PLAN, **SIZES).training.path is None
+        central_run(priced(SECURE, **SIZES | {"n_training": 41}), directory=tmp_path / "s", resume=True)
+    assert central_run(secure, directory=tmp_path / "s", resume=True).training.entries() == []
+    assert central_run(simulated).training.path is None
     with pytest.raises(pb.RunError, match="name its own directory"):
         open_ledger(tmp_path / "s", "training", SECURE, 41, TRAINING, "central")
 
