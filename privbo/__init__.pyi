@@ -10,7 +10,7 @@ from privbo.algorithms.thompson.shared_prior import SharedPrior as SharedPrior
 from privbo.audits.clipping import audit as audit
 from privbo.bridges import optuna as optuna
 from privbo.comparisons.comparison import Comparison as Comparison
-from privbo.comparisons.runs import compare as compare
+from privbo.comparisons.sweep import compare as compare
 from privbo.door.adaptive import AdaptiveClipping as AdaptiveClipping
 from privbo.plans.plan import Plan as Plan
 from privbo.plans.policy import Policy as Policy

@@ -20,8 +20,7 @@ from privbo.cli.options import agree
 from privbo.cli.terminal import Result, render
 from privbo.comparisons.cells import Cell, CellResult, How, OnCell, OnReuse, Reuse
 from privbo.comparisons.comparison import recommend, require_choice
-from privbo.comparisons.runs import compare
-from privbo.comparisons.sweep import SweepResult, run_sweep
+from privbo.comparisons.sweep import SweepResult, compare, run_sweep
 from privbo.comparisons.sweep_file import read_sweep
 from privbo.comparisons.verdict import Data
 from privbo.protocol.errors import ConfigurationError

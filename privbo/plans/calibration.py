@@ -70,33 +70,12 @@ def calibrate(
         "noise_multiplier": noise_multiplier,
         "epsilon": epsilon,
     }
-    missing = [name for name, value in given.items() if value is None]
-    if len(missing) != 1:
-        raise ConfigurationError(
-            f"give three of {', '.join(given)} and leave out the one to find; missing: {', '.join(missing) or 'none'}"
-        )
     bounds = {"rounds": math.inf, "sample_rate": 1.0, "noise_multiplier": 1e9, "epsilon": 1e9}
     for name, value in given.items():
         if value is not None and not (0 < value <= bounds[name] and (name != "rounds" or value >= 1)):
             raise ConfigurationError(f"{name}={value!r} must lie in ({int(name == 'rounds')}, {bounds[name]:g}]")
     if not 0 < delta < 1:
         raise ConfigurationError(f"delta={delta!r} must lie in (0, 1)")
-    found_rounds, rate, multiplier = _solve(rounds, sample_rate, noise_multiplier, epsilon, delta)
-    event = solve.poisson(rate, multiplier, found_rounds)
-    return Calibration(
-        rounds=found_rounds,
-        sample_rate=rate,
-        noise_multiplier=multiplier,
-        delta=delta,
-        adjacency=_ADJACENCY,
-        epsilon=epsilon_table(event, delta, adjacency=_ADJACENCY),
-        interval=numerical.epsilon_interval(event, delta, adjacency=_ADJACENCY),
-    )
-
-
-def _solve(
-    rounds: int | None, sample_rate: float | None, noise_multiplier: float | None, epsilon: float | None, delta: float
-) -> tuple[int, float, float]:
     match rounds, sample_rate, noise_multiplier, epsilon:
         case int(t), float(q), float(z), None:
             pass
@@ -109,5 +88,17 @@ def _solve(
         case None, float(q), float(z), float(target):
             t = solve.rounds(z, sample_rate=q, epsilon=target, delta=delta, adjacency=_ADJACENCY)
         case _:
-            raise ConfigurationError("rounds must be an integer, the other numbers floats")
-    return t, q, z
+            missing = ", ".join(name for name, value in given.items() if value is None) or "none"
+            raise ConfigurationError(
+                f"give three of {', '.join(given)}, rounds whole, and leave out the one to find; missing: {missing}"
+            )
+    event = solve.poisson(q, z, t)
+    return Calibration(
+        rounds=t,
+        sample_rate=q,
+        noise_multiplier=z,
+        delta=delta,
+        adjacency=_ADJACENCY,
+        epsilon=epsilon_table(event, delta, adjacency=_ADJACENCY),
+        interval=numerical.epsilon_interval(event, delta, adjacency=_ADJACENCY),
+    )

@@ -22,8 +22,7 @@ from accountant.ledger import Ledger
 from accountant.tight.numerical import epsilon_table
 from privbo.comparisons.cells import Cell, CellResult
 from privbo.comparisons.comparison import Comparison, recommend
-from privbo.comparisons.runs import compare
-from privbo.comparisons.sweep import PrivateRun, run_sweep
+from privbo.comparisons.sweep import PrivateRun, compare, run_sweep
 from privbo.comparisons.sweep_file import read_sweep
 from privbo.comparisons.verdict import Setting, difference
 from privbo.plans.cost import Spending

@@ -14,8 +14,7 @@ import privbo as pb
 from experiments.examples.zoom import Zoom
 from privbo.cli.run import carry_out
 from privbo.comparisons.comparison import Comparison, recommend
-from privbo.comparisons.runs import compare
-from privbo.comparisons.sweep import run_sweep
+from privbo.comparisons.sweep import compare, run_sweep
 from privbo.comparisons.sweep_file import read_sweep
 from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, Verdict, verdict_of
 from privbo.reports.comparison import table

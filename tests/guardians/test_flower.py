@@ -295,6 +295,15 @@ def test_a_guardian_keeps_its_own_bound_over_all_runs_that_a_server_begins(tmp_p
         assert len(book.book().runs) == 1
 
 
+def test_a_guardian_without_a_policy_guards_nothing(tmp_path: Path) -> None:
+    federation = guarded(tmp_path)
+    path = tmp_path / "guardian2" / "guardian.toml"
+    path.write_text(tomli_w.dumps({"name": "guardian2", "directory": "kept"}))
+    refusal = "PolicyError: this guardian refuses every question"
+    with unready(), pytest.raises(RunError, match=f"guardian2, round 0: {refusal}"):
+        federation.play()
+
+
 def unready() -> AbstractContextManager[object]:
     """Parties say that they are ready whether they are or not."""
     return mock.patch.object(answers, "_require_ready")

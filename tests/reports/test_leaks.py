@@ -15,7 +15,7 @@ from accountant.ledger.export import FORMATS, export
 from privbo.cli.compare import compare_runs, compare_sweep
 from privbo.cli.main import audit
 from privbo.cli.run import report_run
-from privbo.comparisons.runs import compare
+from privbo.comparisons.sweep import compare
 from privbo.door import door, payload
 from privbo.door.sampling import Sample
 from privbo.protocol.settings import plain

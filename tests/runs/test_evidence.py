@@ -22,7 +22,7 @@ from accountant.ledger.pricing import odometer
 from accountant.verify.auditor import verify_bundle
 from privbo.cli.ledger import verify
 from privbo.cli.run import report_run
-from privbo.comparisons.runs import compare
+from privbo.comparisons.sweep import compare
 from privbo.protocol.files import read_lines
 from privbo.reports.bundle import write_bundle
 from privbo.reports.report_page import document
