@@ -293,7 +293,7 @@ def test_a_path_is_the_same_to_the_last_bit_alone_and_among_others(made, some):
         assert torch.equal(alone(points[client : client + 1, some])[0], whole[client, some])
 
 
-@pytest.mark.parametrize("t", range(8, 16))
+@pytest.mark.parametrize("t", [*range(8, 16), 61, 131, 199])
 def test_a_draw_is_the_same_to_the_last_bit_alone_and_among_others(t):
     """Solvers of torch, and its angles, round by where a client's numbers lie in memory."""
     rng, seen = np.random.default_rng(t), observed(n=7, t=t, e=3)
@@ -306,6 +306,24 @@ def test_a_draw_is_the_same_to_the_last_bit_alone_and_among_others(t):
         assert torch.equal(alone.correction.weights[0], whole.correction.weights[client])
         assert torch.equal(alone.amplitudes[0], whole.amplitudes[client])
         assert torch.equal(alone.phases[0], whole.phases[client])
+
+
+@pytest.mark.parametrize("t", [13, 61, 131, 199])
+def test_a_posterior_and_a_small_runs_fit_are_the_same_to_the_last_bit_alone_and_among_others(t):
+    """Factors of more than 128 rows round by where they lie in memory, too."""
+    seen, own = observed(n=4, t=t, e=2), OwnModel()
+    first = start(own, 4, 2, torch.device("cpu"))
+
+    def made(rows):
+        fitted = fit(first.rows(rows), seen.rows(rows), own, steps=3, compiled=False)
+        return fitted, condition(first.rows(rows), seen.rows(rows), own.kernel, compiled=False)
+
+    models, posterior = made(torch.arange(4))
+    for client in range(4):
+        fitted, alone = made(torch.tensor([client]))
+        assert torch.equal(fitted.lengthscale[0], models.lengthscale[client])
+        assert torch.equal(alone.covariance_root[0], posterior.covariance_root[client])
+        assert torch.equal(alone.weights[0], posterior.weights[client])
 
 
 def test_the_cosine_is_right_to_rounding_and_never_above_one_at_any_angle():

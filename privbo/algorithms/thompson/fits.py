@@ -23,8 +23,10 @@ from privbo.algorithms.thompson.posterior import (
     Hyperparameters,
     Observations,
     Shared,
+    aligned,
     as_array,
     cholesky,
+    inverse_root,
     masked_covariance,
 )
 from privbo.algorithms.thompson.settings import OwnModel
@@ -143,7 +145,6 @@ def _climb(
     """
     width, mask, values = parameters.shape[1] - 2, observations.mask.numpy(), observations.values.numpy()
     low, high, median, spread = bounds.numpy()
-    least, most, precision = np.log(low), np.log(high), spread**-2.0
     (jitter, constant), both = _extra(logits), mask[:, :, None] & mask[:, None]
     squares = _squares(observations.embedded.numpy(), both, width)
     given, expected, uncertain = constant * both, None, None
@@ -151,19 +152,20 @@ def _climb(
         expected, uncertain = shared.mean.numpy(), np.where(both, shared.covariance.numpy(), 0.0)
     at = np.concatenate([parameters.numpy(), slope.numpy()[:, None]], axis=1)
     moved, multiple = at[:, :-1], at[:, -1:]
+    whole = aligned(torch.eye(mask.shape[1], dtype=torch.float64).repeat(len(mask), 1, 1)).numpy()
     downhill, averages = np.zeros_like(at), np.zeros((2, *at.shape))
     for step in range(1, steps + 1):
         share = 1.0 / (1.0 + np.exp(-moved)) if logits else moved
         value = low + (high - low) * share if logits else np.exp(moved)
         away = (np.log(value) if logits else moved) - median
-        noise = value[:, -1] if known is None else known.numpy()
+        noise = (value[:, -1] if known is None else known.numpy()) + jitter
         residual, rest = values, given
         if expected is not None:
             residual = values - multiple * expected
             rest = given + np.square(multiple)[..., None] * uncertain
-        weights = _gradient(own.kernel, squares, residual, both, value, noise + jitter, rest, uncertain, downhill)
-        downhill[:, width + 1] *= noise if known is None else 0.0
-        downhill[:, :-1] += np.where(np.abs(away) < ROUNDING, 0.0, away) * precision
+        weights = _gradient(own.kernel, squares, residual, both, value, noise, rest, uncertain, whole, downhill)
+        downhill[:, width + 1] *= value[:, -1] if known is None else 0.0
+        downhill[:, :-1] += np.where(np.abs(away) < ROUNDING, 0.0, away) / np.square(spread)
         if logits:
             downhill[:, :-1] *= (high - low) * share * (1.0 - share) / value
         if expected is not None:
@@ -174,7 +176,7 @@ def _climb(
         length = np.sqrt(averages[1] / (1.0 - SECOND**step))
         at -= RATE / (1.0 - FIRST**step) * averages[0] / (length + TINY)
         if not logits:
-            np.clip(moved, least, most, out=moved)
+            np.clip(moved, np.log(low), np.log(high), out=moved)
     return torch.from_numpy(moved), torch.from_numpy(at[:, -1])
 
 
@@ -250,6 +252,7 @@ def _gradient(
     noise: FloatArray,
     given: FloatArray,
     uncertain: FloatArray | None,
+    whole: FloatArray,
     gradient: FloatArray,
 ) -> FloatArray:
     """The negative log evidence's gradient as ``compiled`` has it, and K^-1 times the values; zero without a factor."""
@@ -259,9 +262,9 @@ def _gradient(
     correlation, falling = _correlated(kernel, np.matmul(closeness[:, None], squares)[:, 0])
     covariance = (variance * correlation).reshape(n, t, t) + given
     covariance.reshape(n, pairs)[:, :: t + 1] += noise[:, None]
-    factor, failed = torch.linalg.cholesky_ex(torch.from_numpy(covariance))
-    unit = torch.eye(t, dtype=factor.dtype).expand(n, t, t)
-    root = torch.linalg.solve_triangular(factor, unit, upper=False).numpy()
+    whole[:, :t, :t] = covariance
+    factor, failed = torch.linalg.cholesky_ex(torch.from_numpy(whole))
+    root = inverse_root(factor).numpy()[:, :t, :t]
     if failed.any() or not both.all():  # in place: products of a copy have other bits
         np.copyto(root, 0.0, where=~both | (failed != 0).numpy()[:, None, None])
     weights = np.matmul(np.matmul(residual[:, None], root.swapaxes(1, 2)), root)

@@ -77,28 +77,45 @@ def ridge_sample(
         return prior + row_times(surprise, features)
     # nu + sqrt(lambda) L'^-1 z with Sigma = L L'
     factor = cholesky(_gram(features.mT, noise))
-    mean, spread = _solved(factor, row_times(values, features)), _back(factor, prior)
+    mean, spread = _solved(factor, row_times(values, features)), _divided(factor, prior, transposed=True)
     draw: torch.Tensor = mean + level.sqrt() * spread
     return draw
 
 
 def _solved(factor: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
     """(L L')^-1 v for a lower factor ``(n, c, c)`` and a vector ``(n, c)`` per client."""
-    if factor.device.type != "cpu":
-        return torch.cholesky_solve(vector[..., None], factor)[..., 0]
-    return _back(factor, torch.from_numpy(np.linalg.solve(factor.numpy(), vector.numpy()[..., None])[..., 0]))
+    return _divided(factor, _divided(factor, vector), transposed=True)
 
 
-def _back(factor: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-    """L'^-1 v per client.
+def _divided(factor: torch.Tensor, vector: torch.Tensor, *, transposed: bool = False) -> torch.Tensor:
+    """L^-1 v, or L'^-1 v, per client."""
+    whole = aligned(factor)
+    columns = vector.new_zeros(*whole.shape[:2], 2)  # as many bytes of each client, too
+    columns[:, : vector.shape[1], 0] = vector
+    solved: torch.Tensor = torch.linalg.solve_triangular(whole.mT if transposed else whole, columns, upper=transposed)
+    return solved[:, : vector.shape[1], 0]
 
-    On a processor matrix by matrix through NumPy: rounding errors of torch's solvers depend on how many clients there
-    are where c is odd.
+
+def inverse_root(factor: torch.Tensor) -> torch.Tensor:
+    """L^-1 per client, ``(n, c, c)``."""
+    whole, size = aligned(factor), factor.shape[-1]
+    unit = torch.eye(whole.shape[-1], dtype=whole.dtype, device=whole.device).expand_as(whole)
+    root: torch.Tensor = torch.linalg.solve_triangular(whole, unit, upper=False)[..., :size, :size]
+    return root
+
+
+def aligned(matrices: torch.Tensor) -> torch.Tensor:
+    """Matrices ``(..., c, c)``, on a processor with rows of the identity behind them up to a multiple of four.
+
+    Each then begins at a multiple of 64 bytes. The rounding errors of factors and solvers depend on where in memory a
+    matrix begins, so that with another c a client's would depend on the clients before it.
     """
-    if factor.device.type != "cpu":
-        solved: torch.Tensor = torch.linalg.solve_triangular(factor.mT, vector[..., None], upper=True)[..., 0]
-        return solved
-    return torch.from_numpy(np.linalg.solve(factor.mT.numpy(), vector.numpy()[..., None])[..., 0])
+    size = matrices.shape[-1]
+    if matrices.device.type != "cpu" or size % 4 == 0:
+        return matrices
+    whole = torch.eye(size + -size % 4, dtype=matrices.dtype).repeat(*matrices.shape[:-2], 1, 1)
+    whole[..., :size, :size] = matrices
+    return whole
 
 
 def cholesky(matrices: torch.Tensor) -> torch.Tensor:
@@ -106,15 +123,15 @@ def cholesky(matrices: torch.Tensor) -> torch.Tensor:
 
     Torch raises for the whole batch where one matrix fails; here a client fails alone.
     """
-    factors: torch.Tensor
-    factors, failures = torch.linalg.cholesky_ex(matrices)
+    whole, size = aligned(matrices), matrices.shape[-1]
+    factors, failures = torch.linalg.cholesky_ex(whole)
     failed = failures != 0  # also where an entry is not a number
-    if not failed.any():
-        return factors
-    identity = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
-    # Taken out before the factorisation, or a derivative would still see what failed.
-    replaced: torch.Tensor = torch.linalg.cholesky_ex(torch.where(failed[..., None, None], identity, matrices))[0]
-    return replaced
+    if failed.any():
+        identity = torch.eye(whole.shape[-1], dtype=whole.dtype, device=whole.device)
+        # Taken out before the factorisation, or a derivative would still see what failed.
+        factors = torch.linalg.cholesky_ex(torch.where(failed[..., None, None], identity, whole))[0]
+    lower: torch.Tensor = factors[..., :size, :size]
+    return lower
 
 
 def row_times(rows: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
@@ -381,10 +398,8 @@ def condition(
     if shared is not None:
         covariance = covariance + models.slope.square()[:, None, None] * shared.covariance
     factor = cholesky(masked_covariance(covariance, mask, models.noise + JITTER))
-    unit = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
-    root = torch.linalg.solve_triangular(factor, unit, upper=False)
     # Zero rows and columns: a masked observation says nothing about any point.
-    root = torch.where(mask[:, :, None] & mask[:, None], root, 0.0)
+    root = torch.where(mask[:, :, None] & mask[:, None], inverse_root(factor), 0.0)
     weights = row_times(row_times(torch.where(mask, residual.values, 0.0), root.mT), root)
     return Posterior(
         kernel=kernel,
