@@ -147,7 +147,7 @@ def present() -> Iterator[Row]:
     rounds = np.array([2.0, 3.0, 15.0])
     shared = pooled(np.array([5.0, 2.0, 1.0]))
     cases: dict[str, tuple[FloatArray, FloatArray]] = {
-        "`SharedPrior`: three releases, pooled": (shared, rounds),
+        "three releases, pooled by budget and evidence": (shared, rounds),
         "three releases, the mean of all so far": (prefix_means(3), rounds),
         "five releases, the mean of all so far": (prefix_means(5), np.ones(5)),
         "five releases, each by itself": (np.eye(5), np.ones(5)),

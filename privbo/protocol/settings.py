@@ -140,13 +140,14 @@ def read_settings(
         raise ConfigurationError(_explain(error, where, table, kind)) from None
 
 
-def dump_settings(value: object, *, defaults: bool = True) -> JsonObject:
+def dump_settings(value: object, *, defaults: bool | Literal["first"] = True) -> JsonObject:
     """Give settings as the table of a document.
 
     Args:
         value: The settings.
         defaults: Write every field out; otherwise only what departs from its default, which
-            stays the same table when settings are added later.
+            stays the same table when settings are added later. ``"first"`` takes the default that a field was
+            published with, its metadata's ``first``, and stays the same table when a default changes, too.
 
     Raises:
         ConfigurationError: If a field's type has no place in a document.
@@ -160,13 +161,13 @@ def dump_settings(value: object, *, defaults: bool = True) -> JsonObject:
         table = cast("JsonObject", adapter.dump_python(value, mode="json"))
     except PydanticSerializationError as error:  # in which pydantic wraps what a field's own writer raises
         raise error.__cause__ or error from None
-    return table if defaults else cast("JsonObject", _departures(table, value))
+    return table if defaults is True else cast("JsonObject", _departures(table, value, defaults == "first"))
 
 
-def _departures(table: JsonValue, value: object) -> JsonValue:
-    """A table without the fields that are as by default; a tag, which says what the table is, stays."""
+def _departures(table: JsonValue, value: object, first: bool) -> JsonValue:
+    """A table without the fields that are as by (first) default; a tag, which says what the table is, stays."""
     if isinstance(table, list) and isinstance(value, list | tuple):
-        return [_departures(item, held) for item, held in zip(table, value, strict=True)]
+        return [_departures(item, held, first) for item, held in zip(table, value, strict=True)]
     if not isinstance(table, dict):
         return table
     held, names = cast("Mapping[str, object]", value), list(table)
@@ -175,14 +176,17 @@ def _departures(table: JsonValue, value: object) -> JsonValue:
         names = [
             f.name
             for f in dataclasses.fields(kind)
-            if f.init
-            and (
-                f.name in tags
-                or held[f.name] != (f.default if f.default_factory is dataclasses.MISSING else f.default_factory())
-            )
+            if f.init and (f.name in tags or held[f.name] != _default(f, first))
         ]
-    inside = {name: _departures(table[name], held[name]) for name in names if isinstance(table[name], dict | list)}
+    inside = {
+        name: _departures(table[name], held[name], first) for name in names if isinstance(table[name], dict | list)
+    }
     return {name: inside.get(name, table[name]) for name in names}
+
+
+def _default(one: dataclasses.Field[Any], first: bool) -> object:
+    made = one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
+    return one.metadata.get("first", made) if first else made
 
 
 @functools.lru_cache(maxsize=256)

@@ -272,7 +272,7 @@ def read_algorithm(table: Mapping[str, object]) -> Algorithm:
     return read_settings(_built_in(str(name)), settings, "algorithm")
 
 
-def algorithm_table(algorithm: Algorithm, *, defaults: bool = True) -> JsonObject:
+def algorithm_table(algorithm: Algorithm, *, defaults: bool | Literal["first"] = True) -> JsonObject:
     """Give an algorithm as the ``[algorithm]`` table that names it.
 
     Args:
@@ -289,7 +289,7 @@ def algorithm_table(algorithm: Algorithm, *, defaults: bool = True) -> JsonObjec
         raise ConfigurationError(
             f"algorithm={algorithm!r} is no dataclass, so its settings can't be recorded; make it one"
         )
-    return {**dump_settings(algorithm, defaults=defaults or name is None), "type": name or reference}
+    return {**dump_settings(algorithm, defaults=defaults if name else True), "type": name or reference}
 
 
 def require_algorithm(value: object) -> None:

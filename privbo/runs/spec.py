@@ -287,14 +287,16 @@ class Spec:
     def digest(self) -> str:
         """Give the SHA-256 of the settings, which identifies the run for ledger, receipts, sites and resuming.
 
-        Where the code stands, and how many threads or which device carry it out, do not enter. Nor do
-        defaults, so that a release of privbo with another setting more gives the same digest.
+        Where the code stands, and how many threads or which device carry it out, do not enter. Nor do the
+        defaults that settings were published with, so that a release of privbo with another setting more, or
+        another default, gives the same digest.
         """
         return hashlib.sha256(json.dumps(self.digested(), sort_keys=True).encode()).hexdigest()
 
     def digested(self) -> JsonObject:
         """Give the table that ``digest`` hashes: a holder may hash it again."""
-        return _identifying(self.departures())
+        first = algorithm_table(self.algorithm, defaults="first")
+        return _identifying({**self.departures(), "algorithm": first})
 
     def identity(self) -> JsonObject:
         """Give the settings that make two runs the same run."""

@@ -362,7 +362,7 @@ def test_multi_task_is_the_default_of_this_unit_alone() -> None:
         Spec.from_dict(table | {"problem": {"objective": "m:f", **table_of(record.spec)}}).algorithm == pb.MultiTask()
     )
     plain = pb.Problem(space=SPACE, objective=lambda c, p: 0.0, n_clients=40)
-    assert pb.plan(plain, privacy=pb.Privacy(epsilon=2.0), rounds=20).releases == 3
+    assert pb.plan(plain, privacy=pb.Privacy(epsilon=2.0), rounds=20).releases == 2
     with pytest.raises(pb.ConfigurationError, match="no default algorithm"):
         pb.plan(plain, privacy=pb.Privacy(epsilon=2.0, unit="reward"), rounds=20)
 

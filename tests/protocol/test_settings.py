@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 from unittest import mock
@@ -194,6 +195,19 @@ def test_departures_stay_the_same_table_when_a_setting_is_added() -> None:
     assert dump_settings(Before(**given), defaults=False) == dump_settings(After(**given), defaults=False) == expected
     assert read_settings(After, expected, "") == After(**given)
     assert dump_settings(After(added=True), defaults=False) == {"added": True}
+
+
+@settings()
+class Changed:
+    rate: Probability = field(default=0.75, metadata={"first": 0.5})
+
+
+def test_a_changed_default_is_a_departure_from_the_first_one() -> None:
+    """Old settings stay the table they were, and the new default gives another: what was paid for differs."""
+    assert dump_settings(Changed(rate=0.5), defaults="first") == dump_settings(Before(), defaults="first") == {}
+    assert dump_settings(Changed(), defaults="first") == dump_settings(Before(rate=0.75), defaults="first")
+    assert dump_settings(Changed(), defaults=False) == {}
+    assert dump_settings(Changed(rate=0.5), defaults=False) == {"rate": 0.5}
 
 
 # ---- files that are written whole or not at all

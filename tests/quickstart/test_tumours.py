@@ -63,5 +63,5 @@ def test_the_packaged_configuration_states_the_problem_and_shares_a_prior() -> N
     assert stated.problem.n_clients == N_CLIENTS
     assert stated.algorithm == pb.SharedPrior()
     assert stated.privacy == pb.Privacy(epsilon=2.0, delta=1e-5)
-    assert pb.plan(problem(), pb.SharedPrior(), privacy=stated.privacy, rounds=stated.rounds).releases == 3
+    assert pb.plan(problem(), pb.SharedPrior(), privacy=stated.privacy, rounds=stated.rounds).releases == 2
     assert set(SPACE.parameters) == {"ridge", *GROUPS}

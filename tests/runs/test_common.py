@@ -59,7 +59,7 @@ def test_with_little_noise_the_common_setting_is_good_for_everybody(name: str) -
 @pytest.mark.parametrize("name", ["shared prior", "dp-fts-de"])
 def test_the_vote_gets_its_share_of_the_squared_budget_and_the_whole_keeps_the_target(name: str, share: float) -> None:
     privacy = pb.Privacy(epsilon=2.0)
-    plan = plan_run(spec(ALGORITHMS[name], privacy=privacy, final_share=share))
+    plan = plan_run(spec(ALGORITHMS[name], privacy=privacy, final_share=share, rounds=8))
     assert min(plan.epsilon().values()) == pytest.approx(2.0, abs=2e-3)
     assert min(plan.epsilon().values()) <= 2.0
     squares = {

@@ -17,10 +17,12 @@ from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.algorithms.thompson.shared_prior import SharedPrior
 from tests.thompson.conftest import FINITE, MIXED, PLANE, machine_code, setting
 
+ALGORITHM = SharedPrior(schedule=(0, 2, 5), shares=(5.0, 2.0, 1.0))
+
 
 def decoder(where, algorithm=None, noise=None):
     """Of a run whose only release would have this noise multiplier; None for one without privacy."""
-    algorithm = SharedPrior() if algorithm is None else algorithm
+    algorithm = ALGORITHM if algorithm is None else algorithm
     where = where if noise is None else dataclasses.replace(where, is_exact=noise == 0.0)
     return Decoder(algorithm, where, algorithm.draw_features(where))
 
@@ -247,7 +249,7 @@ def test_the_least_signal_of_a_late_release_parts_what_is_heard_from_what_drowns
     """1,000 means of twelve clients' answers to a function that all of them have, each at seven points of its own.
 
     At epsilon 2 they stand out in .66 to .75 of the cases, at epsilon 1 in .24 to .34; a share's standard error is
-    .016. The planted faults, the limit of three releases or none, put both on one side. M says nothing.
+    .016. The planted faults, the limit of two releases or none, put both on one side. M says nothing.
     """
     rng, count, n, t, heard = np.random.default_rng(3), 1000, 12, 7, {}
     few = pb.Problem(space=space, objective=lambda client, params: 0.0, n_clients=n)

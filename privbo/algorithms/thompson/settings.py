@@ -342,8 +342,8 @@ class SharedPriorSettings(ModellingSettings):
     """Settings of the shared prior; ``SharedPrior`` says what each of them means."""
 
     type: Literal["shared-prior"] = field(default="shared-prior", repr=False)
-    schedule: Sequence[Whole] = (0, 2, 5)
-    shares: Sequence[Positive] = (5.0, 2.0, 1.0)
+    schedule: Sequence[Whole] = field(default=(1, 5), metadata={"first": (0, 2, 5)})
+    shares: Sequence[Positive] = field(default=(1.0, 1.0), metadata={"first": (5.0, 2.0, 1.0)})
     release_when: ReleaseWhen = "useful"
     n_init: Count = 2
     explore: Whole | None = None

@@ -71,7 +71,7 @@ class SharedPrior(SharedPriorSettings):
         >>> problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, p: -p["x"], n_clients=40)
         >>> plan = pb.plan(problem, pb.SharedPrior(), privacy=pb.Privacy(epsilon=2.0), rounds=20)
         >>> plan.releases
-        3
+        2
         >>> pb.plan(problem, pb.SharedPrior(), privacy=pb.Privacy(epsilon=0.1), rounds=20).releases
         0
     """
