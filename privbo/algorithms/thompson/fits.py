@@ -152,7 +152,7 @@ def _climb(
         expected, uncertain = shared.mean.numpy(), np.where(both, shared.covariance.numpy(), 0.0)
     at = np.concatenate([parameters.numpy(), slope.numpy()[:, None]], axis=1)
     moved, multiple = at[:, :-1], at[:, -1:]
-    whole = aligned(torch.eye(mask.shape[1], dtype=torch.float64).repeat(len(mask), 1, 1)).numpy()
+    whole = aligned(torch.from_numpy(np.tile(np.eye(mask.shape[1]), (len(mask), 1, 1)))).numpy()
     downhill, averages = np.zeros_like(at), np.zeros((2, *at.shape))
     for step in range(1, steps + 1):
         share = 1.0 / (1.0 + np.exp(-moved)) if logits else moved

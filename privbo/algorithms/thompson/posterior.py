@@ -113,7 +113,8 @@ def aligned(matrices: torch.Tensor) -> torch.Tensor:
     size = matrices.shape[-1]
     if matrices.device.type != "cpu" or size % 4 == 0:
         return matrices
-    whole = torch.eye(size + -size % 4, dtype=matrices.dtype).repeat(*matrices.shape[:-2], 1, 1)
+    unit = torch.eye(size + -size % 4, dtype=matrices.dtype, device=matrices.device)
+    whole = unit.repeat(*matrices.shape[:-2], 1, 1)
     whole[..., :size, :size] = matrices
     return whole
 
