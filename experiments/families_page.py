@@ -1,25 +1,28 @@
 """Tables of the study ``client-families``: the default over the best arm alone; the family is the unit of the error.
 
 Clients and ends come first, and kinds of families stand apart. Whether a single family loses is tested by its seeds,
-Holm-corrected over families.
+Holm-corrected over families. Families for choosing are shown in one table only, where they were played.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 import privbo as pb
 from experiments.cells import Found
 from experiments.played import Entry, Played, kept, played, read
-from experiments.problems.client_families import FAMILIES
+from experiments.problems import client_families, later_families
 from experiments.run import Seen
 from experiments.statistics import geometric, losing
 from experiments.study import Panel
-from experiments.worth import MEASURES, Measure, families
+from experiments.worth import Measure, families
 from privbo.protocol.settings import JsonObject
+
+FAMILIES = client_families.FAMILIES | later_families.FAMILIES
+ORDER: tuple[Measure, Measure] = ("end", "mean")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +33,13 @@ class Aim:
         head: Its name.
         epsilon: Of the run; None is not private.
         zeroed: Whether it is the noise-only control.
-        limits: Largest geometric mean over families, by measure.
+        limits: Largest geometric mean over families, by measure; empty where none was set.
     """
 
     head: str
     epsilon: float | None
     zeroed: bool = False
-    limits: Mapping[Measure, float]
+    limits: Mapping[Measure, float] = field(default_factory=dict)
 
     def entry(self, family: Played) -> tuple[str, Entry]:
         """Give a family's label and entry of the arm.
@@ -50,15 +53,17 @@ class Aim:
         return found, family.entries[found]
 
 
+NOISE: Mapping[Measure, float] = {"mean": 1.02, "end": 1.02}
 AIMS = (
     Aim(head="not private", epsilon=None, limits={"mean": 0.80, "end": 0.88}),
+    Aim(head="epsilon 8", epsilon=8.0),
     Aim(head="epsilon 2", epsilon=2.0, limits={"mean": 0.85, "end": 0.92}),
     Aim(head="epsilon 1", epsilon=1.0, limits={"mean": 0.92, "end": 0.96}),
-    Aim(head="noise only, 2", epsilon=2.0, zeroed=True, limits={"mean": 1.02, "end": 1.02}),
-    Aim(head="noise only, 1", epsilon=1.0, zeroed=True, limits={"mean": 1.02, "end": 1.02}),
+    Aim(head="epsilon 0.5", epsilon=0.5),
+    *(Aim(head=f"noise only, {e:g}", epsilon=e, zeroed=True, limits=NOISE) for e in (2.0, 1.0)),
 )
 # Of every family; clients over all families.
-LARGEST, WORSE, DECILE = 1.05, 0.25, 1.35
+WORSE, DECILE, FEWEST = 0.25, 1.35, 3
 
 
 def overall(panels: Sequence[tuple[Panel, Found]]) -> Seen:
@@ -69,7 +74,8 @@ def overall(panels: Sequence[tuple[Panel, Found]]) -> Seen:
 def again(summary: JsonObject) -> Seen:
     """Give the same tables from what is kept."""
     every = read(summary)
-    return Seen(text="\n".join([_clients(every), _means(every), _kinds(every), _families(every)]), summary=summary)
+    report = [family for family in every if family.purpose == "reporting"]
+    return Seen(text="\n".join([_clients(report), _means(every), _kinds(report), _families(report)]), summary=summary)
 
 
 def _clients(every: Sequence[Played]) -> str:
@@ -97,24 +103,27 @@ def _means(every: Sequence[Played]) -> str:
         "**Over families** (geometric means with 95 % intervals over families; the largest family; families shown to",
         "lose, by Holm's test over families of Student's t over seeds)",
         "",
-        "| arm | families | over evaluations | aim | largest | lose | at the end | aim | largest | lose |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| clients | arm | families | at the end | aim | largest | lose | over evaluations | aim | largest | lose |",
+        "|---" * 11 + "|",
     ]
-    for aim in AIMS:
-        cells = [aim.head, str(len(every))]
-        for measure in MEASURES:
-            ratios = {family.title: family.ratio(aim.entry(family)[0], measure) for family in every}
-            mean = geometric(ratios.values())
-            largest = max(ratios, key=lambda title: ratios[title].value)
-            met = "met" if mean.value <= aim.limits[measure] else "missed"
-            cells += [
-                f"{mean:.3f[}",
-                f"{aim.limits[measure]:.2f}, {met}",
-                f"{ratios[largest].value:.2f} ({largest})",
-                str(losing(ratios.values())),
-            ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, ""])
+    groups: dict[str, list[Played]] = {}
+    for family in sorted(every, key=lambda one: (one.purpose != "reporting", one.n_clients)):
+        words = "" if family.purpose == "reporting" else ", for choosing"
+        groups.setdefault(f"{family.n_clients}{words}", []).append(family)
+    shown = [(group, some) for group, some in groups.items() if len(some) >= FEWEST]  # two say little of the next
+    return "\n".join([*lines, *(_row(group, some, aim) for group, some in shown for aim in AIMS), ""])
+
+
+def _row(group: str, some: Sequence[Played], aim: Aim) -> str:
+    cells = [group, aim.head, str(len(some))]
+    for measure in ORDER:
+        ratios = {family.title: family.ratio(aim.entry(family)[0], measure) for family in some}
+        mean = geometric(ratios.values())
+        largest = max(ratios, key=lambda title: ratios[title].value)
+        limit = aim.limits.get(measure)
+        met = "-" if limit is None else f"{limit:.2f}, {'met' if mean.value <= limit else 'missed'}"
+        cells += [f"{mean:.3f[}", met, f"{ratios[largest].value:.2f} ({largest})", str(losing(ratios.values()))]
+    return f"| {' | '.join(cells)} |"
 
 
 def _kinds(every: Sequence[Played]) -> str:
@@ -122,13 +131,13 @@ def _kinds(every: Sequence[Played]) -> str:
     for family in every:
         kinds.setdefault(FAMILIES[family.title].kind, []).append(family)
     heads = " | ".join(aim.head for aim in AIMS)
-    lines = ["**By kind** (geometric means, over evaluations / at the end)", "", f"| kind | families | {heads} |"]
+    lines = ["**By kind** (geometric means, at the end / over evaluations)", "", f"| kind | families | {heads} |"]
     lines.append("|---" * (2 + len(AIMS)) + "|")
     for kind, some in kinds.items():
         cells = [
             " / ".join(
                 f"{geometric([family.ratio(aim.entry(family)[0], measure) for family in some]).value:.2f}"
-                for measure in MEASURES
+                for measure in ORDER
             )
             for aim in AIMS
         ]
@@ -137,23 +146,23 @@ def _kinds(every: Sequence[Played]) -> str:
 
 
 def _families(every: Sequence[Played]) -> str:
-    aims = [aim for aim in AIMS if aim.epsilon and not aim.zeroed]  # the others are in what is kept
+    aims = [aim for aim in AIMS if aim.epsilon and aim.limits and not aim.zeroed]
     lines = [
-        "**By family** (over evaluations / at the end, with standard errors over seeds; share of clients worse)",
+        "**By family** (at the end / over evaluations, with standard errors over seeds; share of clients worse)",
         "",
-        f"| family | kind | correlation | {' | '.join(aim.head for aim in aims)} | regret of the best alone |",
-        "|---" * (4 + len(aims)) + "|",
+        f"| family | N | kind | correlation | {' | '.join(aim.head for aim in aims)} | regret of the best alone |",
+        "|---" * (5 + len(aims)) + "|",
     ]
     for family in every:
         cells = []
         for aim in aims:
             label, entry = aim.entry(family)
-            pair = " / ".join(f"{family.ratio(label, measure):.2f}" for measure in MEASURES)
+            pair = " / ".join(f"{family.ratio(label, measure):.2f}" for measure in ORDER)
             cells.append(f"{pair}; {100 * (entry.worse or 0.0):.0f} %")
         alone = " / ".join(
             f"{np.mean(list(family.entries[family.best_alone(measure)].values(measure).values())):.3f}"
-            for measure in MEASURES
+            for measure in ORDER
         )
-        facts = f"{family.title} | {FAMILIES[family.title].kind} | {family.correlation:.2f}"
+        facts = f"{family.title} | {family.n_clients} | {FAMILIES[family.title].kind} | {family.correlation:.2f}"
         lines.append(f"| {facts} | {' | '.join(cells)} | {alone} |")
     return "\n".join([*lines, ""])

@@ -17,7 +17,7 @@ from experiments.claim import Claim
 from experiments.families_page import AIMS, again
 from experiments.frontier import best_alone, gain
 from experiments.played import Entry, Played, kept
-from experiments.problems.client_families import FAMILIES
+from experiments.problems import client_families, later_families
 from experiments.result_pages import refresh
 from experiments.statistics import Estimate, Measure, losing
 from experiments.stored import rows_of
@@ -244,7 +244,7 @@ def entry(series, at, ending, epsilon=None, *, zeroed=False, worse=0.2):
     )  # fmt: skip
 
 
-def played(title, factor):
+def played(title, factor, *, n_clients=40, purpose="reporting"):
     """A family on which the default has so much of the regret alone, and noise only the same as alone."""
     entries = {
         "worse start": entry("alone", 0.3, 0.2),
@@ -252,10 +252,11 @@ def played(title, factor):
         "not private": entry("default", 0.2 * factor, 0.1 * factor),
         "two": entry("default", 0.2 * factor, 0.1, 2.0),
         "one": entry("default", 0.19, 0.1, 1.0, worse=0.4),
-        "two, noise only": entry("default", 0.2, 0.1, 2.0, zeroed=True),
-        "one, noise only": entry("default", 0.2, 0.1, 1.0, zeroed=True),
+        "half": entry("default", 0.2, 0.1, 0.5),
+        "eight": entry("default", 0.2 * factor, 0.1, 8.0),
     }
-    return Played(title=title, purpose="reporting", n_clients=40, correlation=0.9, is_model=False, entries=entries)
+    entries |= {f"{e}, noise only": entry("default", 0.2, 0.1, e, zeroed=True) for e in (0.5, 1.0, 2.0, 8.0)}
+    return Played(title=title, purpose=purpose, n_clients=n_clients, correlation=0.9, is_model=False, entries=entries)
 
 
 def line(text, start):
@@ -263,22 +264,27 @@ def line(text, start):
 
 
 def test_aims_are_held_against_geometric_means_over_families():
-    seen = again(kept([played("forest", 0.5), played("irrigation", 0.9), played("milling", 1.3)]))
+    many = played("fermentation", 0.5, n_clients=200)
+    used = [played(title, 0.25, purpose="choosing") for title in ("milling", "forest", "vaccines")]
+    seen = again(kept([played("pruned trees", 0.5), *used, played("extra trees", 0.9), played("welding", 1.3), many]))
     means = seen.text.partition("**Over families**")[2]
     # (0.5 * 0.9 * 1.3)^(1/3) = .836; one family of three is shown to lose, and it is the largest.
-    assert line(means, "| not private | 3 | 0.836").count("missed") == 1
-    assert "1.30 (milling) | 1 |" in line(means, "| not private")
-    assert "0.950" in line(means, "| epsilon 1")
-    assert line(means, "| noise only, 2").count("met") == 2
+    assert line(means, "| 40 | not private | 3 | 0.836").count("missed") == 1
+    assert "1.30 (welding) | 1 |" in line(means, "| 40 | not private")
+    assert "0.950" in line(means, "| 40 | epsilon 1")
+    assert line(means, "| 40 | epsilon 8").count("| - |") == 2  # no aim was set
+    assert line(means, "| 40 | noise only, 2").count("met") == 2
+    # Families for choosing have rows of their own; one family with 200 clients says nothing of the next.
+    assert "0.250" in line(means, "| 40, for choosing | not private | 3")
+    assert "| 200 |" not in means.partition("**By kind**")[0]
+    assert "| fermentation | 200 | ridge |" in means
+    assert "milling" not in seen.text.partition("**By kind**")[2]
     assert "40 %" in line(seen.text, "| epsilon 1 | 40 %")
     assert "| steps | 2 | 0.67 / 0.67 |" in seen.text
     assert "| cliffs | 1 | 1.30 / 1.30 |" in seen.text
-    assert (
-        "| milling | cliffs | 0.90 | 1.30 (0.00) / 1.00 (0.00); 20 % | 0.95 (0.00) / 1.00 (0.00); 40 % |" in seen.text
-    )
-    assert "0.200 / 0.100 |" in line(seen.text, "| milling")
-    by_family = seen.text.partition("**By family**")[2]
-    assert "| correlation | epsilon 2 | epsilon 1 | regret of the best alone |" in by_family
+    found = line(seen.text, "| welding | 40 | cliffs | 0.90 |")
+    assert "| 1.00 (0.00) / 1.30 (0.00); 20 % | 1.00 (0.00) / 0.95 (0.00); 40 % |" in found
+    assert found.endswith("| 0.100 / 0.200 |")
 
 
 def test_losses_are_counted_by_holm():
@@ -291,7 +297,7 @@ def test_losses_are_counted_by_holm():
 
 
 def test_an_arm_that_is_missing_is_named():
-    family = played("forest", 0.5)
+    family = played("welding", 0.5)
     del family.entries["one"]
     with pytest.raises(pb.ConfigurationError, match="'epsilon 1' was not played"):
         again(kept([family]))
@@ -299,14 +305,14 @@ def test_an_arm_that_is_missing_is_named():
 
 def test_the_study_plays_every_family_at_every_aim():
     chosen = study("client-families", "paper")
-    assert [panel.title for panel in chosen.panels] == list(FAMILIES)
+    for purpose, families in (("reporting", later_families.FAMILIES), ("choosing", client_families.FAMILIES)):
+        assert [panel.title for panel in chosen.panels if panel.purpose == purpose] == list(families)
     for panel in chosen.panels:
         arms = {(arm.x, arm.control == "zeroed") for arm in panel.arms if arm.series == "default"}
-        assert arms == {(aim.epsilon, aim.zeroed) for aim in AIMS}
+        assert arms == {(aim.epsilon, aim.zeroed) for aim in AIMS} | {(0.5, True), (8.0, True)}  # more than is shown
         assert sum(arm.series == "alone" for arm in panel.arms) == 4
-
-
-# ---- the frontier
+    many = {p.title for p in chosen.panels if p.arms[0].problem["n_clients"] == 200}
+    assert many == set(later_families.MANY.families)
 
 
 def setting(kind: str, utilities: list[float], epsilon: float = 0.0, name: str | None = None) -> dict:
