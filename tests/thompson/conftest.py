@@ -34,7 +34,7 @@ class Counting:
 
 @contextmanager
 def machine_code(*, used):
-    """Runs of any size by compiled code, or by torch."""
+    """Runs of any size by compiled code, or by NumPy and torch."""
     with ExitStack() as patched:
         for module in (clients, local_model, pooled):
             patched.enter_context(patch.object(module, "is_compiled", lambda _: used))

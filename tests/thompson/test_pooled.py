@@ -17,7 +17,7 @@ from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.algorithms.thompson.shared_prior import SharedPrior
 from tests.thompson.conftest import FINITE, MIXED, PLANE, machine_code, setting
 
-ALGORITHM = SharedPrior(schedule=(0, 2, 5), shares=(5.0, 2.0, 1.0))
+ALGORITHM = SharedPrior()
 
 
 def decoder(where, algorithm=None, noise=None):
@@ -175,8 +175,8 @@ def test_answers_know_whether_they_are_clipped():
 def test_many_clients_say_more_than_few():
     """Their differences are noise too: the mean of six unlike clients is that large, and the mean of 4,000 is not."""
     few, many = (decoder(setting(PLANE, n_clients=n)) for n in (6, 4000))
-    weights = np.random.default_rng(0).multivariate_normal(np.zeros(64), few.answers(2)[1][1] / 6, 20)
-    rests = [np.mean([made.pool(row, 0.0, 1).rest for row in weights]) for made in (few, many)]
+    weights = np.random.default_rng(0).multivariate_normal(np.zeros(64), few.answers(3)[1][1] / 6, 20)
+    rests = [np.mean([made.pool(row, 0.0, 2).rest for row in weights]) for made in (few, many)]
     assert rests[0] > rests[1] + 0.1
 
 
@@ -185,9 +185,9 @@ def test_many_clients_say_more_than_few():
 def test_the_function_is_what_was_decoded(space, noise):
     """Of mean 0 over the public points, with the mean that was decoded there and the largest part of the variance."""
     made = decoder(setting(space, n_clients=40))
-    matrices, squares = made.answers(2)
+    matrices, squares = made.answers(3)
     weights = (50.0 if noise else 1.0) * matrices[0] @ drawn(np.random.default_rng(0), made.priors[0], 1)[0]
-    found = made.pool(weights, noise, 1)
+    found = made.pool(weights, noise, 2)
     mean, covariance = decode(weights, made.priors, matrices, (noise**2 + 1e-9) * np.eye(64) + squares / 40)
     units = pooled.spread(space, 128, pooled.public_stream(11, pooled.Stream.FEATURES, 3).random(space.n_dims))
     heights, uncertainty = (part[0].numpy() for part in found.function(units[None]))
@@ -206,7 +206,7 @@ def test_the_function_is_what_was_decoded(space, noise):
 def test_moments_are_those_of_the_functions(count):
     """One compiled pass against the functions themselves; at points of all clients, and of each."""
     rng = np.random.default_rng(1)
-    found = decoder(setting(MIXED)).pool(rng.standard_normal(64), 0.0, 1)
+    found = decoder(setting(MIXED)).pool(rng.standard_normal(64), 0.0, 2)
     points, known = MIXED.snap(rng.random((count, 70, MIXED.n_dims))), torch.as_tensor(rng.standard_normal((3, 5, 16)))
     expected, uncertainty = found.function(points)
     with machine_code(used=True):
@@ -227,8 +227,8 @@ def test_noise_alone_seldom_looks_like_a_signal_and_a_signal_does(space):
     noise = rng.standard_normal((600, 64))
     opened = [function_of(features, where, row, 1.0) is not None for row in noise]
     assert np.mean(opened) < 0.15
-    assert [made.pool(row, 1.0, 1) is not None for row in noise[:100]] == opened[:100]
-    assert all(made.pool(row, 1e-3, 1) is not None for row in noise[:20])
+    assert [made.pool(row, 1.0, 2) is not None for row in noise[:100]] == opened[:100]
+    assert all(made.pool(row, 1e-3, 2) is not None for row in noise[:20])
     assert np.mean([function_of(features, where, 6.0 * row, 1.0) is not None for row in noise]) > 0.99
 
 
@@ -331,21 +331,21 @@ def test_categories_can_be_as_unlike_as_they_are(monkeypatch):
 
 
 def test_a_pool_is_decoded_once_and_a_new_one_anew():
-    made, rng = decoder(setting(PLANE)), np.random.default_rng(0)
+    made, rng = decoder(setting(PLANE, rounds=8)), np.random.default_rng(0)
     weights = rng.standard_normal(64)
-    first = made.pool(weights, 0.1, 1)
-    assert made.pool(weights.copy(), 0.1, 2) is first  # the same release is inside
-    for again in (made.pool(weights, 0.1, 3), made.pool(weights, 0.2, 3), made.pool(2 * weights, 0.2, 3)):
+    first = made.pool(weights, 0.1, 2)
+    assert made.pool(weights.copy(), 0.1, 5) is first  # the same release is inside
+    for again in (made.pool(weights, 0.1, 6), made.pool(weights, 0.2, 6), made.pool(2 * weights, 0.2, 6)):
         assert again is not first
-    assert made.pool(0.001 * weights, 1.0, 3) is None
+    assert made.pool(0.001 * weights, 1.0, 6) is None
 
 
 def test_a_gpu_is_given_the_same():
     points = PLANE.snap(np.random.default_rng(0).random((1, 20, 2)))
     weights, known = np.random.default_rng(1).standard_normal(64), torch.ones(2, 3, 16, dtype=torch.float64)
     with machine_code(used=True):
-        expected = decoder(setting(PLANE)).pool(weights, 0.0, 1).moments(points, known)
+        expected = decoder(setting(PLANE)).pool(weights, 0.0, 2).moments(points, known)
     with machine_code(used=False):
-        found = decoder(setting(PLANE)).pool(weights, 0.0, 1).moments(points, known)
+        found = decoder(setting(PLANE)).pool(weights, 0.0, 2).moments(points, known)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-7)

@@ -1,7 +1,7 @@
 """Models of many clients' objectives at once: kernels, what is shared, posteriors, and Thompson draws from them.
 
 Histories are ragged (evaluations fail), so every batch carries a mask. On a processor the work is compiled
-(``compiled`` has the formulas); on GPUs, and in small runs, it is torch's.
+(``compiled`` has the formulas); on GPUs it is torch's, and in small runs NumPy's and torch's.
 
 There are three kinds of draws: paths (random features conditioned exactly), weights of random features, and joint
 draws from the exact posterior at given points. All are affine in standard normals that the caller draws per client.
@@ -29,7 +29,7 @@ from privbo.protocol.messages import FloatArray, Setting
 
 _LARGEST_BYTES = 2 * 2**30  # of a run
 _AT_ONCE = 2**16  # numbers worked on at once, half a megabyte
-_SMALL = 16_000  # clients times squared rounds: the fits of fewer take torch as long as loading compiled code takes
+_SMALL = 16_000  # clients times squared rounds: fits of fewer take NumPy as long as loading compiled code takes
 _SHORT = 3  # a history shorter than a third of the features is factored from its few points sooner
 
 
@@ -282,7 +282,7 @@ class Shared(Batch):
 
 
 def is_compiled(setting: Setting) -> bool:
-    """Whether a run's fits, posteriors and paths are machine code; else, as on GPUs, they are torch's.
+    """Whether a run's fits, posteriors and paths are machine code; else they are NumPy's and torch's.
 
     A small run is over sooner than its code is compiled. The question is one of the run, not of a cohort, a machine or
     a cache: answers must not depend on these.
