@@ -15,7 +15,7 @@ from accountant.events import Adjacency, Gaussian, Unit, compose
 from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.audits.empirical import audit_run
 from privbo.plans.effect import always
-from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate, Release, Setting
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray, PlainEvaluate, Release, Setting
 from privbo.runs.record import load
 from tests.conformance.cases import bumps, problem
 
@@ -128,6 +128,39 @@ def test_a_horizon_below_the_first_phase_is_refused_before_any_pull(name: str) -
     with pytest.raises(pb.ConfigurationError, match=r"2 pulls of a (client|player) do not hold one"):
         run(dataclasses.replace(SHARED[name], **settings), objective, 1)
     assert objective.pulls.sum() == 0
+
+
+def announced(name: str, pulls: int, *, sends: bool = True) -> dict[str, Any]:
+    """What a server says of a phase of two nodes."""
+    found = {"depth": np.array(1), "nodes": np.array([0, 1])}
+    if name.startswith("pf-pne"):
+        return found | {"pulls": np.array(pulls)}
+    return found | {"pulls": np.array([pulls, pulls]), "best": np.array([1, 0]), "sends": np.array(sends)}
+
+
+@pytest.mark.parametrize("sends", [True, False])
+@pytest.mark.parametrize("name", SHARED)
+def test_no_phase_that_a_server_announces_takes_more_pulls_than_a_client_has_left(name: str, sends: bool) -> None:
+    """Planted: a million pulls in silence, numbers whose sum overflows, and one pull behind the budget."""
+    algorithm = dataclasses.replace(SHARED[name], horizon=300, evaluations=100)
+    setting = Setting(space=pb.Space({"x": pb.Real(0, 1)}), n_clients=3, rounds=9, public_seed=0)
+    objective = Counting(3)
+    cohort = algorithm.cohort(setting, clients=np.arange(3), evaluate=PlainEvaluate(objective), seed=0)
+
+    def play(round_: int, pulls: int) -> None:
+        cohort.respond(Broadcast(round=round_, arrays=announced(name, pulls, sends=sends)))
+
+    for pulls, left in ((10**6, 100), (2**62, 100), (51, 100)):
+        with pytest.raises(pb.ConfigurationError, match=f"a phase of {2 * pulls} pulls, where {left} of"):
+            play(0, pulls)
+    assert objective.pulls.tolist() == [0, 0, 0]
+    play(0, 40)
+    with pytest.raises(pb.ConfigurationError, match="a phase of 22 pulls, where 20 of"):
+        play(1, 11)
+    with pytest.raises(pb.ConfigurationError, match="each with 1 or more"):
+        play(1, -5)
+    play(1, 10)
+    assert objective.pulls.tolist() == [100, 100, 100]
 
 
 BAD: list[dict[str, Any]] = [

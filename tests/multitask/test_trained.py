@@ -6,6 +6,7 @@ import dataclasses
 import math
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from accountant.verify.auditor import verify_bundle
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sums import noisy_sums
-from privbo.protocol.messages import Request, Setting
+from privbo.protocol.messages import PlainEvaluate, Request, Setting
 from privbo.protocol.problem import ProblemSource
 from privbo.reports.bundle import write_bundle
 from privbo.runs.opening import planned_requests
@@ -180,7 +181,7 @@ def test_every_release_of_an_elimination_pays_for_the_models_that_its_pulls_may_
 
 
 def test_a_server_that_asks_for_more_models_than_are_planned_is_refused() -> None:
-    """Planted: a phase of more pulls than its round has models, and a round behind the last planned one."""
+    """Planted: a phase of more pulls than its round has models, rounds beside the planned ones, and nodes in rows."""
     for algorithm, most in ELIMINATIONS:
         asked = Spec(
             name="one",
@@ -194,9 +195,19 @@ def test_a_server_that_asks_for_more_models_than_are_planned_is_refused() -> Non
         assert server.request_for(honest).training == repeat(QUIET, most[0])
         pulls = np.full_like(honest.arrays["pulls"], most[0] + 1)
         louder = dataclasses.replace(honest, arrays=honest.arrays | {"pulls": pulls})
-        for broadcast in (louder, dataclasses.replace(honest, round=len(most))):
+        for broadcast in (louder, *(dataclasses.replace(honest, round=round_) for round_ in (len(most), -1))):
             with pytest.raises(pb.ConfigurationError, match="models planned; none is"):
                 server.request_for(broadcast)
+        row = honest.arrays | {"nodes": np.arange(most[0] + 1)[None]}  # one row, whose length is 1
+        for pulls in (row["pulls"], np.array(1), np.ones(1, dtype=np.int64), np.ones((1, most[0] + 1), dtype=np.int64)):
+            hostile = dataclasses.replace(honest, arrays=row | {"pulls": pulls})
+            objective = mock.Mock(return_value=np.zeros(2))
+            evaluate = PlainEvaluate(objective)
+            cohort = algorithm.cohort(asked.setting(0), clients=np.arange(2), evaluate=evaluate, seed=0)
+            for give in (server.request_for, cohort.respond):
+                with pytest.raises(pb.ConfigurationError, match=r"in one list|give one integer"):
+                    give(hostile)
+            objective.assert_not_called()
 
 
 def test_what_can_not_be_composed_is_refused() -> None:

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 
 from privbo.algorithms.elimination.forest import Forest
+from privbo.algorithms.elimination.phases import Phase
 from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, TreeCohort
 from privbo.algorithms.elimination.settings import Confidence, Partition, PhasedSettings, TreeSettings
 from privbo.protocol.common import spread
@@ -152,13 +153,13 @@ class PersonalCohort(TreeCohort):
         return self._answer(own.means, own.worked / own.pulls)
 
     def _play_shared(self, broadcast: Broadcast) -> None:
-        depth = int(broadcast.arrays["depth"])
-        nodes = np.asarray(broadcast.arrays["nodes"], dtype=np.int64)
+        phase = Phase.shared(broadcast)
+        phase.require_within(int(self._left.min()))
+        depth, nodes = phase.depth, phase.nodes
         n, k = len(self._clients), len(nodes)
-        each = int(broadcast.arrays["pulls"])
         owners = np.repeat(np.arange(n), k)
         self._shared_rounds[depth] = broadcast.round
-        means = self._pull(owners, depth, np.tile(nodes, n), np.full(n * k, each, dtype=np.int64), broadcast.round)
+        means = self._pull(owners, depth, np.tile(nodes, n), np.tile(phase.pulls, n), broadcast.round)
         known = np.where(np.isnan(means), -np.inf, means).reshape(n, k)
         self._best = np.stack([np.full(n, depth), nodes[known.argmax(axis=1)]], axis=1)
 

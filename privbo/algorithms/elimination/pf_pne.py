@@ -37,7 +37,6 @@ from privbo.algorithms.elimination.alone import (
 )
 from privbo.algorithms.elimination.phases import Phase, PhaseServer
 from privbo.algorithms.elimination.settings import CappedSettings
-from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import (
     Ask,
     BoolArray,
@@ -181,10 +180,8 @@ class PFPNEServer(PhaseServer[PFPNE]):
         """Give the request for the nodes and pulls that a broadcast names; None in a silent round."""
         if "nodes" not in broadcast.arrays or "pulls" not in broadcast.arrays:
             return None
-        nodes, pulls = broadcast.arrays["nodes"], int(broadcast.arrays["pulls"])
-        if pulls < 1 or not len(nodes):
-            raise ConfigurationError(f"{len(nodes)} nodes with {pulls} pulls; a shared phase has one or more of both")
-        return self._request(broadcast.round, len(nodes), pulls)
+        phase = Phase.shared(broadcast)
+        return self._request(broadcast.round, len(phase.nodes), phase.equal_pulls)
 
     def tell(self, release: Release | None) -> None:
         """Eliminate on the average; after the last shared phase only count silent rounds."""

@@ -45,6 +45,9 @@ class Phase:
         pulls: Pulls of every node by every client, ``(K,)``.
         best: Depth and index of the node that is best so far, or None at the start.
         sends: Whether clients answer with their mean rewards; not in the silent end of a run.
+
+    Raises:
+        ConfigurationError: If nodes are no list, or one of them has no number of pulls.
     """
 
     depth: int
@@ -52,6 +55,14 @@ class Phase:
     pulls: IntArray
     best: tuple[int, int] | None
     sends: bool = True
+
+    def __post_init__(self) -> None:
+        shapes = self.nodes.shape, self.pulls.shape
+        if self.nodes.ndim != 1 or shapes[0] != shapes[1] or (self.pulls < 1).any():
+            raise ConfigurationError(
+                f"nodes of shape {shapes[0]} with pulls of shape {shapes[1]}, of which the least is "
+                f"{self.pulls.min(initial=1)}; name nodes in one list, (K,), each with 1 or more pulls"
+            )
 
     def broadcast(self, round_: int) -> Broadcast:
         """The message: 2 K + 4 integers and whether clients answer."""
@@ -84,6 +95,19 @@ class Phase:
             sends=bool(arrays["sends"]),
         )
 
+    @staticmethod
+    def shared(broadcast: Broadcast) -> Phase:
+        """The answered phase of a message that has one number of pulls for all nodes.
+
+        Raises:
+            ConfigurationError: If it has another form.
+        """
+        depth, nodes, pulls = (np.asarray(broadcast.arrays[name]) for name in ("depth", "nodes", "pulls"))
+        if pulls.ndim or pulls.dtype.kind not in "iu":
+            raise ConfigurationError(f"pulls of shape {pulls.shape} and type {pulls.dtype}; give one integer")
+        each = np.full(nodes.shape, int(pulls), dtype=np.int64)
+        return Phase(depth=int(depth), nodes=nodes.astype(np.int64), pulls=each, best=None)
+
     @property
     def equal_pulls(self) -> int:
         """Pulls that every node of an answered phase gets from every client.
@@ -92,11 +116,23 @@ class Phase:
             ConfigurationError: If they differ: then how far one reward moves an answer depends on the node.
         """
         distinct = {int(pulls) for pulls in self.pulls}
-        if len(distinct) != 1 or len(self.pulls) != len(self.nodes) or min(distinct) < 1:
+        if len(distinct) != 1:
             raise ConfigurationError(
                 f"{len(self.nodes)} nodes with pulls {sorted(distinct)[:5]}; an answered phase has one number for all"
             )
         return distinct.pop()
+
+    def require_within(self, left: int) -> None:
+        """Refuse more pulls than a client has left; a client does not trust the server with that bound.
+
+        Raises:
+            ConfigurationError: Naming both numbers.
+        """
+        if (asked := sum(self.pulls.tolist())) > left:
+            raise ConfigurationError(
+                f"a phase of {asked} pulls, where {left} of horizon and evaluations are left to a client; nothing was "
+                "pulled: give the server the run's own settings"
+            )
 
 
 class PhaseServer(Generic[A]):
@@ -161,7 +197,7 @@ class PhaseServer(Generic[A]):
 
     def _request(self, round_: int, n_nodes: int, pulls: int) -> Request:
         """What a round asks for; how many models it may train depends on its number, not on what is broadcast."""
-        most = self._planned[round_][-1] if round_ < self._n_releases else 0
+        most = self._planned[round_][-1] if 0 <= round_ < self._n_releases else 0
         if n_nodes * pulls > most and self._setting.trains:
             raise ConfigurationError(
                 f"round {round_}: {n_nodes} nodes with {pulls} pulls train more than the {most} models planned; none is"
@@ -289,6 +325,7 @@ class PhaseCohort(TreeCohort):
         return judge(owners, np.tile(points, (n, 1)), worked, means, units, n)
 
     def _play(self, phase: Phase, round_: int) -> None:
+        phase.require_within(self._confidence.horizon - int(self._pulls.sum()))
         self._best = np.array(phase.best if phase.best is not None else (0, 0), dtype=np.int64)
         n, k = len(self._clients), len(phase.nodes)
         if k == 0:
