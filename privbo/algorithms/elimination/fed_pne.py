@@ -34,7 +34,9 @@ class FedPNE(CappedSettings):
     """Federated phased node elimination.
 
     ``rounds`` of a run is the largest number of phases; a run that has made them, or whose
-    next phase does not fit the horizon, plays its tail in silence.
+    next phase does not fit the horizon, plays its tail in silence. EXPAND splits the root, and before a
+    phase its K nodes once more while K tau_h is below the number of clients. In the first phase the horizon bounds
+    that, in later ones ``cap``. Where ``problem.training`` is declared, EXPAND acts before the first phase only.
 
     | Form | settings | the optimum's cell survives |
     |---|---|---|
@@ -86,7 +88,8 @@ class FedPNE(CappedSettings):
     def paper(cls, **changes: Any) -> FedPNE:  # noqa: ANN401  # the fields of this class
         """Give the paper's algorithm and constants (Algorithm 1): its tail begins the phase that does not fit.
 
-        The server's best node is the paper's answer: ``Record.common``.
+        The server's best node is the paper's answer: ``Record.common``. With ``problem.training`` this is not the
+        paper's algorithm: after the first phase nodes are not split a further time.
 
         Example:
             >>> import privbo as pb

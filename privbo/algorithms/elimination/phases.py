@@ -187,11 +187,15 @@ class PhaseServer(Generic[A]):
 
     @cached_property
     def _planned(self) -> list[tuple[int, int, int]]:
-        """Of every release: most nodes, pulls of each, and most pulls of a client together."""
+        """Of every release: most nodes, pulls of each, and most pulls of a client together.
+
+        A phase that fits leaves the least pulls of those before it untouched; these follow from its number alone.
+        """
         n_nodes, found = len(self._first.nodes), []
+        before = accumulate(self._lengths(), initial=0)
         for depth in range(self._first.depth, self._first.depth + self._n_releases):
             pulls = self._pulls(depth, n_nodes)
-            found.append((n_nodes, pulls, min(n_nodes * pulls, self._algorithm.budget)))
+            found.append((n_nodes, pulls, min(n_nodes * pulls, self._algorithm.budget - next(before))))
             n_nodes = min(self._algorithm.n_children * n_nodes, self._most_nodes)
         return found
 
