@@ -22,6 +22,7 @@ Planted faults, one for every class of leak that was ever found, and the output 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,6 +38,7 @@ from privbo.algorithms.elimination.settings import Sharing
 from privbo.algorithms.thompson.local_model import LocalModel
 from privbo.cli import run as running
 from privbo.door import mechanism
+from privbo.door.sampling import Sample
 from privbo.protocol import problem as problems
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, FloatArray, Release
@@ -47,7 +49,7 @@ from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import Record
 from privbo.runs.sources import algorithm_table
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
-from tests.whole_run.clinic import N_CLIENTS, N_RECORDS
+from tests.whole_run.clinic import N_CLIENTS, N_RECORDS, WORLD
 from tests.whole_run.quoted import underquoted
 from tests.whole_run.worlds import DRY, EXPORT, FULL, HOME, NORMS, SHORT, Step, moved, play
 
@@ -260,6 +262,22 @@ def test_one_client_moves_no_more_releases_than_it_was_allotted(tmp_path: Path) 
     moves = require_allotted(BY_CLIENTS[0], "random-allocation", ("absent", "changed"), tmp_path, SHORT)
     assert len(moves) > 2
     assert max(moves) > 0, "the worlds are one"
+
+
+def by_what_they_are(self: Sample, noise: Any) -> np.ndarray:
+    """Planted fault: the allocation depends on what clients are, here on the world that is played."""
+    drawn = ALLOCATE(self, noise)
+    return np.roll(drawn, 1, axis=1) if os.environ[WORLD] == "changed" else drawn
+
+
+ALLOCATE = Sample.allocate
+
+
+def test_an_allocation_that_depends_on_data_is_betrayed(tmp_path: Path) -> None:
+    tables = tables_of(BY_CLIENTS[0], "random-allocation")
+    with mock.patch.object(Sample, "allocate", by_what_they_are):
+        _, moves = audit(tables, ("absent", "changed"), tmp_path, SHORT)
+    assert max(moves) > 1 + 1e-6 or sum(move > 0 for move in moves) > 2, moves
 
 
 @pytest.mark.slow
