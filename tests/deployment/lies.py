@@ -170,10 +170,11 @@ def bend_question(message: Message, asked: type, kind: type, name: str) -> None:
         question = _bent(question, name)
     elif (inner := getattr(question, part)) is not None:
         question = dataclasses.replace(question, **{part: _bent(inner, name)})
-    _replace(message, encode(question, nonce))
+    put(message, encode(question, nonce))
 
 
-def _replace(message: Message, content: Any) -> None:
+def put(message: Message, content: Any) -> None:
+    """Put other content into a message on its way."""
     message.content.config_records.update(content.config_records)
     message.content.array_records.update(content.array_records)
 
@@ -191,7 +192,7 @@ def bend_rows(message: Message, change: Callable[[dict[str, Any]], dict[str, Any
         plan = digest if row.digest == question.standing.plan else plan
         rows.append(dataclasses.replace(row, body=body, previous=previous, digest=digest))
     standing = dataclasses.replace(question.standing, plan=plan, head=rows[-1].digest)
-    _replace(message, encode(dataclasses.replace(question, standing=standing, chain=encode_rows(rows)), nonce))
+    put(message, encode(dataclasses.replace(question, standing=standing, chain=encode_rows(rows)), nonce))
 
 
 class LyingGrid(LoopGrid):

@@ -20,10 +20,12 @@ from accountant.ledger import Ledger
 from accountant.ledger.book import Declaration
 from privbo.algorithms.elimination.fed_pne import FedPNE
 from privbo.algorithms.thompson.releases import front
+from privbo.flower.messages import decode, encode
 from privbo.flower.party import approved_run, ledger_path, read_party, read_site
 from privbo.flower.registry import public_spec
 from privbo.plans.privacy import Privacy
 from privbo.protocol.errors import RefusedError, RunError
+from privbo.protocol.files import load_arrays
 from privbo.protocol.messages import Broadcast, FloatArray, Setting
 from privbo.runs.evidence import declared_by
 from privbo.runs.manifest import derive_seed
@@ -229,6 +231,28 @@ def test_a_bent_question_is_refused_by_every_site(case: str, tmp_path: Path) -> 
     if case not in HARMLESS:
         assert not lies.vectors_of(grid)
         assert not lies.sent_vectors(federation)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_silent_phase_takes_no_more_pulls_than_a_site_has_left(more: int, tmp_path: Path) -> None:
+    """Planted: every phase is announced as a silent one, for which no ledger has a charge; one pull is too many."""
+    federation = trusting(tmp_path, algorithm={"type": "fed-pne", "horizon": 8, "c": 0.02, "release_when": "always"})
+
+    def bend(message: Message) -> None:
+        question, nonce = decode(lies.Question, message.content)
+        node = {"nodes": np.array([0]), "pulls": np.array([8 + more]), "sends": np.array(False)}
+        silent = dataclasses.replace(question.broadcast, arrays={**question.broadcast.arrays, **node})
+        lies.put(message, encode(dataclasses.replace(question, broadcast=silent, released=False), nonce))
+
+    grid = lies.play(federation, federation.nodes(), bend=bend)
+    assert grid.answers
+    assert not lies.vectors_of(grid)
+    pulls = [load_arrays(path)["calls"].sum() for path in sorted(tmp_path.glob("*/kept/*/evaluations.npz"))]
+    if more:
+        assert pulls == []
+        assert {answer["error"] for answer in grid.answers} == {"ConfigurationError"}
+    else:  # the control: as many as are left are played
+        assert pulls == [8 * 3, 8 * 2, 8 * 2]
 
 
 @pytest.mark.parametrize("case", lies.TO_GUARDIANS)
