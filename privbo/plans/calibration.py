@@ -76,6 +76,8 @@ def calibrate(
             raise ConfigurationError(f"{name}={value!r} must lie in ({int(name == 'rounds')}, {bounds[name]:g}]")
     if not 0 < delta < 1:
         raise ConfigurationError(f"delta={delta!r} must lie in (0, 1)")
+    reals = sample_rate, noise_multiplier, epsilon  # whole numbers are reals, too
+    sample_rate, noise_multiplier, epsilon = (None if value is None else float(value) for value in reals)
     match rounds, sample_rate, noise_multiplier, epsilon:
         case int(t), float(q), float(z), None:
             pass

@@ -161,7 +161,7 @@ def _found(offer: Offer) -> Less | None:
     if acts(offer.algorithm, offer.setting, whole):
         return None
     last: Callable[[Setting], Algorithm] | None = getattr(offer.algorithm, "last_only", None)
-    if last is not None:
+    if last is not None and (getattr(offer.privacy, "participations", None) or 1) == 1:  # nobody is in it twice
         form = last(offer.setting)
         plan = replace(offer, algorithm=form).price()
         if plan.largest_over_noise is not None and acts(form, offer.setting, plan):

@@ -234,14 +234,15 @@ class Spec:
         return dump_settings(self)
 
     def departures(self) -> JsonObject:
-        """Give what departs from the settings' defaults, as a table that ``from_dict`` reads.
+        """Give what departs from the settings' first defaults: the table that names what was charged.
 
-        A setting that is added later does not change it, so it names what was charged.
+        No setting that is added later changes it, and no later default of an algorithm's setting. ``from_dict``
+        would read it with today's defaults, so it reads ``to_dict``.
         """
         plain = {f.name: f.default for f in fields(self)}
         kept = {key: value for key, value in self.to_dict().items() if value not in (plain[key], [])}
         kept["problem"] = dump_settings(self.problem.table(), defaults=False)
-        kept["algorithm"] = algorithm_table(self.algorithm, defaults=False)
+        kept["algorithm"] = algorithm_table(self.algorithm, defaults="first")
         kept["privacy"] = dump_settings(self.privacy, defaults=False)
         for name in ("policy", "attendance", "times"):
             if (given := getattr(self, name)) is not None:
@@ -295,8 +296,7 @@ class Spec:
 
     def digested(self) -> JsonObject:
         """Give the table that ``digest`` hashes: a holder may hash it again."""
-        first = algorithm_table(self.algorithm, defaults="first")
-        return _identifying({**self.departures(), "algorithm": first})
+        return _identifying(self.departures())
 
     def identity(self) -> JsonObject:
         """Give the settings that make two runs the same run."""

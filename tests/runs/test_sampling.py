@@ -19,6 +19,7 @@ from accountant import numerical
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Adjacency, Gaussian, RandomAllocationGaussian, TruncatedPoissonSampledGaussian, compose
 from accountant.ledger import Ledger
+from privbo.plans.calibration import calibrate
 from privbo.protocol.files import read_lines
 from privbo.reports.report import report
 from privbo.runs.manifest import KeptAllocation, RunDirectory
@@ -309,3 +310,17 @@ def test_over_a_channel_that_hides_who_sends_only_those_allotted_send(tmp_path: 
     made = play(tmp_path / "run", ALLOTTED | {"channel": "anonymous"})
     assert made.plan.sending_share == TIMES / ROUNDS
     assert took_part(tmp_path / "run") == dict(enumerate(kept(tmp_path / "run").sum(axis=0).tolist()))
+
+
+@pytest.mark.parametrize(("n_clients", "participations", "releases"), [(12, 1, 0), (12, 2, 0), (20, 1, 1), (20, 2, 0)])
+def test_an_allotted_run_with_too_little_signal_is_planned(n_clients: int, participations: int, releases: int) -> None:
+    """The last release alone is one that nobody can be in twice."""
+    few = pb.Problem(objective=lambda client, point: 0.0, n_clients=n_clients, space={"x": pb.Real(0, 1)})
+    privacy = pb.Privacy(epsilon=1.0, sampling="random-allocation", participations=participations)
+    made = pb.plan(few, pb.SharedPrior(), privacy=privacy, rounds=20)
+    assert made.releases == releases
+
+
+def test_whole_numbers_are_calibrated_as_other_numbers() -> None:
+    whole = calibrate(rounds=40, sample_rate=1, noise_multiplier=2, epsilon=None, delta=1e-5)
+    assert whole == calibrate(rounds=40, sample_rate=1.0, noise_multiplier=2.0, epsilon=None, delta=1e-5)

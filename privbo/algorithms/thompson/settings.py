@@ -373,7 +373,8 @@ class SharedPriorSettings(ModellingSettings):
             raise ConfigurationError(f"schedule={list(self.schedule)} must rise; name every round once, in order")
         if len(self.shares) < len(self.schedule):
             raise ConfigurationError(
-                f"shares={list(self.shares)} must name a share for each of the {len(self.schedule)} releases"
+                f"shares={list(self.shares)} must name a share for each of the {len(self.schedule)} releases; "
+                f"equal ones are shares={[1.0] * len(self.schedule)}"
             )
         if self.own.draw != "paths":
             raise ConfigurationError(f"own.draw={self.own.draw!r} belongs to DPFTSDE; use 'paths' here")
