@@ -312,7 +312,7 @@ def of_scores(shares: Mapping[int, float], bounds: str) -> Iterator[str]:
     for client, share in shares.items():
         if share >= LEAST:
             yield (
-                f"site {client}: {share:.0%} of its records' scores were clipped to {bounds}; normalise them, or "
+                f"client {client}: {share:.0%} of its records' scores were clipped to {bounds}; normalise them, or "
                 "declare a wider range, which means more noise"
             )
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import dataclasses
 import traceback
+from collections import Counter
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -203,10 +203,15 @@ def _wanted(run: PartyRun, record: SiteRecord, question: Question) -> Wanted:
 
 def _answer(run: PartyRun, record: SiteRecord, question: Question, wanted: Wanted, stopped: Stopped) -> Reply:
     spec, clients, round_ = run.own_spec, run.clients(), question.broadcast.round
-    problem = spec.problem
+    problem, places = spec.problem, Counter[int]()
+
+    def on_clipped(client: int, clipped: int, scored: int) -> None:  # a round that is played again repeats the places
+        keep_clipped(record.path / SCORES, client, clipped, scored, round=round_, place=places[client])
+        places[client] += 1
+
     evaluate = problem.evaluator(
         on_failure=lambda client, reason: record.note(f"client {client}: {reason}"),
-        on_clipped=partial(keep_clipped, record.path / SCORES),
+        on_clipped=on_clipped,
         stopped=stopped,
         client_seconds=None if spec.times is None else spec.times.of_one(len(clients)),
     )

@@ -21,7 +21,7 @@ Layout, for a site that keeps its runs in DIR::
     DIR/RUN/receipts.jsonl     round, sequence, head and plan of every question that was answered
     DIR/signing.key            the site's own key (Ed25519) for countersignatures, made at its first answer
     DIR/RUN/evaluations.npz    what the clients evaluated so far, and what each would use now
-    DIR/RUN/scores.jsonl       how many scores of records were clipped, by evaluation
+    DIR/RUN/scores.jsonl       how many scores of records were clipped, by evaluation; the last line of one counts
     DIR/RUN/errors.log         why an answer failed; nothing of it is sent
     DIR/errors.log             why the site would not answer a run that was not made
 """

@@ -90,15 +90,27 @@ SCORES = "scores.jsonl"  # in a run's private folder, and in a site's own of the
 _FACTS = ("run_id", "created", "public_seed", "versions", "caveat")  # of a manifest, beside its spec and its plan
 
 
-def keep_clipped(path: Path, client: int, clipped: int, scored: int) -> None:
-    """PRIVATE: keep how many scores of an evaluation's records were clipped."""
-    append_line(path, {"client": client, "clipped": clipped, "scored": scored})
+def keep_clipped(path: Path, client: int, clipped: int, scored: int, **key: int) -> None:
+    """PRIVATE: keep how many scores of an evaluation's records were clipped.
+
+    Args:
+        path: The file.
+        client: Number of the client.
+        clipped: How many were.
+        scored: Of how many.
+        key: The evaluation's ``round`` and its ``place`` in it, where a round may be played again.
+    """
+    append_line(path, {"client": client, "clipped": clipped, "scored": scored} | key)
 
 
 def clipped_shares(path: Path) -> dict[int, float]:
-    """PRIVATE: read the share of scores that were clipped, over all evaluations of each client."""
+    """PRIVATE: read the share of scores that were clipped, over all evaluations of each client, each counted once."""
+    last = {
+        (row["client"], row.get("round"), row.get("place", -number)): row
+        for number, row in enumerate(read_lines(path), 1)
+    }
     totals: dict[int, tuple[int, int]] = {}
-    for row in read_lines(path):
+    for row in last.values():
         clipped, scored = totals.get(row["client"], (0, 0))
         totals[row["client"]] = clipped + row["clipped"], scored + row["scored"]
     return {client: clipped / scored for client, (clipped, scored) in sorted(totals.items())}

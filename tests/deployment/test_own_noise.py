@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -34,7 +35,7 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import FloatArray, Records, Request, Setting
 from privbo.reports.report import report
-from privbo.runs.manifest import derive_seed
+from privbo.runs.manifest import clipped_shares, derive_seed
 from privbo.runs.record import load
 from tests.cli.test_cli import privbo
 from tests.deployment.federations import Federation, make, node_key
@@ -242,7 +243,7 @@ def test_a_sites_operator_sees_what_was_clipped_of_its_scores_and_nobody_else(tm
     assert found == {"north": {"0": 0.0}, "south": {"1": TOP / COUNTS[1]}, "west": {"2": 0.0}}
     shown = privbo("audit", str(clipped.root / "south" / "kept")).stdout
     assert "private: the site's own" in shown
-    assert "site 1: 10% of its records' scores were clipped to score_range; normalise them" in shown
+    assert "client 1: 10% of its records' scores were clipped to score_range; normalise them" in shown
     asked = privbo("audit", str(plain.root / "south" / "kept"))
     assert "0.0%" in asked.stdout
     assert "notice" not in asked.stdout
@@ -256,10 +257,34 @@ def test_a_sites_operator_sees_what_was_clipped_of_its_scores_and_nobody_else(tm
     assert "is a site's folder" in refused.stderr
 
 
+def upper() -> pb.Problem:
+    """Scores of one half of the doses lie beyond the range."""
+    return dataclasses.replace(hospitals(), objective=lambda client, p: scores(client, p) + 2.0 * (p["dose"] > 0.5))
+
+
+def test_scores_of_a_round_that_is_played_again_are_counted_once(tmp_path: Path) -> None:
+    """Its answer and state are lost, as by a crash before they were kept."""
+    federation = federation_of(tmp_path, factory=FACTORY.replace("hospitals", "upper"))
+    nodes = federation.nodes()
+    federation.play(nodes)
+    (path,) = federation.root.glob("south/kept/*/scores.jsonl")
+    before, lines = clipped_shares(path), read_lines(path)
+    assert 0.0 < before[1] < 1.0
+    for name in ("sent", "state"):
+        shutil.rmtree(path.parent / name)
+    nodes[1].handle(next(message for message in nodes[1].asked if message.metadata.group_id == "0"))
+    again = read_lines(path)[len(lines) :]
+    assert again == [line for line in lines if line["round"] == 0]
+    assert len(again) == N_POINTS
+    assert clipped_shares(path) == before
+    counted = [line["clipped"] for line in lines + again]
+    assert sum(counted) / sum(line["scored"] for line in lines + again) != before[1]  # planted: all lines count
+
+
 def test_a_reply_that_tells_how_many_scores_were_clipped_is_betrayed(tmp_path: Path) -> None:
     counts: list[int] = []
 
-    def told(_: Path, client: int, clipped: int, scored: int) -> None:
+    def told(_: Path, client: int, clipped: int, scored: int, **_key: int) -> None:
         counts.append(clipped)
 
     def leaky(**fields: Any) -> Any:
