@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from accountant.ledger import Ledger
 from accountant.tight.numerical import epsilon_table
 from privbo.comparisons.cells import Cell, CellResult
 from privbo.comparisons.comparison import Comparison, recommend
-from privbo.comparisons.sweep import PrivateRun, compare, run_sweep
+from privbo.comparisons.sweep import PrivateRun, compare, run_sweep, settings_name
 from privbo.comparisons.sweep_file import read_sweep
 from privbo.comparisons.verdict import Setting, difference
 from privbo.plans.cost import Spending
@@ -54,6 +55,7 @@ LEVELS = [
     "noise-only control, epsilon=1.0", "noise-only control, epsilon=4.0",
 ]  # fmt: skip
 # Names of its cells: one that changes, because a setting was added, would charge people again for what they paid.
+PAID_SHARED = "5_5f43a3512ffba7f2"  # in rounds 0, 2 and 5
 PAID = {"5_65dbe8f4b5976cbf", "5_745074744b5d3767", "5_e8a3282eadbe1ee4", "5_f05ff56145431b5d"}
 
 
@@ -232,6 +234,19 @@ def test_a_sweep_over_private_data_is_a_composition(tmp_path: Path, monkeypatch:
         assert len(ledger.entries()) == charged
 
 
+def test_a_shared_prior_cell_that_was_paid_for_keeps_its_name_and_todays_default_has_another() -> None:
+    """The first schedule was charged under a name without it; written out, it is the same cell."""
+    shared = BASE.replace("dp-fts-de", "shared-prior")
+
+    def named(algorithm: pb.SharedPrior) -> str:
+        spec = dataclasses.replace(Spec.from_dict(tomllib.loads(shared)["base"], trusted=True), algorithm=algorithm)
+        return settings_name(spec.departures(), None)
+
+    first = pb.SharedPrior(n_features=8, schedule=(0, 2, 5), shares=(5.0, 2.0, 1.0))
+    assert named(first) == PAID_SHARED
+    assert named(pb.SharedPrior(n_features=8)) != PAID_SHARED
+
+
 def test_a_population_that_cannot_pay_for_all_cells_stops_the_sweep_before_the_first_one(tmp_path: Path) -> None:
     path = tmp_path / "sweep.toml"
     path.write_text(PRIVATE.format(path=tmp_path / "people.sqlite", bound="epsilon = 2.5\ndelta = 1e-5\n"))
@@ -310,6 +325,29 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
     assert not found.exportable().shows_utility
     assert found.differences()[0].n_seeds == 1
     assert other.epsilon() == found.settings[1].epsilon
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> None:
+    path, out = tmp_path / "sweep.toml", tmp_path / "out"
+    path.write_text(PUBLIC.replace("seeds = 2", "seeds = 2\ncontrols = []"))
+    command = [sys.executable, "-m", "privbo.cli.main", "compare", str(path), "--out", str(out), "--jobs", "1"]
+    settings = {"cwd": ROOT, "env": os.environ | {"OMP_NUM_THREADS": "1"}, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True, **settings)
+    deadline = time.monotonic() + 90
+    while len(list((out / "cells").glob("*.json"))) < 3:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
+    assert len(before) < 10
+    found = run_sweep(read_sweep(path), out, jobs=1)
+    after = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
+    assert len(after) == 10
+    assert before.items() <= after.items()
+    assert [len(s.seeds) for s in found.comparisons[0].settings] == [2] * 5
 
 
 @pytest.mark.slow
