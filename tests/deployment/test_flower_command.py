@@ -117,7 +117,7 @@ def test_up_plays_the_run_stops_everything_and_sends_nothing_anywhere_but_loopba
     home, loopback = tmp_path / "trial", "ip link set lo up"
     command("flower", "init", home, *BOUND)
     run = (home / "run.toml").read_text()
-    (home / "run.toml").write_text(run.replace("rounds = 10", "rounds = 1"))
+    (home / "run.toml").write_text(run.replace("rounds = 10", "rounds = 2"))
     alone = not subprocess.run([*IN_NAMESPACE, loopback], check=False, capture_output=True).returncode
     words = [sys.executable, "-m", "tests.deployment.offline", str(home)]
     played = [*IN_NAMESPACE, f"{loopback} && {shlex.join(words)}"] if alone else words
@@ -129,7 +129,7 @@ def test_up_plays_the_run_stops_everything_and_sends_nothing_anywhere_but_loopba
     assert [row["answered"] for row in rows] == [["site0", "site1", "site2"]] * len(rows)
     record = pb.load(home / "run")
     assert record.epsilon() <= 4.0
-    assert len(record.ledger.entries()) == 1  # of one round's plan: thirty clients stand above the noise
+    assert len(record.ledger.entries()) == 1  # the first round's: thirty clients stand above the noise
     if not alone:
         pytest.skip("network namespaces are forbidden here, so no packet was counted")
     found = json.loads(done.stdout.splitlines()[-1])
