@@ -14,10 +14,13 @@ import pkgutil
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import benchmarks
+import privbo as pb
 from benchmarks._rows import Kind, Limit, Row
+from privbo.runs.code import CODE, toolkit
 
 DEAR = {"scale": "half an hour; `make scale`"}  # run by name only
 
@@ -33,12 +36,13 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; known: {', '.join(names)}")
     found: list[Row] = []
+    made = f"privbo {pb.__version__}, {datetime.now(UTC):%Y-%m-%d}, code {toolkit()[CODE][:8]}"
     for name in arguments.names or [name for name in names if name not in DEAR]:
         start = time.perf_counter()
         for measured in importlib.import_module(name if "." in name else f"benchmarks.{name}").rows():
             row = _row(measured)
             found.append(row)
-            arguments.out.write_text(json.dumps([row.to_dict() for row in found], indent=2) + "\n")
+            arguments.out.write_text(json.dumps([row.to_dict() | {"made": made} for row in found], indent=2) + "\n")
             if row.kind != "recorded":
                 _say(f"{row}")
         _say(f"{name} took {time.perf_counter() - start:.0f} s")

@@ -24,8 +24,9 @@ _TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 def measured(rows: Sequence[Measured], page: Path) -> str:
     """Give the part of a page that the rows make."""
     machine = f"{platform.machine()}, {_cores()}, Python {platform.python_version()}"
+    made = "; ".join(sorted({str(row["made"]) for row in rows}))
     parts = [
-        f"Measured on one machine in one run ({machine}); the smaller of as many calls on both sides.",
+        f"Measured by {made} on one machine ({machine}); the smaller of as many calls on both sides.",
         *_pictures(rows, page),
         _table(rows, ("peer", "bar")),
         _table(rows, ("recorded",), "Recorded elsewhere, on another day: no comparison"),

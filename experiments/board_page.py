@@ -18,8 +18,8 @@ from privbo.protocol.settings import JsonObject
 CRITERION = (
     "One of our algorithms is recommended if it\n"
     "beats the best independent method and its own noise-only control (Student's t over families, level .05,\n"
-    "by Holm over the table). Regret is divided by that of the best independent method. Families on which no\n"
-    "setting was chosen are counted in brackets."
+    "by Holm over the table). Regret is divided by that of the best independent method. Families held out\n"
+    "when their table was first printed are counted in brackets."
 )
 NAMED = 2.0  # epsilon of the tables that have one only
 HEADS = (

@@ -26,13 +26,18 @@ ROWS = [
 ]
 
 
+def stored(rows: list[_rows.Row], *made: str) -> list[dict[str, str | float]]:
+    return [row.to_dict() | {"made": made[at % len(made)]} for at, row in enumerate(rows)]
+
+
 def cost(n_clients: int, seconds: float, series: str = "no fits") -> _rows.Row:
     place = _rows.Place(picture="cost", series=series, x=n_clients)
     return _rows.Row(f"{n_clients}, {series}", seconds, "the bar, flat", 2e-3, kind="bar", place=place, least=HALF)
 
 
 def test_what_was_recorded_stands_last_and_units_are_said() -> None:
-    part = _page.measured([row.to_dict() for row in ROWS], Path("speed.md"))
+    part = _page.measured(stored(ROWS, "one code", "another"), Path("speed.md"))
+    assert part.startswith("Measured by another; one code on one machine (")
     table, recorded = part.split("**Recorded elsewhere")
     assert "| what | ours | peer: its number (ratio) | bar (times better) | share of the machine's limit |" in table
     assert "| quick | 2 ms | peer: 8 ms (4); another peer: 4 ms (2) |  | 0.5, arithmetic |" in table
@@ -45,7 +50,7 @@ def test_what_was_recorded_stands_last_and_units_are_said() -> None:
 def test_rows_with_a_place_make_a_table_and_a_picture_beside_the_page(tmp_path: Path) -> None:
     page = tmp_path / "scale.md"
     page.write_text(f"before\n\n{_page.BEGIN}\n\nstale\n\n{_page.END}\n\nafter\n")
-    rows = [row.to_dict() for row in (cost(1000, 1e-3), cost(10_000, 2e-3), cost(1000, 4e-3, "default fits"))]
+    rows = stored([cost(1000, 1e-3), cost(10_000, 2e-3), cost(1000, 4e-3, "default fits")], "one code")
     _page.refresh(page, rows)
     text = page.read_text()
     title = _pictures.PICTURES["cost"].title
