@@ -296,6 +296,7 @@ class Ledger:
         run: str,
         noise_source: str,
         plan_position: int | None = None,
+        announced: str | None = None,
     ) -> Receipt:
         """Charge one release: durable on return, or refused with nothing changed.
 
@@ -305,6 +306,7 @@ class Ledger:
             run: The run it belongs to.
             noise_source: "secure", "exact", "simulation" or "none".
             plan_position: Place in the run's plan.
+            announced: Digest of points that clients are told and the run keeps; the row binds them.
 
         Raises:
             BudgetExceeded: If the budget does not hold the event.
@@ -334,7 +336,8 @@ class Ledger:
                 "nonce": secrets.token_hex(16),
                 "time": book.dates.get(run) or f"{datetime.now(UTC):%Y-%m-%d}",
             }
-            return release_id, canonical(self.policy.meaning | content)
+            told = {} if announced is None else {"announced": announced}
+            return release_id, canonical(self.policy.meaning | content | told)
 
         done = self._appended(prepared)
         if isinstance(done, Receipt):

@@ -181,7 +181,8 @@ class Entry:
     charges: a later one would tell how long clients took. ``plan_position`` is the
     place in the run's plan, or None. ``nonce`` makes every row another one, so that a ledger which
     went back and was charged again the same has other heads. ``noise_source`` is "secure", "exact", "simulation"
-    (seeded: no guarantee) or "none" (a non-private baseline).
+    (seeded: no guarantee) or "none" (a non-private baseline). ``announced`` is the digest of public points that the run
+    keeps next to the ledger and tells its clients, or None.
     """
 
     sequence: int
@@ -195,6 +196,7 @@ class Entry:
     sampler: str
     noise_source: str
     plan_position: int | None
+    announced: str | None = None
     nonce: str = ""
     time: str
     previous: str

@@ -143,8 +143,14 @@ class Door:
                 "register the same clients or start a ledger of their own"
             )
 
-    def open(self, round: int, request: Request, plan_position: int | None = None) -> Ticket:  # noqa: A002 (the protocol's word)
-        """Charge the ledger for ``request`` and draw the participants.
+    def open(
+        self,
+        round: int,  # noqa: A002 (the protocol's word)
+        request: Request,
+        plan_position: int | None = None,
+        announced: str | None = None,
+    ) -> Ticket:
+        """Charge the ledger for ``request``, and for points that clients are told by their digest; draw participants.
 
         Raises:
             ConfigurationError: If the request is impossible; nothing was charged.
@@ -162,6 +168,7 @@ class Door:
             run=self.run,
             noise_source="none" if isinstance(mechanism, PlainSum) else self.noise.name,
             plan_position=plan_position,
+            announced=announced,
         )
         stored = self.ledger.stored_release(receipt.release_id) if receipt.known else None
         noise = self.noise.stream(str(round))

@@ -56,7 +56,15 @@ from accountant.ledger import Ledger
 from accountant.ledger.book import Declaration
 from accountant.ledger.chain import RESERVATION, Row
 from privbo.door.mechanism import Mechanism, PrivateSum
-from privbo.flower.registry import FEDERATION_FILE, RUN_FILE, Federation, federation_of, require_guardians, spec_of
+from privbo.flower.registry import (
+    FEDERATION_FILE,
+    RUN_FILE,
+    Federation,
+    federation_of,
+    named_spec,
+    require_guardians,
+    spec_of,
+)
 from privbo.guardians.ciphertexts import Call, question_digest
 from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision, Policy
@@ -68,7 +76,7 @@ from privbo.protocol.settings import JsonObject, Sequence, read_settings, settin
 from privbo.runs.evidence import declared_by, plan_name
 from privbo.runs.manifest import derive_seed
 from privbo.runs.opening import decision_on, plan_run
-from privbo.runs.sources import require_code, require_same
+from privbo.runs.sources import ForeignAlgorithm, load_problem, require_code, require_same
 from privbo.runs.spec import Spec, read_bytes, read_toml
 
 POPULATION = "one client"
@@ -317,7 +325,7 @@ class PartyRun:
         """Refuse a run that this party would not answer; no client's value decides, and nothing is written.
 
         A site's objective is looked for and its source parsed; nothing of it is executed, since a module may read
-        data when it is imported. The run's algorithm is public code, imported here as at the server.
+        data when it is imported. The run's algorithm is public code, imported here once the policy allows it.
 
         Args:
             found: The run's terms as the server states them before it makes the run.
@@ -390,9 +398,13 @@ def run_of(files: AppFiles, party: Party) -> PartyRun:
     """Compute a run from its files, approved or not; kept until the files or the party's settings change.
 
     Raises:
+        PolicyError: If they name code that is imported to price the run, and the party's policy does not allow it.
         ConfigurationError: If they are impossible.
     """
     if not _kept or (_kept[0].files, _kept[0].party) != (files, party):
+        named = named_spec(files.run)
+        if isinstance(named.algorithm, ForeignAlgorithm):  # all but the price is judged before its module is imported
+            decision_on(required_policy(party), named, None, ()).require(f"this {party.role}")
         spec, plan = _priced(files.home, files.run)
         federation = federation_of(files.federation).checked(plan.n_clients)
         require_guardians(federation, spec.privacy)
@@ -445,13 +457,15 @@ def site_spec(home: Path, content: bytes, site: SiteSettings) -> Spec:
     Raises:
         ConfigurationError: If the problem is another one than the run's.
     """
-    own = spec_of(home, content, own_problem(site)).loaded()
-    if site.problem is not None:
-        # Of records, too: what one of them moves is computed from the run's own range.
-        of_records = ("n_records", "score_range", "training") if own.privacy.unit == "record" else ()
-        stated = spec_of(home, content).problem.table()
-        require_same("this site's problem", own.problem, stated, ("space", "constraints", "n_clients", *of_records))
-    return own
+    spec, own = spec_of(home, content), own_problem(site)
+    if own is None:
+        return spec.loaded()
+    found = load_problem(own, spec.name)
+    # Of records, too: what one of them moves is computed from the run's own range.
+    of_records = ("n_records", "score_range", "training") if spec.privacy.unit == "record" else ()
+    stated = spec.problem.table()
+    require_same("this site's problem", found, stated, ("space", "constraints", "n_clients", *of_records))
+    return replace(spec, problem=found)
 
 
 def _require_approved(party: Party, files: AppFiles) -> None:

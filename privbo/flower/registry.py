@@ -32,8 +32,7 @@ from pydantic import Field
 from privbo.guardians.ciphertexts import Card
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.problem import ProblemSource
-from privbo.protocol.settings import Count, Positive, dump_settings, read_settings, settings
+from privbo.protocol.settings import Count, Positive, read_settings, settings
 from privbo.runs.spec import Spec, parse_toml, read_bytes
 
 RUN_FILE = "run.toml"
@@ -234,13 +233,22 @@ def public_spec(home: Path) -> Spec:
     return spec_of(home, read_bytes(home / RUN_FILE))
 
 
-def spec_of(home: Path, content: bytes, problem: ProblemSource | None = None) -> Spec:
+@lru_cache(maxsize=4)
+def named_spec(content: bytes) -> Spec:
+    """Read the run in the content of a ``run.toml``, once for all sites that one process plays; imports no code.
+
+    Raises:
+        ConfigurationError: Naming the key, the value and what is allowed.
+    """
+    return Spec.from_dict(parse_toml(content, RUN_FILE))
+
+
+def spec_of(home: Path, content: bytes) -> Spec:
     """Read the run in the content of a ``run.toml``, and load its algorithm, whose module may stand next to it.
 
     Args:
         home: Folder of the app.
         content: Of the file.
-        problem: In place of the run's.
 
     Raises:
         ConfigurationError: Naming the key, the value and what is allowed.
@@ -248,6 +256,4 @@ def spec_of(home: Path, content: bytes, problem: ProblemSource | None = None) ->
     here = str(home.absolute())
     if here not in sys.path:
         sys.path.insert(0, here)
-    table = parse_toml(content, RUN_FILE)
-    table = table if problem is None else {**table, "problem": dump_settings(problem)}
-    return Spec.from_dict(table, trusted=True).with_algorithm()
+    return named_spec(content).with_algorithm()

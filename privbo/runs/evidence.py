@@ -223,7 +223,7 @@ def examine(
             chains = Chains(ledger, manifest.run_id)
             plan_of(manifest, chains.book)
             wrong = next(filter(None, map(chains.contradiction, [*seen, *receipts])), None)
-            problem = None if wrong is None else f"{wrong}; {REMEDY}"
+            problem = _announced_problem(manifest, chains.book, home) if wrong is None else f"{wrong}; {REMEDY}"
     except PrivacyError as error:
         problem = str(error)
     recovered = [r for r in ledger.book().reservations if r.declared.kind == "recovery"] if state.ok else []
@@ -237,6 +237,21 @@ def examine(
         absent=absent,
         recovered=tuple(recovery_text(r) for r in recovered),
     )
+
+
+def _announced_problem(manifest: Manifest, book: Book, home: RunDirectory | None) -> str | None:
+    """Say what is wrong with the points that clients were told, which charges bind; None for nothing."""
+    if home is None:
+        return None
+    found = home.announced_digest
+    for entry in book.entries:
+        if entry.run == manifest.run_id and entry.announced not in (None, found):
+            state = "missing" if found is None else "not what clients were told"
+            return (
+                f"{home.announced_path} is {state} (row {entry.sequence} of the ledger binds it), and released values "
+                "could be taken for those of other points; restore it from a copy"
+            )
+    return None
 
 
 def check_directory(

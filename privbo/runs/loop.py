@@ -138,10 +138,9 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
             server.tell(None)
             history.add(ask.broadcast.round, None, None, ended=ended)
             continue
-        ticket, ended = door.open(ask.broadcast.round, ask.request, plan_position=position), None
-        if home is not None:
-            home.keep_announced(server, is_answered=ticket.release is not None)
-        position += 1
+        kept = None if home is None else home.keep_announced(server)
+        ticket = door.open(ask.broadcast.round, ask.request, plan_position=position, announced=kept)
+        position, ended = position + 1, None
         if ticket.release is None:
             clock.begin()
             answers = transport.collect(_standing(ask, bound, ticket.receipt.sequence, ticket.receipt.head), ticket)

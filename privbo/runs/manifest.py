@@ -177,20 +177,19 @@ class RunDirectory:
                 raise RunError(f"{self.announced_path} can't be read ({error}); restore it from a copy") from error
             server.announced |= kept
 
-    def keep_announced(self, server: Server, *, is_answered: bool) -> None:
-        """Keep what a server announces, before any client is told.
+    def keep_announced(self, server: Server) -> str | None:
+        """Keep what a server announces, before it is charged and any client is told; its digest, None for nothing."""
+        if not isinstance(server, Announcing) or not server.announced:
+            return None
+        if not self.announced_path.exists():
+            write_json(self.announced_path, {name: array.tolist() for name, array in server.announced.items()})
+        return self.announced_digest
 
-        Raises:
-            RunError: If clients have answered the round, and what they were told is not there.
-        """
-        if not isinstance(server, Announcing) or not server.announced or self.announced_path.exists():
-            return
-        if is_answered:
-            raise RunError(
-                f"{self.announced_path} is missing, and released values could be taken for those of other points; "
-                "restore it from a copy"
-            )
-        write_json(self.announced_path, {name: array.tolist() for name, array in server.announced.items()})
+    @property
+    def announced_digest(self) -> str | None:
+        """SHA-256 of what was announced; None where nothing is kept."""
+        path = self.announced_path
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
 
     def keep_failure(self, client: int, reason: str) -> None:
         """PRIVATE: keep a client's first error."""

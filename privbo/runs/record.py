@@ -307,8 +307,6 @@ def replay(record: Record) -> Iterator[tuple[Ask, Release | None]]:
             return
         if ask.request is None and release is not None:
             raise RunError(f"round {release.round} has a release that its server never asked for; restore the ledger")
-        if release is not None and record.directory is not None:
-            record.home.keep_announced(server, is_answered=True)
         yield ask, release
         server.tell(release)
 

@@ -136,7 +136,8 @@ def make(
         "name": "federated",
         "rounds": rounds,
         # Simulated nodes have no file of their own that could name the objective.
-        "problem": {"factory": factory} if simulated else {"n_clients": n_clients, "space": SPACE, "name": "bumps"},
+        "problem": {"n_clients": n_clients, "space": SPACE, "name": "bumps"}
+        | ({"factory": factory} if simulated else {}),
         "algorithm": ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm,
         "privacy": privacy or {"noise_multiplier": 1.0, "noise": "simulation"},
     } | {name: value for name, value in {"seed": seed, "final": final}.items() if value is not None}

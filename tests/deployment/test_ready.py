@@ -19,12 +19,12 @@ from privbo.flower.party import read_site
 from privbo.flower.registry import read_federation
 from privbo.plans.plan import Plan
 from privbo.protocol.files import read_lines
-from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 from privbo.protocol.problem import ProblemSource
 from privbo.runs.sources import require_code
 from privbo.testing import toy_problem
 from tests.cli.test_cli import privbo
-from tests.deployment.federations import SITES, Federation, change, make, node_key
+from tests.deployment.federations import POLICY, SITES, Federation, change, make, node_key
 from tests.deployment.grid import LoopGrid, Node, unavailable
 from tests.deployment.reading import releases
 
@@ -106,6 +106,39 @@ def test_another_plan_than_the_servers_is_found_before_the_charge(
     assert {row["field"] for row in read_lines(tmp_path / "north" / "kept" / "refused.jsonl")} == {"server's settings"}
 
 
+# By case: the site's policy, what is another in run.toml, and the class of the site's error.
+OWN_CODE: dict[str, tuple[dict | None, dict, str]] = {
+    "not approved": (POLICY, {}, "RefusedError"),
+    "no policy": (None, {}, "PolicyError"),
+    "another algorithm": (POLICY | {"algorithms": ["fed-pne"]}, {}, "PolicyError"),
+    "fewer rounds": (POLICY | {"max_rounds": 1}, {}, "PolicyError"),
+    "a factory without facts": (POLICY, {"problem": {"factory": "own_code:problem"}}, "ConfigurationError"),
+    "allowed": (POLICY, {}, "RefusedError"),  # the control: the question is of another run
+}
+
+
+@pytest.mark.parametrize("case", OWN_CODE)
+def test_no_code_that_a_run_names_is_imported_before_the_sites_policy_allows_it(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: a module next to the run's files leaves a trace where it is imported, at readiness or in a round."""
+    policy, changes, error = OWN_CODE[case]
+    federation, trace = make(tmp_path, {"type": "own_code:Canary"}, policy=policy), tmp_path / "imported"
+    change(federation.home / "run.toml", **changes)
+    words = f"open({str(trace)!r}, 'w').close()\nfrom tests.guardians.canary import Canary\nproblem = print\n"
+    (federation.home / "own_code.py").write_text(words)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "own_code", raising=False)
+    grid = LoopGrid(federation.nodes(approved=case != "not approved"))
+    place = Standing(plan="", sequence=0, head="")
+    asked = {"run": "run", "public_seed": 1, "broadcast": Broadcast(round=0), "released": True, "chain": b""}
+    for question in (messages.ReadinessQuestion(terms={}), messages.Question(**asked, standing=place)):
+        message = Message(messages.encode(question, b"nonce"), 100, f"query.{question.action}", group_id="-1")
+        (reply,) = grid.pull_messages(grid.push_messages([message]))
+        assert reply.content.config_records["answer"]["error"] == error
+    assert trace.exists() == (case == "allowed")
+
+
 LIES = {"\x1b[2Jpatient 17": "another error", "patient": "another error", "": "another error"}
 LIES |= server._LACKS
 
@@ -129,7 +162,7 @@ def test_no_word_of_a_sites_own_is_repeated(told: str, tmp_path: Path) -> None:
 
 
 def test_a_node_without_the_question_is_of_another_version(tmp_path: Path) -> None:
-    federation = make(tmp_path, keys={site: node_key()[1] for site in SITES}, start_timeout=0.1)
+    federation = make(tmp_path, keys={site: node_key()[1] for site in SITES})
     keyed = [read_federation(federation.home).sites[site].public_key for site in SITES]
     nodes = federation.nodes(tamper=lambda reply, _: unavailable(reply))
     for node, key in zip(nodes, keyed, strict=True):

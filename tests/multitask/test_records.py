@@ -37,6 +37,8 @@ from privbo.reports.bundle import write_bundle
 from privbo.reports.comparison import note_lines
 from privbo.reports.report_page import document, statement
 from privbo.reports.watch import Watch
+from privbo.runs.evidence import check_directory
+from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import planned_requests
 from privbo.runs.spec import Spec
 
@@ -288,14 +290,19 @@ def test_points_that_were_announced_are_kept_and_no_other_machine_finds_others(t
     done.ledger.close()
     with mock.patch.object(Posterior, "likely_best", side_effect=AssertionError("computed")):
         assert pb.load(home).common == whole.common
-        (home / "announced.json").write_text('{"points": "nowhere"}')
-        with pytest.raises(pb.RunError, match=r"announced\.json can't be read"):
-            pb.load(home)
-    (home / "announced.json").unlink()
-    with pytest.raises(pb.RunError, match=r"announced\.json is missing"):
-        pb.load(home)
-    with pytest.raises(pb.RunError, match=r"announced\.json is missing"):
-        pb.run(problem(), directory=home, resume=True, **asked)
+    # Planted: points altered after the run, by which the same releases would say another setting; and none at all.
+    path, run = home / "announced.json", RunDirectory(home)
+    for content in (json.dumps({"points": [[1.0 - x, *rest] for x, *rest in kept["points"]]}), None):
+        path.unlink() if content is None else path.write_text(content)
+        words = rf"announced\.json is {'missing' if content is None else 'not what clients were told'} \(row 3 of "
+        words += "the ledger binds it.*restore it from a copy"
+        for opened in (pb.load, write_bundle, lambda home: pb.run(problem(), directory=home, resume=True, **asked)):
+            with pytest.raises(pb.RunError, match=words):
+                opened(home)
+        assert re.search(words, str(check_directory(run).problem))
+    path.write_text('{"points": "nowhere"}')
+    with pytest.raises(pb.RunError, match=r"announced\.json can't be read"):
+        run.recall(common.server(spec(algorithm=common, rounds=6).setting(1)))
 
 
 def test_one_common_setting_is_chosen_by_two_releases_of_all_evaluations_but_the_last() -> None:
