@@ -253,17 +253,17 @@ class Plan:
     @property
     def outlook(self) -> str | None:
         """One sentence on the most that sharing can bring, from public numbers; None without noise or sharing."""
+        nothing = f"{'before the vote ' if self.releases else ''}nothing is released or charged"
         if self.largest_over_noise is None:
-            return None
+            return f"{nothing}: no later round would use a release; {self.remedy}" if self.remedy else None
         found = f"{self.largest_over_noise:.2g} times the norm of its noise"
         by_site = self.unit == "record"
         if self.releases == (self.final is not None):
             why = f"even if all {self.n_clients} clients answered alike, what they share, {found}, would"
             if by_site:
                 why = "with as much noise as sites of so few records need, what they share would"
-            before = "before the vote " if self.releases else ""
             remedy = f"; {self.remedy}" if self.remedy else ""
-            return f"{before}nothing is released or charged: {why} change no point more often than not{remedy}"
+            return f"{nothing}: {why} change no point more often than not{remedy}"
         if by_site:  # what sites share, releases of other points each, beside the noise of all of it
             ratio = self.largest_over_noise / math.sqrt(self.releases)
             return f"at best, what a site shares has {ratio:.2g} times the norm of its noise"

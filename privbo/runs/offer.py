@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from accountant.errors import PrivacyError
 from accountant.wording import upper_text
-from privbo.plans.effect import acts
+from privbo.plans.effect import acts, is_optional
 from privbo.plans.plan import Plan, price_plan
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
@@ -44,6 +44,16 @@ class Offer:
         parameters = {name: dump_settings(parameter) for name, parameter in space.parameters.items()}
         facts = where.n_clients, where.rounds, where.unit, where.records, parameters, space.constraints
         object.__setattr__(self, "told", repr(facts))
+
+    @property
+    def asks(self) -> bool:
+        """Whether any round asks for a release: none does of clients alone, nor where there are too few rounds."""
+        return next(iter(self.algorithm.server(self.setting).plan()), None) is not None
+
+    def later(self, factor: float) -> tuple[float, Offer]:
+        """Give the run of a multiple of its rounds, and how many those are."""
+        rounds = round(factor * self.setting.rounds)
+        return rounds, replace(self, setting=replace(self.setting, rounds=rounds))
 
     def louder(self) -> Iterator[tuple[str, Callable[[float], tuple[float, Offer]]]]:
         """Words for what may be asked more of, and the run that asks for a multiple of it, with how much that is."""
@@ -104,8 +114,14 @@ class Offer:
             yield request
 
 
-def remedy_of(offer: Offer) -> str:
-    """Say, by bisection, which epsilon, horizon, or number of clients or records would make it change something."""
+def remedy_of(offer: Offer) -> str | None:
+    """Say, by bisection, which epsilon, horizon, or number of clients or records would make it change something.
+
+    Of a run that asks for nothing it is a number of rounds, or None: clients alone share nothing in any number.
+    """
+    if not offer.asks:
+        rounds = _least(offer.later)
+        return None if rounds is None else f"{rounds:g} rounds would change that"
     found = [words.format(least) for words, make in offer.louder() if (least := _least(make)) is not None]
     return f"{' or '.join(found) or 'nothing within a hundred times what is asked'} would change that"
 
@@ -123,10 +139,10 @@ def _least(make: Callable[[float], tuple[float, Offer]]) -> float | None:
 
 def _releases(offer: Offer) -> bool:
     try:
-        less = less_of(offer)
+        less = less_of(offer) if is_optional(offer.algorithm) else None
     except PrivacyError:  # what cannot be planned releases nothing
         return False
-    return less is None or less.releases > 0
+    return offer.asks if less is None else less.releases > 0
 
 
 @dataclass(frozen=True, kw_only=True)

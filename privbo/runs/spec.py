@@ -372,15 +372,14 @@ class Spec:
 
     @property
     def remedy(self) -> str | None:
-        """Say which epsilon, number of clients or horizon would give the run a release; None if it has one.
+        """Say which epsilon, number of clients or rounds, or horizon would give the run a release; None if it has one.
 
         It is found by bisection over multiples of what is asked, by public numbers alone.
         """
         less = self._less
-        if less is None or less.releases or not isinstance(self.privacy, Privacy):
-            return None
         offer = Offer(algorithm=self.algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
-        return remedy_of(offer)
+        releases = offer.asks if less is None else less.releases > 0
+        return None if releases or not isinstance(self.privacy, Privacy) else remedy_of(offer)
 
     @property
     def _share(self) -> float | None:

@@ -192,3 +192,14 @@ def test_an_algorithm_that_cannot_be_a_key_is_planned_like_one_that_can() -> Non
         for kind in (pb.PFPNE, Mine)
     ]
     assert plans == [0, 0, 7, 7]
+
+
+def test_a_run_of_too_few_rounds_for_any_release_says_how_many_would_do() -> None:
+    """One round alone releases nothing, because no later one would use it; clients alone release nothing ever."""
+    for final, before in ((None, ""), ("common", "before the vote ")):
+        told = {"privacy": TWO, "final": final}
+        plan = pb.plan(alike(40), pb.SharedPrior(), rounds=1, **told)
+        words = "nothing is released or charged: no later round would use a release; 2 rounds would change that"
+        assert (plan.outlook, plan.releases) == (before + words, len(before) > 0)
+        assert pb.plan(alike(40), pb.SharedPrior(), rounds=2, **told).releases == 1 + (len(before) > 0)
+        assert pb.plan(alike(40), pb.SharedPrior().local(), rounds=1, **told).outlook is None
