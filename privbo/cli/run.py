@@ -65,39 +65,35 @@ class WrittenReport:
             return {}
         return {arm: _milestones(curve) for arm, curve in self.diagnostics.mean_best_score.items()}
 
-    @property
-    def valued(self) -> str:
-        """PRIVATE: say how many clients have a value, after a semicolon; empty where each has one."""
-        best = () if self.diagnostics is None else self.diagnostics.best_score_per_client
-        there = sum(math.isfinite(score) for _, score in best)
-        return "" if there == len(best) else f"; {there} of {len(best)} clients of this run have a value"
-
     def to_dict(self) -> JsonObject:
         """Give the report as JSON-able data with its places and, where they were asked for, diagnostics."""
         places = {"directory": self.directory, "report": self.page, "statement": self.statement}
         found = self.report.to_dict() | {name: str(path) for name, path in places.items() if path is not None}
-        if self.diagnostics is not None and self.milestones:
-            found["private_diagnostics"] = {
-                "note": NOTE,
-                "milestones": plain(self.milestones),
-                "verdicts": [fields_of(v) | {"answer": v.answer} for v in self.diagnostics.verdicts],
-            }
-        elif self.diagnostics is not None:
-            found["private_diagnostics"] = plain(self.diagnostics)
+        if (private := self.diagnostics) is not None:
+            found["private_diagnostics"] = plain(private)
+            if self.milestones:
+                found["private_diagnostics"] = {
+                    "note": NOTE,
+                    "milestones": plain(self.milestones),
+                    "verdicts": [fields_of(v) | {"answer": v.answer} for v in private.verdicts],
+                }
         return found
 
 
 @render.register
 def _written(found: WrittenReport) -> Iterator[Shown]:
     yield from render(found.report)
-    if found.milestones:
-        yield Table(
-            title=f"{NOTE[0].upper()}{NOTE[1:]}{found.valued}",
-            headings=("mean best score over clients", *next(iter(found.milestones.values()))),
-            rows=[(label, *row.values()) for label, row in found.milestones.items()],
-        )
-    if found.diagnostics is not None:
-        yield from (verdict.text for verdict in found.diagnostics.verdicts)
+    if (private := found.diagnostics) is not None:
+        if found.milestones:
+            best = [score for _, score in private.best_score_per_client]
+            there = sum(map(math.isfinite, best))
+            valued = f"; {there} of {len(best)} clients of this run have a value" * (there < len(best))
+            yield Table(
+                title=f"{NOTE[0].upper()}{NOTE[1:]}{valued}",
+                headings=("mean best score over clients", *next(iter(found.milestones.values()))),
+                rows=[(label, *row.values()) for label, row in found.milestones.items()],
+            )
+        yield from (verdict.text for verdict in private.verdicts)
     elif found.directory is not None:
         yield "clients' scores are private: --show-private shows them, and privbo report --private later"
     yield f"report: {found.page}"
@@ -196,19 +192,16 @@ class PricedPlan:
         """Give plan and price as JSON-able data."""
         found: JsonObject = {} if self.decision is None else {"policy": self.decision.verdict("this policy")}
         found |= {} if self.admission is None else {"ledger": self.admission.words, "fits": self.admission.allowed}
-        return (
-            fields_of(self, but=("plan", "decision", "admission"))
-            | found
-            | {
-                "n_clients": self.plan.n_clients,
-                "calls_per_client": self.plan.calls_per_client,
-                "calls": self.plan.calls,
-                "plan": self.plan.to_dict(),
-                "epsilon": plain(self.epsilon_at[0].epsilon),
-                "trust": trust_text(self.plan.privacy),
-                "exposures": plain(self.plan.exposures(self.epsilon_at[0].delta)),
-            }
-        )
+        found |= {
+            "n_clients": self.plan.n_clients,
+            "calls_per_client": self.plan.calls_per_client,
+            "calls": self.plan.calls,
+            "plan": self.plan.to_dict(),
+            "epsilon": plain(self.epsilon_at[0].epsilon),
+            "trust": trust_text(self.plan.privacy),
+            "exposures": plain(self.plan.exposures(self.epsilon_at[0].delta)),
+        }
+        return fields_of(self, but=("plan", "decision", "admission")) | found
 
 
 @render.register
@@ -387,15 +380,14 @@ def _interruptible() -> Iterator[Callable[..., None]]:
     """
     asked, terminal = threading.Event(), sys.stderr
 
-    def handle(_signal: int, _frame: object) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-        terminal.write("privbo: stopping at the next evaluation or round; press Ctrl-C again to stop at once\n")
-
     def check(_: object = None) -> None:
         if asked.is_set():
             raise KeyboardInterrupt
+
+    def handle(_signal: int, _frame: object) -> None:
+        check()
+        asked.set()
+        terminal.write("privbo: stopping at the next evaluation or round; press Ctrl-C again to stop at once\n")
 
     before = signal.signal(signal.SIGINT, handle)
     try:

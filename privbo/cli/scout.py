@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
+import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from accountant.ledger.pricing import Total
 from accountant.wording import upper_text
@@ -14,7 +16,6 @@ from privbo.cli.options import agree, say
 from privbo.cli.run import carry_out, price_run, require_no_ledger
 from privbo.cli.terminal import Result, render
 from privbo.plans.cost import Spending, spending
-from privbo.plans.gains import Gain, gains_near
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import Privacy
 from privbo.protocol.errors import ConfigurationError, RunError
@@ -23,6 +24,35 @@ from privbo.protocol.table import Table
 from privbo.runs.evidence import declared_by
 from privbo.runs.opening import considered_shared, plan_run, planned_requests
 from privbo.runs.spec import Spec, read_spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """Regret of the default algorithm over that of the best local engine, on one family of problems.
+
+    Attributes:
+        family: Its name on the page ``docs/results/worth.md``, which says how it was measured.
+        n_clients: N.
+        n_dims: Parameters.
+        correlation: Between clients' surfaces.
+        epsilon: Of the whole run at delta = 1e-5.
+        mean, end: Ratio of regrets, mean over the evaluations and at the end; below 1 sharing helped.
+        mean_error, end_error: Their standard errors, over three seeds.
+    """
+
+    family: str
+    n_clients: int
+    n_dims: int
+    correlation: float
+    epsilon: float
+    mean: float
+    mean_error: float
+    end: float
+    end_error: float
+
+
+with Path(__file__).with_suffix(".csv").open(newline="") as file:
+    GAINS = TypeAdapter(tuple[Gain, ...]).validate_python(list(csv.DictReader(file)))
 
 
 def scout(
@@ -44,20 +74,20 @@ def scout(
     """
     spec = scouting(read_spec(config, overrides), epsilon=epsilon, n_points=n_points)
     plan = plan_run(spec)
-    expected = _expected(spec, plan, n_points)
-    say(f"privbo: {expected.words}", err=True)
+    errors, words = _expected_errors(spec, plan, n_points)
+    say(f"privbo: {words}", err=True)
     agree(_price(spec, plan, n_points), yes=yes)
     home = directory or fresh_directory(spec.name)
     price = carry_out(spec, home, resume=False, progress=False).report
     found = price.likeness
     if found is None:
         raise RunError(f"{home}: nothing was released, so nothing was estimated; privbo report says what is there")
-    gains = gains_near(found.correlation)
+    gains = sorted(GAINS, key=lambda gain: abs(gain.correlation - found.correlation))
     content = {
         "directory": home,
         "correlation": found.correlation,
         "standard_error": found.standard_error,
-        "expected_error": vars(expected),
+        "expected_error": errors,
         "n_points": n_points,
         "gains": gains,
         "epsilon": price.epsilon,
@@ -73,25 +103,6 @@ def scout(
         f"run: {home}",
     )
     return Result(content=content, parts=parts)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExpectedError:
-    """Standard error that the noise will give the estimate, known before the release; public.
-
-    Attributes:
-        unlike: Where clients' surfaces have correlation 0.
-        alike: Where it is 1.
-    """
-
-    unlike: float
-    alike: float
-
-    @property
-    def words(self) -> str:
-        """Both in a line."""
-        ends = f"{self.unlike:.2f} if surfaces are unlike (correlation 0), {self.alike:.2f} if alike (1)"
-        return f"expected standard error of the correlation: {ends}"
 
 
 def forecast(config: Path, overrides: Sequence[str], *, epsilon: float, n_points: int, trust: bool) -> Result:
@@ -112,37 +123,34 @@ def forecast(config: Path, overrides: Sequence[str], *, epsilon: float, n_points
         require_no_ledger(asked, config)
     spec = scouting(asked, epsilon=epsilon, n_points=n_points)
     priced = price_run(spec, opens=trust)
-    expected = _expected(spec, priced.plan, n_points)
-    content = priced.to_dict() | {"expected_error": vars(expected), "n_points": n_points}
-    return Result(content=content, parts=(*render(priced), expected.words), passed=priced.passed)
+    errors, words = _expected_errors(spec, priced.plan, n_points)
+    content = priced.to_dict() | {"expected_error": errors, "n_points": n_points}
+    return Result(content=content, parts=(*render(priced), words), passed=priced.passed)
 
 
-def _expected(spec: Spec, plan: Plan, n_points: int) -> ExpectedError:
-    """The error that the plan's one release will have."""
+def _expected_errors(spec: Spec, plan: Plan, n_points: int) -> tuple[dict[str, float], str]:
+    """Standard errors that noise will give the estimate, where surfaces are unlike and where alike; also in a line."""
     (request,) = planned_requests(spec)
     noise = plan.mechanism(request).noise_stddev()
-    unlike, alike = (
-        standard_error(r, n_clients=plan.n_clients, n_points=n_points, noise_stddev=noise) for r in (0.0, 1.0)
-    )
-    return ExpectedError(unlike=unlike, alike=alike)
+    found = {
+        name: standard_error(r, n_clients=plan.n_clients, n_points=n_points, noise_stddev=noise)
+        for name, r in (("unlike", 0.0), ("alike", 1.0))
+    }
+    ends = f"{found['unlike']:.2f} if surfaces are unlike (correlation 0), {found['alike']:.2f} if alike (1)"
+    return found, f"expected standard error of the correlation: {ends}"
 
 
 def _gains_table(gains: Sequence[Gain]) -> Table:
     """Measured gains, the nearest correlation first: a row per family of problems, a column per epsilon."""
-    families: dict[str, dict[float, Gain]] = {}
-    for gain in gains:
-        families.setdefault(gain.family, {})[gain.epsilon] = gain
-    epsilons = sorted({gain.epsilon for gain in gains})
-    rows = []
-    for family, there in families.items():
-        first = next(iter(there.values()))
-        ratios = (there.get(epsilon) for epsilon in epsilons)
-        shown = ("-" if gain is None else f"{gain.mean:.2f} / {gain.end:.2f}" for gain in ratios)
-        rows.append((f"{first.correlation:.2f}", first.n_clients, first.n_dims, *shown, family))
+    ratios = {(gain.family, gain.epsilon): f"{gain.mean:.2f} / {gain.end:.2f}" for gain in gains}
+    families, epsilons = {gain.family: gain for gain in gains}, sorted({gain.epsilon for gain in gains})
     return Table(
         title="Regret with sharing over regret alone: over the run / at the end",
         headings=("correlation", "N", "parameters", *(f"epsilon {e:g}" for e in epsilons), "problem"),
-        rows=rows,
+        rows=[
+            (f"{one.correlation:.2f}", one.n_clients, one.n_dims, *(ratios.get((name, e)) for e in epsilons), name)
+            for name, one in families.items()
+        ],
         right=(0,),
     )
 
@@ -163,10 +171,10 @@ def scouting(spec: Spec, *, epsilon: float, n_points: int) -> Spec:
     if spec.problem.n_clients < 2:
         raise ConfigurationError(f"n_clients={spec.problem.n_clients}: likeness is between clients; there must be 2")
     asked = spec.privacy
-    return dataclasses.replace(
+    return replace(
         spec,
         name=f"{spec.name}-scout",
-        problem=dataclasses.replace(spec.problem, earlier=None, enqueued=None),  # a scout's points are its own
+        problem=replace(spec.problem, earlier=None, enqueued=None),  # a scout's points are its own
         algorithm=Scout(evaluations=n_points),
         privacy=Privacy(
             epsilon=epsilon,

@@ -17,7 +17,7 @@ from accountant.wording import upper_text
 from experiments.played import Played, read
 from experiments.worth import MEASURES
 from privbo.algorithms.thompson.scout import Scout, standard_error
-from privbo.plans.gains import GAINS, Gain
+from privbo.cli.scout import GAINS, Gain
 from tests.cli.test_cli import CONFIG, privbo
 from tests.comparisons.test_compare import PRIVATE
 
