@@ -138,23 +138,18 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
             "objective='ask': values come from outside, so there is nothing to try out; privbo run --dry-run prices it"
         )
     require_answers(spec)
-    priced, verdict = price_run(spec, opens=True if run is None else None), None
-    allowed = priced.passed
+    priced = price_run(spec, opens=True if run is None else None)
+    allowed = priced.passed and (priced.decision is None or priced.decision.allowed)
+    params = spec.problem.search_space.decode(middle(spec.problem.search_space))
+    content: JsonObject = priced.to_dict() | {"params": plain(params)}
+    parts: list[Shown] = [price_table(priced.epsilon_at), *priced.verdicts]
     if run is not None:
         verdict, allowed = verdict_of(run, "this site")
         if allowed and run.files.digests not in run.party.approved:
             verdict += f"; these files are not approved yet: privbo flower approve {site} {config.parent}"
-    elif priced.decision is not None:
-        verdict, allowed = priced.decision.verdict("this policy"), allowed and priced.decision.allowed
-    params = spec.problem.search_space.decode(middle(spec.problem.search_space))
-    found = _rehearsal(spec, clients, show_private=show_private) if allowed else Rehearsal(n_clients=0, seconds=0.0)
-    content: JsonObject = priced.to_dict() | {"params": plain(params)}
-    parts: list[Shown] = [price_table(priced.epsilon_at)]
-    if verdict is not None:
         content["policy"] = verdict
         parts.append(verdict)
-    if priced.admission is not None:
-        parts.append(priced.admission.words)
+    found = _rehearsal(spec, clients, show_private=show_private) if allowed else Rehearsal(n_clients=0, seconds=0.0)
     if show_private:
         content["private_diagnostics"] = {"note": NOTE, "failures": plain(found.failures)}
     if not allowed:

@@ -73,9 +73,8 @@ def own_points(
         parts.append("scores are private as well: --show-private shows them")
     hidden = () if scores else ("value",)
     content = {"note": note, "clients": [fields_of(p, but=hidden) for p in points], "without": list(without)}
-    if client is not None:
-        return Result(content=content, parts=parts), _toml(points[0].params)
-    return Result(content=content, parts=parts), "\n".join(f"[clients.{p.client}]\n{_toml(p.params)}" for p in points)
+    tables = (f"[clients.{p.client}]\n" * (client is None) + _toml(p.params) for p in points)
+    return Result(content=content, parts=parts), "\n".join(tables)
 
 
 def clipped_scores(directory: Path) -> Result:
@@ -108,7 +107,6 @@ def common_point(directory: Path, *, ledger: str | None = None) -> tuple[Result,
     Raises:
         RunError: If there is none.
     """
-    common = None  # at a site, which received the result alone
     if RunDirectory(directory).config_path.exists():
         record = load(directory, ledger=ledger)
         with record.ledger:
@@ -118,19 +116,18 @@ def common_point(directory: Path, *, ledger: str | None = None) -> tuple[Result,
                 f"{directory}: no common setting was announced; finish the run (privbo run --resume {directory}), or "
                 "ask for a vote in the next one: final = 'common'"
             )
-        params: Mapping[str, Value] = common.params
-    else:
+        params, vote = common.params, common.vote
+    else:  # a site received the result alone
         folder = _site_folder(directory)
         if (announced := common_at_site(folder)) is None:
             raise RunError(
                 f"{folder}: no common setting was announced here; the run ends with one where final = 'common'"
             )
-        params = announced
+        params, vote = announced, None
     parts: list[Shown] = [
         "public: the common setting, the same for every client; its cost is part of the run's",
         Table(title="The common setting", headings=("parameter", "value"), rows=list(params.items()), right=(1,)),
     ]
-    vote = None if common is None else common.vote
     if vote is not None:
         place = f"candidate {vote.place + 1} of {vote.candidates}"
         parts.append(f"{vote.text}; {place}, by the vote of round {vote.round}")

@@ -61,14 +61,10 @@ def left(
     ledger: NamedLedger = None,
 ) -> object:
     """The bound, what has been charged of it so far, and what is left; also of all runs at a site."""
-    from accountant.events import Event, Gaussian, PoissonSampledGaussian
     from accountant.ledger import Ledger
+    from privbo.door.sampling import Sample
 
-    event: Event | None = None
-    if noise_multiplier is not None and sample_rate == 1.0:
-        event = Gaussian(noise_multiplier=noise_multiplier)
-    elif noise_multiplier is not None:
-        event = PoissonSampledGaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier)
+    event = None if noise_multiplier is None else Sample(n_clients=1, sample_rate=sample_rate).event(noise_multiplier)
     place = _place(path, ledger)
     if place is not None:
         with Ledger.open(place) as opened:
