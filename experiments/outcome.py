@@ -14,7 +14,7 @@ import privbo as pb
 from accountant.events import to_dict
 from privbo.protocol.messages import Algorithm, ClientHistory, FloatArray
 from privbo.protocol.settings import JsonObject, settings
-from privbo.runs.history import OnRound
+from privbo.runs.record import OnRound
 from privbo.runs.sources import load_function
 
 

@@ -33,9 +33,8 @@ from privbo.reports.report import history as history, report as report
 from privbo.reports.report_page import figures as figures, write_report as write_report
 from privbo.runs.altered import Attendance as Attendance
 from privbo.runs.best import Best as Best
-from privbo.runs.history import Round as Round
 from privbo.runs.loop import plan as plan, run as run
-from privbo.runs.record import Record as Record, load as load
+from privbo.runs.record import Record as Record, Round as Round, load as load
 from privbo.runs.rehearsal import Rehearsal as Rehearsal, check as check
 from privbo.runs.session import Session as Session, Site as Site, start as start
 from privbo.runs.spec import Spec as Spec, Times as Times

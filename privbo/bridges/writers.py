@@ -24,8 +24,7 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat
 from privbo.reports.report import report
 from privbo.reports.report_page import document
-from privbo.runs.history import Round
-from privbo.runs.record import Record
+from privbo.runs.record import Record, Round
 
 _BATCH = 100  # parameters that MLflow takes at once
 

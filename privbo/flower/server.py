@@ -56,10 +56,10 @@ from privbo.protocol.settings import JsonObject
 from privbo.reports.report_page import write_report
 from privbo.runs.evidence import declared_by, plan_name, plan_of
 from privbo.runs.guarded import keep_cards, keeping
-from privbo.runs.history import Round
 from privbo.runs.loop import play
 from privbo.runs.manifest import Manifest, RunDirectory, noise_of
 from privbo.runs.opening import Run, open_run, plan_run
+from privbo.runs.record import Round
 
 _AGAIN = "the run goes on where it is when it is run again"
 # What a site that is not ready lacks, by the class of its error; its own words are not repeated.

@@ -17,7 +17,7 @@ from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, Verdict, verdict
 from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.runs.best import read_history
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.record import best_so_far_by_client, mean_best_so_far
+from privbo.runs.record import best_so_far_by_client, mean_best_so_far, mean_of_finite
 from privbo.runs.spec import Control
 
 NOTE = (
@@ -123,10 +123,7 @@ def _n_rounds(history: ClientHistory) -> FloatArray:
 def mean_per_client(history: ClientHistory) -> FloatArray:
     """PRIVATE: give every client's best score so far, on average over rounds, ``(n_clients,)``; NaN without one."""
     after = best_so_far_by_client(history)
-    rounds = after[:, 1:] if after.shape[1] > 1 else after
-    seen = np.isfinite(rounds)
-    totals = np.where(seen, rounds, 0.0).sum(axis=1)
-    return np.where(seen.any(axis=1), totals / np.maximum(seen.sum(axis=1), 1), np.nan)
+    return mean_of_finite(after[:, 1:] if after.shape[1] > 1 else after, axis=1)
 
 
 def best_per_client(history: ClientHistory) -> FloatArray:

@@ -271,14 +271,12 @@ class CommonServer:
                 self._last = Broadcast(round=asked.broadcast.round, arrays=said)
                 return replace(asked, broadcast=self._last)
             self._stage = "vote"
-        match self._stage:
-            case "vote":
-                broadcast = self._broadcast({CANDIDATES: self.candidates})
-                return Ask(broadcast=broadcast, request=self._ballots(broadcast))
-            case "announce":
-                return Ask(broadcast=self._broadcast({CHOSEN: self.candidates[self.place]}), request=None)
-            case _:
-                return None
+        if self._stage == "vote":
+            broadcast = self._broadcast({CANDIDATES: self.candidates})
+            return Ask(broadcast=broadcast, request=self._ballots(broadcast))
+        if self._stage == "over":
+            return None
+        return Ask(broadcast=self._broadcast({CHOSEN: self.candidates[self.place]}), request=None)
 
     def request_for(self, broadcast: Broadcast) -> Request | None:
         """Give the vote for candidates, nothing for the announcement, and what the algorithm asks for in its rounds.
@@ -305,13 +303,12 @@ class CommonServer:
 
     def tell(self, release: Release | None) -> None:
         """Pass on the algorithm's releases; choose by the last one."""
-        match self._stage:
-            case "rounds":
-                self.server.tell(release)
-            case "vote":
-                self.released, self._stage = release, "announce"
-            case _:
-                self._stage = "over"
+        if self._stage == "rounds":
+            self.server.tell(release)
+        elif self._stage == "vote":
+            self.released, self._stage = release, "announce"
+        else:
+            self._stage = "over"
 
     @cached_property
     def candidates(self) -> FloatArray:

@@ -75,21 +75,16 @@ class CodeKey:
             return (f"not reusable: {self.reason}",)
         if older.reason is not None:
             return (f"older result not reusable: {older.reason}",)
-        modules, versions, found = list[str](), list[str](), list[str]()
+        found = {"module": list[str](), "version": list[str](), "": list[str]()}
         for part in sorted(self.parts.keys() | older.parts.keys()):
             before, now = older.parts.get(part, "none"), self.parts.get(part, "none")
             kind, _, name = part.partition(" ")
-            if before == now:
-                continue
-            if kind == "module":
-                modules.append(name)
-            elif kind == "version":
-                versions.append(f"{name} {before} -> {now}")
-            else:
-                found.append(f"{part} changed")
-        if modules:
-            found.insert(0, f"the objective's code changed ({', '.join(modules)})")
-        return (*found, *([f"versions changed: {', '.join(versions)}"] if versions else []))
+            words = {"module": name, "version": f"{name} {before} -> {now}"}.get(kind, f"{part} changed")
+            if before != now:
+                found.get(kind, found[""]).append(words)
+        code = [f"the objective's code changed ({', '.join(found['module'])})"] if found["module"] else []
+        versions = [f"versions changed: {', '.join(found['version'])}"] if found["version"] else []
+        return (*code, *found[""], *versions)
 
     @property
     def modules(self) -> dict[str, str]:
@@ -113,7 +108,7 @@ def code_key(*references: str, fingerprint: str | None = None) -> CodeKey:
         True
     """
     found, edited = dict[str, Path](), list[str]()
-    parts = dict(toolkit()) if fingerprint is None else {**toolkit(), "the fingerprint": fingerprint}
+    parts = dict(toolkit()) | ({} if fingerprint is None else {"the fingerprint": fingerprint})
     for reference in references:
         load_function(reference, "code")
         found |= _loaded_files(reference.partition(":")[0], parts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -86,11 +86,9 @@ def _read_evidence(path: Path, home: RunDirectory) -> Iterator[Evidence]:
     for row in read_lines(path):
         if is_public and "head" not in row:
             continue  # a round of local work
-        seen = Evidence(by=f"{name}, round {row['round']},", place=(row["sequence"], row["head"]), round=row["round"])
-        if is_public:
-            said = {"released": row["released"], "stddev": row["noise_stddev"], "norm": row["norm"]}
-            seen = replace(seen, is_public=True, **said)
-        yield seen
+        said = {"released": row["released"], "stddev": row["noise_stddev"], "norm": row["norm"]} if is_public else {}
+        by, place = f"{name}, round {row['round']},", (row["sequence"], row["head"])
+        yield Evidence(by=by, place=place, round=row["round"], is_public=is_public, **said)
 
 
 _REMOTE = ("private/countersigned.jsonl", "sites' records")  # of clients on other machines

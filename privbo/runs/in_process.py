@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +24,11 @@ from privbo.protocol.files import write_json
 from privbo.protocol.messages import Arrays, Ask, Broadcast, ClientHistory, FloatArray
 from privbo.protocol.problem import Evaluator, Rows
 from privbo.protocol.processes import named, start_server
-from privbo.runs.clients import joined
-from privbo.runs.history import OnPrivateRound, PrivateRound
+from privbo.runs.clients import LocalWorker, Result, WorkerSetup, WorkerTask, joined
 from privbo.runs.manifest import RunDirectory
+from privbo.runs.record import OnPrivateRound, PrivateRound
 from privbo.runs.spec import Spec
 from privbo.runs.states import EvaluationJournal, Group, Stamp, States, applied
-from privbo.runs.worker import LocalWorker, Result, WorkerSetup, WorkerTask
 
 if TYPE_CHECKING:
     from privbo.runs.worker_pool import RemoteWorker, WorkerPool
@@ -104,10 +103,11 @@ class InProcess:
             return result
 
         with printed_to(self.output):
-            results = self._each(answered)
+            results = self.workers.each(self.groups, answered, self._held)
             if self.keeps and (self.folder is None or stamp is not None):
                 self.journal.round_is_kept(round_)
-            self._report(round_)
+            if self.on_private_round is not None:
+                self._report(self.on_private_round, round_)
         if summing is not None:
             return together(cast("list[Partial]", results))
         vectors = cast("list[FloatArray]", results)
@@ -126,7 +126,7 @@ class InProcess:
             return worker.work(task)[0]
 
         with printed_to(self.output):
-            self._each(first)
+            self.workers.each(self.groups, first, self._held)
         return self.journal.known(round_, 0, self.groups[-1][1])
 
     def history(self) -> ClientHistory:
@@ -135,21 +135,12 @@ class InProcess:
         def asked(group: Group, worker: LocalWorker | RemoteWorker, _: bool = False) -> Result:
             return worker.work(WorkerTask(group=group, broadcast=None, state=self._state(group)))[0]
 
-        return joined(cast("list[ClientHistory]", self._each(asked)))
+        return joined(cast("list[ClientHistory]", self.workers.each(self.groups, asked, self._held)))
 
     def end(self) -> None:
         """Stop all workers, for good."""
         self.workers.end()
         self.journal.close()
-
-    def _each(self, work: Callable[[Group, LocalWorker | RemoteWorker, bool], Result]) -> list[Result]:
-        """Results of all groups in their order."""
-        if not isinstance(self.workers, LocalWorker):
-            return self.workers.each(self.groups, work, self._held)
-        results = []
-        for group in self.groups:
-            results.append(work(group, self.workers, False))  # noqa: PERF401 (one frame less in every traceback)
-        return results
 
     def _state(self, group: Group) -> Arrays | None:
         """A group's state, where its worker may not hold it; None if it is new, too."""
@@ -157,12 +148,10 @@ class InProcess:
             return None
         return self._memory.get(group) if self.folder is None else States.of(self.folder, group[0]).load()
 
-    def _report(self, round_: int) -> None:
+    def _report(self, callback: OnPrivateRound, round_: int) -> None:
         """Call the callback; clients' values may decide whether it fails, so that changes nothing."""
-        if self.on_private_round is None:
-            return
         try:
-            self.on_private_round(PrivateRound(index=round_, clients=self.history()))
+            callback(PrivateRound(index=round_, clients=self.history()))
         except KeyboardInterrupt:  # the operator's
             raise
         except BaseException:

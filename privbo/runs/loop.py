@@ -13,7 +13,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,24 +21,22 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, Unpack, cast
 
-from accountant.ledger.book import Reservation
 from privbo.door.door import Ticket
 from privbo.door.sums import Partial, Sealed
 from privbo.plans.plan import Plan
 from privbo.protocol.common import CHOSEN, is_of_rounds
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import fresh_directory, save_arrays
-from privbo.protocol.messages import Algorithm, Ask, ClientHistory, FloatArray, Server, Standing
+from privbo.protocol.messages import Algorithm, Ask, FloatArray, Standing
 from privbo.protocol.problem import Problem
 from privbo.protocol.processes import watched_interrupts
 from privbo.runs.best import keep_common
 from privbo.runs.clients import require_answers
 from privbo.runs.evidence import plan_of, recovered_places
-from privbo.runs.history import History, OnPrivateRound, OnRound, progress_bar
 from privbo.runs.in_process import backend_of, in_process
 from privbo.runs.manifest import RunDirectory, keep_clipped
 from privbo.runs.opening import Run, open_run, plan_run, require_beginning, root_of, setup_of
-from privbo.runs.record import Record
+from privbo.runs.record import History, OnPrivateRound, OnRound, Record, progress_bar
 from privbo.runs.rehearsal import Rehearsal, rehearse
 from privbo.runs.spec import MARGIN, RunSettings, Spec, Times
 
@@ -124,53 +122,32 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
     home = None if record.directory is None else record.home
     book = record.ledger.book()
     bound = plan_of(record.manifest, book)
-    lost = recovered_places(book, record.run_id)
-    history = History(home=home, on_round=on_round, lost=lost)
+    history = History(home=home, on_round=on_round, lost=recovered_places(book, record.run_id))
     announced, position, clock = None, 0, clock or Clock(times=record.spec.times, now=time.time)
     if home is not None:
         home.recall(server)
-    for ask in _questions(server):
-        announced = ask.broadcast.arrays.get(CHOSEN, announced)
-        if ask.request is None:
-            clock.begin()
-            transport.collect(_standing(ask, bound, len(book.rows), book.head))
-            ended = clock.end()
-            server.tell(None)
-            history.add(ask.broadcast.round, None, None, ended=ended)
-            continue
-        kept = None if home is None else home.keep_announced(server)
-        ticket = door.open(ask.broadcast.round, ask.request, plan_position=position, announced=kept)
-        position, ended = position + 1, None
-        if ticket.release is None:
-            clock.begin()
-            answers = transport.collect(_standing(ask, bound, ticket.receipt.sequence, ticket.receipt.head), ticket)
-            ended = clock.end()
-            release, clipping = door.close(ticket, answers)
-        else:
-            release, clipping = ticket.release, None
-        server.tell(release)
-        history.add(ask.broadcast.round, release, clipping if is_of_rounds(ask) else None, ended=ended)
-    return replace(record, common=keep_common(announced, server, record.spec.problem.search_space, record.directory))
-
-
-def _questions(server: Server) -> Iterator[Ask]:
-    """Give a server's questions, each once it was told the release of the one before.
-
-    Raises:
-        RunError: If it asks a round again: that one's release is stored, so the run would never end.
-    """
-    last: int | None = None
+    last = -math.inf
     while (ask := server.ask()) is not None:
-        round_ = ask.broadcast.round
-        if last is not None and round_ <= last:
+        round_, ticket = ask.broadcast.round, None
+        release, clipping, ended = None, None, None
+        if round_ <= last:  # its release is stored, so the run would never end
             raise RunError(f"the server asks round {round_} after round {last}; tell() must lead to the next round")
-        last = round_
-        yield ask
-
-
-def _standing(ask: Ask, plan: Reservation, sequence: int, head: str) -> Ask:
-    """A question with the place of the ledger that stands behind it."""
-    return replace(ask, standing=Standing(plan=plan.digest, sequence=sequence, head=head))
+        last, announced = round_, ask.broadcast.arrays.get(CHOSEN, announced)
+        standing = Standing(plan=bound.digest, sequence=len(book.rows), head=book.head)
+        if ask.request is not None:
+            kept = None if home is None else home.keep_announced(server)
+            ticket = door.open(round_, ask.request, plan_position=position, announced=kept)
+            release, position = ticket.release, position + 1
+            standing = replace(standing, sequence=ticket.receipt.sequence, head=ticket.receipt.head)
+        if release is None:
+            clock.begin()
+            answers = transport.collect(replace(ask, standing=standing), ticket)
+            ended = clock.end()
+            if ticket is not None:
+                release, clipping = door.close(ticket, answers)
+        server.tell(release)
+        history.add(round_, release, clipping if is_of_rounds(ask) else None, ended=ended)
+    return replace(record, common=keep_common(announced, server, record.spec.problem.search_space, record.directory))
 
 
 def plan(problem: Problem, algorithm: Algorithm | None = None, **settings: Unpack[RunSettings]) -> Plan:
@@ -356,33 +333,24 @@ def run_spec(
         progress_bar(spec.name, spec.rounds, on_round) if progress else nullcontext(on_round) as heard,
         watched_interrupts() as stopped,
     ):
-        if home is None:
-            evaluate = evaluator(stopped=stopped)
-        else:
-            evaluate = evaluator(
-                on_failure=home.keep_failure, on_clipped=partial(keep_clipped, home.scores_path), stopped=stopped
-            )
-        evaluate.errors |= {} if home is None else home.failures()
+        evaluate = evaluator(stopped=stopped)
+        if home is not None:
+            evaluate.on_failure, evaluate.on_clipped = home.keep_failure, partial(keep_clipped, home.scores_path)
+            evaluate.errors |= home.failures()
         clients = in_process(
             opened.setup, home, evaluate, output, on_private_round, executor=executor, backend=backend, journal=journal
         )
         if rehearsed is not None:
             rehearsed.hand_over(clients.journal, evaluate, output)
         try:
-            record = play(opened, clients, heard)
-            history = clients.history()
+            record, history = play(opened, clients, heard), clients.history()
         finally:
             clients.end()
     if home is not None:
-        _settle(record, home, history)
+        save_arrays(home.evaluations_path, vars(history))
+        if spec.problem.is_asked:
+            from privbo.runs.trials import TRIALS, Journal
+
+            Journal(path=home.private / TRIALS).finish()
+        home.settle(record.manifest.created)
     return replace(record, _clients=history, _failures=evaluate.errors)
-
-
-def _settle(record: Record, home: RunDirectory, history: ClientHistory) -> None:
-    """Keep what a run that has ended leaves on the private side, and date its files."""
-    save_arrays(home.evaluations_path, vars(history))
-    if record.spec.problem.is_asked:
-        from privbo.runs.trials import TRIALS, Journal
-
-        Journal(path=home.private / TRIALS).finish()
-    home.settle(record.manifest.created)

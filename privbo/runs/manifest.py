@@ -22,6 +22,7 @@ import hmac
 import os
 import secrets
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -109,11 +110,11 @@ def clipped_shares(path: Path) -> dict[int, float]:
         (row["client"], row.get("round"), row.get("place", -number)): row
         for number, row in enumerate(read_lines(path), 1)
     }
-    totals: dict[int, tuple[int, int]] = {}
+    clipped, scored = Counter[int](), Counter[int]()
     for row in last.values():
-        clipped, scored = totals.get(row["client"], (0, 0))
-        totals[row["client"]] = clipped + row["clipped"], scored + row["scored"]
-    return {client: clipped / scored for client, (clipped, scored) in sorted(totals.items())}
+        clipped[row["client"]] += row["clipped"]
+        scored[row["client"]] += row["scored"]
+    return {client: clipped[client] / scored[client] for client in sorted(scored)}
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,7 @@ class RunDirectory:
     output_path = PrivateFile("output.txt")  # file into which a command puts what clients' code prints
     countersigned_path = PrivateFile("countersigned.jsonl")  # ledger heads that sites countersigned: who was there
     seed_path = PrivateFile("seed.json")  # the root of the run's seeds (it fixes the clients' own randomness)
+    allocation_path = PrivateFile("allocation.npz")  # who takes part when; secret even where the folder is shown
     origin_path = PrivateFile("origin")  # mark of the user who made the run
 
     @property
@@ -223,7 +225,7 @@ class RunDirectory:
     @property
     def seed(self) -> int:
         """PRIVATE: the root of the run's seeds."""
-        return int(cast("int", read_json(self.seed_path)["seed"]))
+        return int(read_json(self.seed_path)["seed"])
 
     def require_new(self) -> None:
         """Refuse a directory in which a run stands already.
@@ -287,7 +289,7 @@ class RunDirectory:
     def groups_of(self, n_clients: int) -> list[tuple[int, int]]:
         """Groups in which a run of so many clients began, each from one client to below another; none if it did not."""
         if self.groups_path.exists():
-            first = [int(one) for one in cast("list[int]", read_json(self.groups_path)["first"])]
+            first = [int(one) for one in read_json(self.groups_path)["first"]]
             return list(zip(first, [*first[1:], n_clients], strict=True))
         return [(0, n_clients)] if self.all_states() else []
 
@@ -378,18 +380,13 @@ class KeptAllocation:
     home: RunDirectory
     run: str
 
-    @property
-    def path(self) -> Path:
-        """The file: private, and secret even where the rest of the folder is shown to others."""
-        return self.home.private / "allocation.npz"
-
     def kept(self) -> BoolArray | None:
         """SECRET: the allocation, ``(n_clients, n_releases)``; None if none is kept.
 
         Raises:
             RunError: If the file can't be read, or is another run's.
         """
-        path = self.path
+        path = self.home.allocation_path
         if not path.exists():
             return None
         try:
@@ -406,4 +403,4 @@ class KeptAllocation:
         """Keep an allocation, durable on return; one that is kept already stays."""
         private_folder(self.home.path)
         arrays = {"run": np.array(self.run), "shape": np.array(table.shape), "bits": np.packbits(table, axis=1)}
-        write_once(self.path, array_bytes(arrays))
+        write_once(self.home.allocation_path, array_bytes(arrays))

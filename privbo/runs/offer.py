@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from privbo.plans.effect import acts, is_optional
 from privbo.plans.plan import Plan, price_plan
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Algorithm, Request, Setting
+from privbo.protocol.messages import Algorithm, Setting
 from privbo.protocol.settings import dump_settings
 from privbo.runs.best import CommonServer, WithCommon
 
@@ -91,27 +91,21 @@ class Offer:
     def price(self) -> Plan:
         """Price it."""
         setting = self.setting
+        records = setting.records if setting.unit == "record" else None
         server = voted(self.algorithm, self.share).server(setting)
-        requests = (server.server if isinstance(server, CommonServer) else server).plan()
-        if setting.trains:
-            requests = self._with_training(requests)
-        counted = setting.unit == "record" and setting.records is not None
+        rounds = server.server if isinstance(server, CommonServer) else server
+        if setting.trains and any(request.training is None for request in rounds.plan()):
+            raise ConfigurationError(
+                f"{type(self.algorithm).__name__} asks for scores and leaves out what training their models costs; "
+                "give its requests training=setting.records.trained(n_evaluations)"
+            )
         return price_plan(
             self.privacy,
-            requests,
+            rounds.plan(),
             n_clients=setting.n_clients,
-            n_records=sum(setting.records.counts) if counted and setting.records is not None else None,
+            n_records=None if records is None else sum(records.counts),
             final=server.vote if isinstance(server, CommonServer) else None,
         )
-
-    def _with_training(self, requests: Iterable[Request]) -> Iterator[Request]:
-        for request in requests:
-            if request.training is None:
-                raise ConfigurationError(
-                    f"{type(self.algorithm).__name__} asks for scores and leaves out what training their models costs; "
-                    "give its requests training=setting.records.trained(n_evaluations)"
-                )
-            yield request
 
 
 def remedy_of(offer: Offer) -> str | None:

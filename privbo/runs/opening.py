@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from accountant.errors import BudgetExceeded
 from accountant.events import Event, Unit
@@ -24,12 +25,12 @@ from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import require_no_link, today
 from privbo.protocol.messages import Request, Server
+from privbo.runs.clients import WorkerSetup
 from privbo.runs.evidence import declaration, gathered, require_agreement
 from privbo.runs.manifest import KeptAllocation, Manifest, RunDirectory, derive_seed, noise_of, versions
 from privbo.runs.record import Record
 from privbo.runs.sources import algorithm_table
 from privbo.runs.spec import Spec
-from privbo.runs.worker import WorkerSetup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,16 +204,23 @@ def open_run(
         manifest, root = _resumed(home, spec, plan)
     else:
         root = root_of(spec) if root is None else root
-        manifest = _made(home, spec, plan, root)
+        manifest = Manifest(
+            spec=spec,
+            plan=plan,
+            run_id=f"{spec.name}-{secrets.token_hex(6)}",
+            created=today(),
+            public_seed=derive_seed(root, "public"),
+            versions=versions(),
+            caveat=spec.algorithm.caveat,
+        )
+        if home is not None:
+            home.create(manifest, seed=root)
     ledger = _bound_ledger(home, manifest)
     asked = plan.privacy.adaptive_clipping
-    reached = None
     if plan.privacy.trust == "guardians" and gather is None:
         from privbo.runs.guarded import guarded_here
 
-        reached = guarded_here(manifest, home, ledger.policy, root)
-    elif gather is not None:
-        reached = gather(manifest)
+        gather = partial(guarded_here, home=home, policy=ledger.policy, root=root)
     door = Door(
         ledger,
         run=manifest.run_id,
@@ -222,7 +230,7 @@ def open_run(
         clipper=None if asked is None else QuantileClipper(settings=asked),
         only_sampled_send=plan.privacy.channel == "anonymous",
         keeper=None if home is None else KeptAllocation(home=home, run=manifest.run_id),
-        gather=reached,
+        gather=None if gather is None else gather(manifest),
     )
     setup = setup_of(spec, root, manifest.public_seed)
     return Run(
@@ -255,21 +263,6 @@ def setup_of(spec: Spec, root: int, public_seed: int | None = None) -> WorkerSet
     """PRIVATE: give what clients' side needs to know of the run that begins, or began, with a root of seeds."""
     setting = spec.setting(derive_seed(root, "public") if public_seed is None else public_seed)
     return WorkerSetup(spec=spec, setting=setting, seed=derive_seed(root, "clients"))
-
-
-def _made(home: RunDirectory | None, spec: Spec, plan: Plan, root: int) -> Manifest:
-    manifest = Manifest(
-        spec=spec,
-        plan=plan,
-        run_id=f"{spec.name}-{secrets.token_hex(6)}",
-        created=today(),
-        public_seed=derive_seed(root, "public"),
-        versions=versions(),
-        caveat=spec.algorithm.caveat,
-    )
-    if home is not None:
-        home.create(manifest, seed=root)
-    return manifest
 
 
 def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:

@@ -1,25 +1,34 @@
-"""The record of a run: what it was, what it released, and what it cost."""
+"""The record of a run: what it was, what it released, and what it cost; and its history as it is written down.
+
+Public lines and private diagnostics stand apart. A progress bar of the rounds stands on standard error, or as a line
+below a notebook's cell.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
 from accountant.events import Event, compose
 from accountant.ledger import Ledger
+from accountant.ledger.chain import Position
+from accountant.verify.text import shown
 from accountant.wording import upper_text
+from privbo.door.clipping import ClipStatistics
 from privbo.door.payload import decode_release
 from privbo.plans.cost import run_table
 from privbo.plans.plan import Plan
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import read_json
+from privbo.protocol.files import OnceLines, append_line, read_json, read_lines
 from privbo.protocol.messages import Ask, ClientHistory, FloatArray, Release
-from privbo.protocol.settings import read_settings
+from privbo.protocol.settings import JsonObject, read_settings
 from privbo.protocol.table import in_two_lines
 from privbo.runs.best import COMMON, Best, Common, best_points, read_history
 from privbo.runs.evidence import LedgerCheck, examine, require_agreement
@@ -119,19 +128,17 @@ class Record:
         return None if vote is None else f"{self.run_id}/{vote.round}"
 
     @property
-    def is_recovered(self) -> bool:
-        """Whether a part of the run's ledger was lost and its releases were charged once more."""
-        return bool(self.ledger.book().of(self.run_id).paid_again)
-
-    @property
     def publications(self) -> tuple[str, ...]:
         """Names under which the ledger was charged for what was published in addition to the run, such as norms."""
         return tuple(sorted(name for name in self.ledger.book().runs if name.startswith(f"{self.run_id}-")))
 
     @property
     def is_added_to(self) -> bool:
-        """Whether anything was charged in addition to the plan, by a choice that outputs may have led to."""
-        return self.is_recovered or bool(self.publications)
+        """Whether anything was charged in addition to the plan, by a choice that outputs may have led to.
+
+        A part of the run's ledger was lost and its releases were charged once more, or something was published.
+        """
+        return bool(self.ledger.book().of(self.run_id).paid_again or self.publications)
 
     @property
     def event(self) -> Event:
@@ -183,9 +190,8 @@ class Record:
             return found
         if client not in everyone:
             raise RunError(f"client={client} is not registered; clients are 0..{len(everyone) - 1}")
-        for best in found:
-            if best.client == client:
-                return best
+        if (best := next((best for best in found if best.client == client), None)) is not None:
+            return best
         reason = self.failures.get(client, "none of its evaluations was stored")
         raise RunError(f"client {client} has no finite value: {reason}")
 
@@ -217,10 +223,14 @@ def best_so_far_by_client(history: ClientHistory) -> FloatArray:
 
 def mean_best_so_far(history: ClientHistory) -> FloatArray:
     """Give the mean over clients of the best value after each round, ``(n_rounds,)``; NaN where none has a value."""
-    after = best_so_far_by_client(history)
-    seen = np.isfinite(after)
-    totals = np.where(seen, after, 0.0).sum(axis=0)
-    return np.where(seen.any(axis=0), totals / np.maximum(seen.sum(axis=0), 1), np.nan)
+    return mean_of_finite(best_so_far_by_client(history), axis=0)
+
+
+def mean_of_finite(values: FloatArray, axis: int) -> FloatArray:
+    """Give the mean of the finite values along an axis; NaN where there is none."""
+    seen = np.isfinite(values)
+    totals = np.where(seen, values, 0.0).sum(axis=axis)
+    return np.where(seen.any(axis=axis), totals / np.maximum(seen.sum(axis=axis), 1), np.nan)
 
 
 def load(directory: str | Path, *, ledger: str | Path | None = None) -> Record:
@@ -270,16 +280,13 @@ def _stored_common(record: Record) -> Common | None:
         return None
     stored = read_settings(Common, read_json(path), COMMON)
     if stored.vote is None:
-        return None if isinstance(record.spec.algorithm, ForeignAlgorithm) else _replayed_common(record)
+        replayed = () if isinstance(record.spec.algorithm, ForeignAlgorithm) else replay(record)
+        announced = [ask.broadcast.arrays[CHOSEN] for ask, _ in replayed if CHOSEN in ask.broadcast.arrays]
+        return Common(params=record.spec.problem.search_space.decode(announced[-1])) if announced else None
     totals = {release.round: release.values[0] for release in record.releases}.get(stored.vote.round)
     if totals is None or (len(totals), int(totals.argmax())) != (stored.vote.candidates, stored.vote.place):
         raise RunError(f"{path} is not what the ledger's stored release chose; remove it and resume the run")
     return stored
-
-
-def _replayed_common(record: Record) -> Common | None:
-    announced = [ask.broadcast.arrays[CHOSEN] for ask, _ in replay(record) if CHOSEN in ask.broadcast.arrays]
-    return Common(params=record.spec.problem.search_space.decode(announced[-1])) if announced else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,3 +328,128 @@ def active_nodes(record: Record) -> tuple[ActiveNodes, ...] | None:
         if release is not None and {"depth", "nodes"} <= ask.broadcast.arrays.keys()
     )
     return announced or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """One round as a callback is told of it; public.
+
+    Attributes:
+        index: Zero-based round.
+        release: The round's release, or None for a round of local work.
+
+    Example:
+        >>> Round(index=0, release=None).index
+        0
+    """
+
+    index: int
+    release: Release | None
+
+
+OnRound = Callable[[Round], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateRound:
+    """PRIVATE: one round as a callback on the clients' side is told of it; no epsilon covers it.
+
+    Attributes:
+        index: Zero-based round.
+        clients: Every evaluation so far.
+    """
+
+    index: int
+    clients: ClientHistory
+
+
+OnPrivateRound = Callable[[PrivateRound], None]
+
+
+@dataclass(kw_only=True)
+class History:
+    """Collects the rounds of a run, and writes them next to the ledger, public and private apart.
+
+    ``lost`` are the charges that a recovery made good: what stands of them stays, and their
+    rounds are written down once more.
+    """
+
+    home: RunDirectory | None
+    on_round: OnRound | None
+    lost: frozenset[Position] = frozenset()
+
+    def __post_init__(self) -> None:
+        def superseded(row: Mapping[str, Any]) -> bool:
+            return "head" in row and (row["sequence"], row["head"]) in self.lost
+
+        path = None if self.home is None else self.home.history_path
+        rows = [] if path is None else [row for row in read_lines(path) if "ended" in row and not superseded(row)]
+        self._ended = {row["round"]: row["ended"] for row in rows}
+        self._lines = None if path is None else OnceLines(path=path, key="round", superseded=superseded)
+
+    def add(
+        self, index: int, release: Release | None, clipping: ClipStatistics | None, *, ended: str | None = None
+    ) -> None:
+        """Write one round down, with the time of its end where the run keeps a grid; a callback hears of it last.
+
+        A round that is replayed ended when it did.
+        """
+        ended = self._ended.get(index, ended)
+        if self._lines is not None:
+            line: JsonObject = {"round": index, "released": release is not None}
+            if release is not None:
+                line |= {
+                    "sequence": release.sequence,
+                    "head": release.head,
+                    "noise_stddev": release.noise_stddev,
+                    "norm": float(np.linalg.norm(release.values)),
+                }
+            self._lines.add(line if ended is None else line | {"ended": ended})
+        if self.home is not None and clipping is not None:
+            append_line(self.home.clipping_path, {"round": index} | clipping.to_dict())
+        if self.on_round is not None:
+            self.on_round(Round(index=index, release=release))
+
+
+@contextmanager
+def progress_bar(label: str, rounds: int, on_round: OnRound | None = None) -> Iterator[OnRound]:
+    """A bar that counts rounds; yields the callback that moves it and then calls ``on_round``.
+
+    Times are for who sits at a terminal: in a log they would tell how long clients took.
+    """
+    from rich.console import Console  # no run without a bar loads it
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    move = _below_the_cell(label, rounds) if Console(file=sys.stderr).is_jupyter else None
+    with ExitStack() as stack:
+        if move is None:
+            console = Console(file=sys.stderr, force_jupyter=False)
+            columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+            times = (TimeRemainingColumn(),) if console.is_terminal else ()
+            progress = stack.enter_context(Progress(*columns, *times, console=console))
+            task = progress.add_task(shown(label), total=rounds)
+
+            def move(done: int) -> None:
+                progress.update(task, completed=done)
+
+        def moved(event: Round) -> None:
+            move(min(event.index, rounds))
+            if on_round is not None:
+                on_round(event)
+
+        yield moved
+
+
+def _below_the_cell(label: str, rounds: int) -> Callable[[int], None] | None:
+    """One line of plain text that a notebook replaces round by round, without widgets; None without IPython."""
+    try:
+        from IPython.display import display
+    except ImportError:
+        return None
+
+    def text(done: int) -> dict[str, str]:
+        filled = 30 * done // max(rounds, 1)
+        return {"text/plain": f"{shown(label)} [{'#' * filled}{'.' * (30 - filled)}] {done}/{rounds}"}
+
+    handle = display(text(0), raw=True, display_id=True)
+    return lambda done: handle.update(text(done), raw=True)

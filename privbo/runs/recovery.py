@@ -134,11 +134,9 @@ def _most_expensive(ledger: Ledger, run: str, count: int) -> tuple[tuple[Event, 
     for entry in ledger.entries(run):
         if ledger.stored_release(entry.release_id) is None:
             left.update(dict(parts(entry.event)))
-    found = list[tuple[Event, int]]()
-    for event, slots in left.items():
-        # A round of a random allocation that is made again has the same participants: it counts as open to all.
-        again = (
-            Gaussian(noise_multiplier=event.noise_multiplier) if isinstance(event, RandomAllocationGaussian) else event
-        )
-        found += [(again, min(slots, count))] if min(slots, count) > 0 else []
-    return tuple(found)
+    # A round of a random allocation that is made again has the same participants: it counts as open to all.
+    return tuple(
+        (Gaussian(noise_multiplier=e.noise_multiplier) if isinstance(e, RandomAllocationGaussian) else e, least)
+        for e, slots in left.items()
+        if (least := min(slots, count)) > 0
+    )

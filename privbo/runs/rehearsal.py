@@ -22,9 +22,9 @@ from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.problem import Evaluator, Problem, Rows
 from privbo.protocol.processes import watched_interrupts
 from privbo.protocol.space import Space
+from privbo.runs.clients import WorkerSetup
 from privbo.runs.in_process import in_process, printed_to
 from privbo.runs.states import EvaluationJournal
-from privbo.runs.worker import WorkerSetup
 
 _TRIED = 4096
 _KIND = re.compile(r"[A-Za-z_]\w*(?=:|$)")

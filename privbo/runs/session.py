@@ -18,9 +18,8 @@ from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import Problem
 from privbo.protocol.space import Space, Value
 from privbo.runs.best import file_of_one_run
-from privbo.runs.history import OnPrivateRound, OnRound
 from privbo.runs.loop import run
-from privbo.runs.record import Record
+from privbo.runs.record import OnPrivateRound, OnRound, Record
 from privbo.runs.spec import RunSettings
 from privbo.runs.trials import TRIALS, Journal, Pauses, Trial
 
@@ -57,8 +56,14 @@ class Site:
     """
 
     def __init__(self, directory: str | Path, *, going: Callable[[], bool] | None = None) -> None:
-        self._journal = Journal(path=_found(Path(directory)) if going is None else Path(directory) / "private" / TRIALS)
-        self._going = going
+        home = Path(directory)
+        path = file_of_one_run(home, TRIALS) if going is None else home / "private" / TRIALS
+        if path is None:
+            raise RunError(
+                f"{home}: no trial was asked for here; name the directory of a run with objective = 'ask', or a site's "
+                "folder, once its first round has begun"
+            )
+        self._journal, self._going = Journal(path=path), going
         self._journal.refresh()
 
     def ask(self, client: int | None = None, *, wait: float | None = None) -> tuple[Trial, ...]:
@@ -161,16 +166,6 @@ class Site:
 
 def _number(trial: Trial | int) -> int:
     return trial if isinstance(trial, int) else trial.number
-
-
-def _found(directory: Path) -> Path:
-    """The file of trials in a run's directory, a site's folder of one run, or the folder in which a site keeps runs."""
-    if (found := file_of_one_run(directory, TRIALS)) is None:
-        raise RunError(
-            f"{directory}: no trial was asked for here; name the directory of a run with objective = 'ask', or a "
-            "site's folder, once its first round has begun"
-        )
-    return found
 
 
 class StartSettings(RunSettings, total=False):

@@ -22,6 +22,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required, Self, TypeAlias, TypedDict, cast
@@ -243,8 +244,7 @@ class Spec:
         kept = {key: value for key, value in self.to_dict().items() if value not in (plain[key], [])}
         kept["problem"] = dump_settings(self.problem.table(), defaults=False)
         kept["algorithm"] = algorithm_table(self.algorithm, defaults="first")
-        kept["privacy"] = dump_settings(self.privacy, defaults=False)
-        for name in ("policy", "attendance", "times"):
+        for name in ("privacy", "policy", "attendance", "times"):
             if (given := getattr(self, name)) is not None:
                 kept[name] = dump_settings(given, defaults=False)
         return kept
@@ -322,8 +322,9 @@ class Spec:
             RunError: Naming the first setting that differs.
         """
         ours, theirs = self.identity(), other.identity()
-        # A table's order says nothing, but for the space: points are kept by their place in it.
-        ours["space's order"], theirs["space's order"] = _order(ours), _order(theirs)
+        for identity in (ours, theirs):  # a table's order says nothing, but for the space: points are kept by place
+            space = cast("JsonObject", cast("JsonObject", identity["problem"]).get("space", {}))
+            identity["space's order"] = ", ".join(space)
         for key, value in ours.items():
             if theirs[key] != value:
                 raise RunError(
@@ -416,10 +417,6 @@ class Spec:
         )
 
 
-def _order(identity: JsonObject) -> str:
-    return ", ".join(cast("JsonObject", cast("JsonObject", identity["problem"]).get("space", {})))
-
-
 def _identifying(table: JsonObject) -> JsonObject:
     problem = cast("JsonObject", table["problem"])
     kept = {key: value for key, value in table.items() if key not in _MEANS}
@@ -506,7 +503,13 @@ def read_spec(path: Path, overrides: Iterable[str] = (), *, load: bool = True) -
     """
     table = read_toml(path)
     for override in overrides:
-        table = with_overrides(table, dict([_parsed(override)]))
+        key, separator, text = map(str.strip, override.partition("="))
+        if not separator or not key:
+            raise ConfigurationError(f"--set {override!r}: write key.path=value, such as privacy.epsilon=2")
+        value: object = text
+        with suppress(tomllib.TOMLDecodeError):
+            value = tomllib.loads(f"value = {text}")["value"]
+        table = with_overrides(table, {key: value})
     spec = Spec.from_dict(table, trusted=load)
     return spec.loaded() if load else spec
 
@@ -530,31 +533,15 @@ def with_overrides(table: Mapping[str, object], overrides: Mapping[str, object])
     return cast("JsonObject", content)
 
 
-def _parsed(override: str) -> tuple[str, object]:
-    key, separator, text = override.partition("=")
-    if not separator or not key.strip():
-        raise ConfigurationError(f"--set {override!r}: write key.path=value, such as privacy.epsilon=2")
-    try:
-        return key.strip(), tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), text.strip()
-
-
 def schema() -> JsonObject:
     """Give the JSON schema of a configuration file, for editors; ``privbo schema`` prints it."""
-    found = settings_schema(Spec)
-    kinds: list[JsonObject] = []
-    definitions: JsonObject = {}
-    for name, kind in algorithms().items():
-        part = settings_schema(kind)
-        definitions |= cast("JsonObject", part.pop("$defs", {}))
-        properties = cast("JsonObject", part["properties"]) | {"type": {"const": name}}
-        kinds.append(part | {"properties": properties, "required": ["type"]})
+    found: dict[str, Any] = settings_schema(Spec)
+    kinds: dict[str, Any] = {name: settings_schema(kind) for name, kind in algorithms().items()}
+    privacies: list[Any] = [settings_schema(Privacy), settings_schema(NoPrivacy)]
+    for part in (*kinds.values(), *privacies):
+        found.setdefault("$defs", {}).update(part.pop("$defs", {}))
+    for name, part in kinds.items():
+        part.update(properties=part["properties"] | {"type": {"const": name}}, required=["type"])
     own = {"type": "object", "properties": {"type": {"pattern": ".+:.+"}}, "required": ["type"]}
-    privacies = [settings_schema(Privacy), settings_schema(NoPrivacy)]
-    for part in privacies:
-        definitions |= cast("JsonObject", part.pop("$defs", {}))
-    properties = cast("JsonObject", found["properties"])
-    properties["algorithm"] = {"oneOf": [*kinds, cast("JsonObject", own)]}
-    properties["privacy"] = {"oneOf": list(privacies)}
-    return found | {"$defs": cast("JsonObject", found.get("$defs", {})) | definitions, "title": "privbo run"}
+    found["properties"] |= {"algorithm": {"oneOf": [*kinds.values(), own]}, "privacy": {"oneOf": privacies}}
+    return found | {"title": "privbo run"}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -200,10 +200,6 @@ class Journal:
                     return unit
                 asked.remove(unit)
         return None
-
-    def asked_rounds(self, client: int) -> list[int]:
-        """Rounds in which a client has asked for trials, in order."""
-        return sorted({trial.round for trial in list(self.trials.values()) if trial.client == client})
 
     def tell(self, number: int, *, value: float | None = None, failure: str | None = None) -> Trial:
         """Tell a trial's value, or why it has none. Telling the same again changes nothing.
@@ -443,8 +439,9 @@ class PendingTrials:
 
     def _act(self, each: Each, client: int, broadcast: Broadcast, row: FloatArray, waits: Callable[[], bool]) -> None:
         """Finish what a client has begun, then answer; whatever its code raises is its failure."""
+        before = [self._questions[round_] for round_ in self._open_rounds(each, client) if round_ < broadcast.round]
         with limited_loaded_threads(self.spec.threads):
-            for question, dim in (*self._unfinished(each, client, broadcast.round), (broadcast, len(row))):
+            for question, dim in (*before, (broadcast, len(row))):
                 last = each.finished(client)
                 try:
                     self.evaluates(client).begin(question.round, waits)
@@ -461,11 +458,10 @@ class PendingTrials:
                 if dim and question.round == broadcast.round:
                     row[:] = found[0]
 
-    def _unfinished(self, each: Each, client: int, before: int) -> Iterator[tuple[Broadcast, int]]:
-        """Questions before a round in which a client asked for trials that it has not finished."""
-        for round_ in self.journal.asked_rounds(client):
-            if each.finished(client) < round_ < before:
-                yield self._questions[round_]
+    def _open_rounds(self, each: Each, client: int) -> list[int]:
+        """Rounds in which a client has asked for trials and that it has not finished, in order."""
+        asked = {t.round for t in list(self.journal.trials.values()) if t.client == client}  # other threads add some
+        return sorted(round_ for round_ in asked if round_ > each.finished(client))
 
     def _keep(self, each: Each, broadcast: Broadcast, dim: int) -> None:
         """Keep a question until all clients have finished its round, for late values; drop finished ones.
@@ -475,15 +471,10 @@ class PendingTrials:
         folder = self.folder / "asked"
         folder.mkdir(exist_ok=True)
         save_arrays(folder / f"{broadcast.round:06d}-{dim}.npz", broadcast.arrays)
-        open_ = {
-            round_
-            for client in map(int, each.clients)
-            for round_ in self.journal.asked_rounds(client)
-            if round_ > each.finished(client)
-        }
+        kept = {broadcast.round}.union(*(self._open_rounds(each, client) for client in map(int, each.clients)))
         for path in folder.glob("*.npz"):
             round_, asked = map(int, path.stem.split("-"))
-            if round_ not in open_ | {broadcast.round}:
+            if round_ not in kept:
                 path.unlink()
                 self._questions.pop(round_, None)
             elif round_ not in self._questions:

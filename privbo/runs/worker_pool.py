@@ -23,8 +23,8 @@ from typing import Any, TypeAlias
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.problem import Evaluator, Rows
 from privbo.protocol.processes import WorkerProcess, limited_loaded_threads, n_jobs, portable
+from privbo.runs.clients import LocalWorker, Outcome, Result, WorkerSetup, WorkerTask
 from privbo.runs.states import EvaluationJournal, Group
-from privbo.runs.worker import LocalWorker, Outcome, Result, WorkerSetup, WorkerTask
 
 _WAIT = 1.0  # seconds until a worker that has nothing to report says so
 _ATTEMPTS = 4

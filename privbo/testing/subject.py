@@ -33,10 +33,9 @@ from privbo.protocol.messages import (
 from privbo.protocol.problem import BatchObjective, Problem
 from privbo.protocol.space import Real, Space, Value
 from privbo.runs.altered import AlteredCohort
-from privbo.runs.history import OnRound, Round
 from privbo.runs.loop import run_spec
 from privbo.runs.opening import plan_run
-from privbo.runs.record import Record
+from privbo.runs.record import OnRound, Record, Round
 from privbo.runs.sources import require_algorithm
 from privbo.runs.spec import Spec
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.runs.history import PrivateRound
+from privbo.runs.record import PrivateRound
 from tests.reports.leaks import leaks, private_folder_numbers
 from tests.reports.runs import small_run
 
