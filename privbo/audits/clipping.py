@@ -272,23 +272,20 @@ def audit(record: Record) -> ClippingAudit:
         for r in record.releases
         if r.round in lines and lines[r.round]["bound"] is not None
     )
-    if not rounds and record.plan.privacy.trust == "guardians":
-        raise RunError("this run's vectors were shared among guardians, so no party knows which were clipped")
-    if not rounds and record.plan.privacy.trust == "sites":
-        raise RunError(
-            "each site alone knows what was clipped of its records' scores: privbo audit and the directory of its "
-            "site.toml, at the site"
-        )
     if not rounds:
-        raise RunError(f"{home.private} holds no clip statistics; audit the run where its clients answered")
+        elsewhere = {
+            "guardians": "this run's vectors were shared among guardians, so no party knows which were clipped",
+            "sites": "each site alone knows what was clipped of its records' scores: privbo audit and the directory of "
+            "its site.toml, at the site",
+        }
+        here = f"{home.private} holds no clip statistics; audit the run where its clients answered"
+        raise RunError(elsewhere.get(record.plan.privacy.trust, here))
     shares = clipped_shares(home.scores_path)
     last, kind = rounds[-1], algorithm_table(record.spec.algorithm)["type"]
     use: Use = "direction" if kind in _DIRECTION else "magnitude"
     whole = max(float(np.mean([r.signal for r in rounds])), 1e-300)
-    if use == "direction":
-        tried = [{float(factor): share for factor, share in r.agreement_at.items()} for r in rounds]
-    else:
-        tried = [{float(factor): -error / whole for factor, error in r.error_at.items()} for r in rounds]
+    at = [(r.agreement_at, 1.0) if use == "direction" else (r.error_at, -whole) for r in rounds]
+    tried = [{float(factor): value / unit for factor, value in found.items()} for found, unit in at]
     return ClippingAudit(
         name=record.spec.name,
         rounds=rounds,
@@ -319,31 +316,26 @@ def of_scores(shares: Mapping[int, float], bounds: str) -> Iterator[str]:
 
 def _round(line: Mapping[str, Any], *, noise_stddev: float, shape: tuple[int, ...], is_client: bool) -> ClippedRound:
     n_blocks, dim = shape
-    noise = noise_stddev * math.sqrt(n_blocks * dim)
+    noise, signal = noise_stddev * math.sqrt(n_blocks * dim), math.hypot(*line["signal_by_block"])
+    # Noise is proportional to the bound where it hides a client; else it is scaled to what one unit moves.
+    tried = [
+        (f"{factor:.4g}", factor * noise if is_client else noise, bias, kept)
+        for factor, bias, kept in zip(line["bound_factors"], line["bias_at"], line["kept_at"], strict=True)
+    ]
     return ClippedRound(
         round=line["round"],
         bound=line["bound"],
         clipped_share=line["clipped_share"],
         norm_quantiles={f"{level:g}": q for level, q in zip(line["norm_levels"], line["norm_quantiles"], strict=False)},
-        signal=math.hypot(*line["signal_by_block"]),
+        signal=signal,
         bias=line["bias"],
         noise=noise,
         signal_by_region=tuple(line["signal_by_block"]),
         bias_by_region=tuple(line["bias_by_block"]),
         noise_by_region=noise_stddev * math.sqrt(dim),
-        # Noise is proportional to the bound where it hides a client; else it is scaled to what one unit moves.
-        error_at={
-            f"{factor:.4g}": math.hypot(bias, factor * noise if is_client else noise)
-            for factor, bias in zip(line["bound_factors"], line["bias_at"], strict=True)
-        },
+        error_at={factor: math.hypot(bias, added) for factor, added, bias, _ in tried},
         agreement_at={
-            f"{factor:.4g}": agreement(
-                signal=math.hypot(*line["signal_by_block"]),
-                kept=kept,
-                bias=bias,
-                noise=factor * noise if is_client else noise,
-            )
-            for factor, bias, kept in zip(line["bound_factors"], line["bias_at"], line["kept_at"], strict=True)
+            factor: agreement(signal=signal, kept=kept, bias=bias, noise=added) for factor, added, bias, kept in tried
         },
     )
 

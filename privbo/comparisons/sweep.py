@@ -23,13 +23,12 @@ from accountant.ledger import Ledger
 from accountant.ledger.address import is_postgres
 from accountant.ledger.book import Book
 from accountant.ledger.pricing import total
-from accountant.wording import noise_multipliers
+from accountant.wording import counted, noise_multipliers
 from privbo.comparisons.cells import Cell, CellResult, How, Kept, Reuse, complete, digest, next_attempt, setting_of
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.sweep_file import OWN_CONTROLS, Control, Panel, Planned, Sweep, control_name
 from privbo.comparisons.verdict import Data, Kind, Setting, curve_of
 from privbo.plans.cost import Agree, agree_to_all, finite, spending
-from privbo.plans.plan import Plan
 from privbo.plans.privacy import NoPrivacy, default_delta
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
@@ -164,10 +163,8 @@ def reserve(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> None:
     runs = [(cell, cell.work, cell.work.spec()) for cell in cells if isinstance(cell.work, PrivateRun)]
     if not runs:
         return
-    plans: dict[str, Plan] = {}  # a setting's cells differ in seeds alone, which no plan depends on
-    for cell, _, spec in runs:
-        if cell.label not in plans:
-            plans[cell.label] = plan_run(spec)
+    # A setting's cells differ in seeds alone, which no plan depends on.
+    plans = {label: plan_run(spec) for label, spec in {cell.label: spec for cell, _, spec in runs}.items()}
     first = plans[runs[0][0].label]
     with considered_shared(shared, first) as ledger:
         book = ledger.book()
@@ -183,7 +180,7 @@ def reserve(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> None:
             if spec.policy is not None:
                 decision_on(spec.policy, spec, event, so_far).require("this policy")
             so_far.append(event)
-        what = f"{len(owed)} cell{'s' if len(owed) > 1 else ''} over private data"
+        what = f"{counted(len(owed), 'cell')} over private data"
         declared = [
             declared_by(plans[cell.label], run=f"{spec.name}-{cell.name}", settings=spec.digest())
             for cell, _, spec in owed
@@ -475,14 +472,11 @@ def _labels(groups: Sequence[Sequence[Record]]) -> list[str]:
     asked = telling or differing[:3]
     found = []
     for index, (group, table) in enumerate(zip(groups, tables, strict=True)):
-        words = ", ".join(_said(key, table.get(key)) for key in asked) or group[0].spec.name
+        named = {key: "" if key in ("name", "algorithm.type") else f"{key.rpartition('.')[2]}=" for key in asked}
+        words = ", ".join(f"{name}{table.get(key)}" for key, name in named.items()) or group[0].spec.name
         folders = ", ".join(record.directory.name for record in group if record.directory is not None)
         found.append(f"{index + 1}: {words}" + (f" ({folders})" if folders else ""))
     return found
-
-
-def _said(key: str, value: object) -> str:
-    return str(value) if key in ("name", "algorithm.type") else f"{key.rpartition('.')[2]}={value}"
 
 
 def _grouped(label: str, group: Sequence[Record], *, measured: bool) -> Setting:
@@ -491,19 +485,13 @@ def _grouped(label: str, group: Sequence[Record], *, measured: bool) -> Setting:
     if len({len(curve) for curve in curves}) > 1:
         raise RunError(f"runs of {spec.name!r} have different lengths; finish them before comparing")
     kind: Kind = "zeroed" if spec.control is not None else "non-private" if plan.noise_source == "none" else "private"
-    pairs = zip(group, curves, strict=True)
-    found = [summary(result, {"score": curve} if measured else {}) for result, curve in pairs]
-    return setting_of(
-        dict(zip(_seeds(group), found, strict=True)),
-        label=label,
-        kind=kind if plan.releases else "local",
-        curve="score",
-    )
-
-
-def _seeds(group: Sequence[Record]) -> Sequence[int]:
     known = [result.spec.seed for result in group if result.spec.seed is not None]
-    return known if len(set(known)) == len(group) else range(len(group))
+    seeds = known if len(set(known)) == len(group) else range(len(group))
+    found = {
+        seed: summary(result, {"score": curve} if measured else {})
+        for seed, result, curve in zip(seeds, group, curves, strict=True)
+    }
+    return setting_of(found, label=label, kind=kind if plan.releases else "local", curve="score")
 
 
 def _control(setting: Setting, group: Sequence[Record], kind: Control, label: str) -> Setting | None:

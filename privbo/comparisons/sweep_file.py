@@ -28,7 +28,7 @@ Instead of a grid, or in addition to it, arms with names of their own; contrasts
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, cast
@@ -236,57 +236,42 @@ def _check(config: SweepConfig) -> None:
 
 
 def _panel(config: SweepConfig, panel: PanelConfig, path: Path) -> Panel:
-    base = _base(config, panel, path)
-    extra = flat(panel.overrides)
-    wanted = config.seeds if panel.seeds is None else panel.seeds
-    first = config.first_seed if panel.first_seed is None else panel.first_seed
-    grid = _grid(config)
-    planned = []
-    for chosen in grid:
-        content = with_overrides(base, {**extra, **chosen})
-        planned.append(Planned(label=_label(chosen), kind="private", overrides=chosen, content=content))
-    arms = {arm.label: arm for arm in (*config.arms, *panel.arms)}
-    planned += [_arm(arm, base, extra, path) for arm in arms.values()]
-    planned += [p for kind in _controls(config) for p in _control(kind, with_overrides(base, extra), grid or [{}])]
+    file, extra, grid = panel.config or config.config, flat(panel.overrides), _grid(config)
+    if panel.config is None and (config.config is None) == (config.base is None):
+        raise ConfigurationError(f"{path}: give exactly one of config (a file) and [base] (a table)")
+    base = read_toml(path.parent / file) if file is not None else dict(config.base or {})
+    whole = with_overrides(base, extra)
+    planned = [_planned(_label(chosen), "private", whole, chosen) for chosen in grid]
+    for arm in {arm.label: arm for arm in (*config.arms, *panel.arms)}.values():
+        content = base if arm.config is None else read_toml(path.parent / arm.config)
+        tables = {"algorithm": arm.algorithm, "privacy": arm.privacy}
+        content = with_overrides({**content, **{k: v for k, v in tables.items() if v is not None}}, extra)
+        planned.append(_planned(arm.label, arm.kind, content, flat(arm.overrides)))
+    planned += [p for kind in _controls(config) for p in _control(kind, whole, grid or [{}])]
     labels = [p.label for p in planned]
     if len(set(labels)) < len(labels):
         raise ConfigurationError(f"{panel.name}: two settings bear one name ({', '.join(labels)}); rename one")
-    return Panel(
-        name=panel.name, settings=tuple(planned), seeds=_seeds(wanted, first), judge=panel.judge or config.judge
-    )
-
-
-def _base(config: SweepConfig, panel: PanelConfig, path: Path) -> JsonObject:
-    file = panel.config or config.config
-    if panel.config is None and (config.config is None) == (config.base is None):
-        raise ConfigurationError(f"{path}: give exactly one of config (a file) and [base] (a table)")
-    return read_toml(path.parent / file) if file is not None else dict(config.base or {})
-
-
-def _seeds(wanted: int | Sequence[int], first: int) -> tuple[int, ...]:
+    wanted = config.seeds if panel.seeds is None else panel.seeds
+    first = config.first_seed if panel.first_seed is None else panel.first_seed
     seeds = tuple(range(first, first + wanted)) if isinstance(wanted, int) else tuple(wanted)
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise ConfigurationError(f"seeds={wanted!r} must be a number >= 1 or different numbers >= 0")
-    return seeds
+    return Panel(name=panel.name, settings=tuple(planned), seeds=seeds, judge=panel.judge or config.judge)
 
 
-def _grid(config: SweepConfig) -> list[JsonObject]:
+def _grid(config: SweepConfig) -> list[dict[str, object]]:
     grid: dict[str, list[object]] = {}
     for key, values in flat(config.grid).items():
         if not isinstance(values, list) or not values:
             raise ConfigurationError(f"grid.{key}={values!r} must be a list of values")
         grid[key] = values
     rows = itertools.product(*grid.values()) if grid else ()
-    return [cast("JsonObject", dict(zip(grid, row, strict=True))) for row in rows]
+    return [dict(zip(grid, row, strict=True)) for row in rows]
 
 
-def _arm(arm: ArmConfig, base: JsonObject, extra: Mapping[str, object], path: Path) -> Planned:
-    content = base if arm.config is None else read_toml(path.parent / arm.config)
-    tables = {"algorithm": arm.algorithm, "privacy": arm.privacy}
-    content = with_overrides({**content, **{k: v for k, v in tables.items() if v is not None}}, extra)
-    overrides = cast("JsonObject", flat(arm.overrides))
-    content = with_overrides(content, overrides)
-    return Planned(label=arm.label, kind=arm.kind, overrides=overrides, content=content)
+def _planned(label: str, kind: Kind, base: JsonObject, overrides: Mapping[str, object]) -> Planned:
+    content = with_overrides(base, overrides)
+    return Planned(label=label, kind=kind, overrides=cast("JsonObject", overrides), content=content)
 
 
 def _controls(config: SweepConfig) -> tuple[Control, ...]:
@@ -297,15 +282,14 @@ def _controls(config: SweepConfig) -> tuple[Control, ...]:
     return ("local", "non-private") if config.grid else ()
 
 
-def _control(kind: Control, base: JsonObject, chosen: list[JsonObject]) -> list[Planned]:
+def _control(kind: Control, base: JsonObject, chosen: list[dict[str, object]]) -> Iterable[Planned]:
     """A control, once per part of the grid that changes it: privacy matters to "zeroed" only."""
     found: dict[str, Planned] = {}
     for overrides in chosen:
         kept = {k: v for k, v in overrides.items() if kind == "zeroed" or not k.startswith("privacy.")}
         label = control_name(kind, _label(kept))
-        planned = Planned(label=label, kind=kind, overrides=kept, content=with_overrides(base, kept))
-        found.setdefault(label, planned)
-    return list(found.values())
+        found.setdefault(label, _planned(label, kind, base, kept))
+    return found.values()
 
 
 def _label(overrides: Mapping[str, object]) -> str:

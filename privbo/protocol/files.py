@@ -397,10 +397,8 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
     """A nested mapping by dotted names."""
     found: dict[str, object] = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
+        name = f"{prefix}{key}"
+        found |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
     return found
 
 

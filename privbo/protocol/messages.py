@@ -145,15 +145,12 @@ class Server(Protocol):
         Weights, bounds and count are public; a server may stop earlier, never later, and
         never ask for anything that costs more than its place in the plan.
         """
-        ...
 
     def ask(self) -> Ask | None:
         """The current round; the same answer until ``tell`` is called; None when the run is over."""
-        ...
 
     def tell(self, release: Release | None) -> None:
         """Absorb the answer to the current round and move to the next."""
-        ...
 
 
 @runtime_checkable
@@ -168,7 +165,6 @@ class Requesting(Protocol):
         Raises:
             ConfigurationError: If no broadcast of this run looks like it.
         """
-        ...
 
 
 @runtime_checkable
@@ -228,7 +224,6 @@ class Cohort(Protocol):
     @property
     def clients(self) -> IntArray:
         """Global numbers of the clients in this cohort, shape ``(n,)``."""
-        ...
 
     def respond(self, broadcast: Broadcast) -> FloatArray:
         """Act on a broadcast and answer with one vector per client, ``(n, dim)``.
@@ -237,19 +232,15 @@ class Cohort(Protocol):
         answered before gets the same answer again, without new evaluations. In a round
         of local work the answer has ``dim = 0`` or is ignored.
         """
-        ...
 
     def snapshot(self) -> Arrays:
         """Everything needed to go on in another process (private; no object arrays)."""
-        ...
 
     def restore(self, snapshot: Arrays) -> None:
         """Take the state of ``snapshot``."""
-        ...
 
     def history(self) -> ClientHistory:
         """PRIVATE: give every evaluation so far."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,27 +278,22 @@ class Evaluate(Protocol):
 
     def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
         """Objective of ``clients[i]`` at ``units[i]``; ``(n,)``, NaN where it failed."""
-        ...
 
     @property
     def pull(self) -> PullObjective | None:
         """Means of many rewards at once, which simulations may offer; None where every pull is an evaluation."""
-        ...
 
     def earlier(self, client: int) -> Sequence[tuple[FloatArray, float]]:
         """PRIVATE: give points ``(n_dims,)`` that a client evaluated before the run, and their values."""
-        ...
 
     def chosen(self, clients: IntArray, units: FloatArray, place: int) -> FloatArray:
         """PRIVATE: give the points that are evaluated ``(n, n_dims)``: what clients enqueued, else what was chosen.
 
         ``place`` counts the queries of the run before this one.
         """
-        ...
 
     def note(self, client: int, reason: str) -> None:
         """PRIVATE: tell a client's own side why something of it was changed or left out."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -438,16 +424,13 @@ class Algorithm(Protocol):
     @property
     def caveat(self) -> str | None:
         """One sentence for reports on what these settings give up, such as a heuristic form; None if nothing."""
-        ...
 
     @property
     def is_certified(self) -> bool:
         """Whether a promise about the optimum rests on clipping norms that are fixed before the run."""
-        ...
 
     def server(self, setting: Setting) -> Server:
         """The public side."""
-        ...
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
         """The private side for ``clients``; ``seed`` feeds the clients' own randomness.
@@ -455,11 +438,9 @@ class Algorithm(Protocol):
         A client's randomness depends on ``seed`` and its own number only, so that a
         cohort of one behaves as the same client does inside a large cohort.
         """
-        ...
 
     def local(self) -> Algorithm:
         """The same clients with nothing shared: the local-only control."""
-        ...
 
 
 def answers_together(algorithm: Algorithm) -> bool:

@@ -10,14 +10,12 @@ same points in the same order: an evaluation is known by its client, its round a
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import inspect
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -114,8 +112,6 @@ Objective: TypeAlias = Callable[[int, dict[str, Value]], float | npt.ArrayLike |
 BatchObjective: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
 Earlier: TypeAlias = Callable[[int], Iterable[tuple[Mapping[str, Value], float]]]
 Enqueued: TypeAlias = Callable[[int], Iterable[Mapping[str, Value]]]
-OnFailure: TypeAlias = Callable[[int, str], None]
-OnClipped: TypeAlias = Callable[[int, int, int], None]
 T = TypeVar("T")
 
 ASK: Literal["ask"] = "ask"
@@ -273,13 +269,10 @@ class Problem:
                 f"training={self.training!r}, n_records={self.n_records!r}: give the accountant's event of one "
                 "training, and how many records every client holds"
             )
-        for name, arguments in (("objective", "client, params"), ("batch_objective", "clients, units")):
-            function = getattr(self, name)
-            if function is not None and function != ASK:
-                require_call(function, name, arguments, None, None)
-        for name in ("earlier", "enqueued"):
-            if (function := getattr(self, name)) is not None:
-                require_call(function, name, "client", 0)
+        calls = {"objective": "client, params", "batch_objective": "clients, units"}
+        for name, arguments in (calls | {"earlier": "client", "enqueued": "client"}).items():
+            if (function := getattr(self, name)) not in (None, ASK):
+                require_call(function, name, arguments, *arguments.split(", "))
 
     @property
     def is_asked(self) -> bool:
@@ -334,8 +327,8 @@ class Evaluator:
 
     problem: Problem
     on_evaluation: Callable[[], None] | None = None
-    on_failure: OnFailure | None = None
-    on_clipped: OnClipped | None = None
+    on_failure: Callable[[int, str], None] | None = None
+    on_clipped: Callable[[int, int, int], None] | None = None
     stopped: Stopped = nobody_stops
     client_seconds: float | None = None
     evaluation_seconds: float | None = None
@@ -405,9 +398,8 @@ class Evaluator:
 
     def _known(self, clients: IntArray, units: FloatArray, counts: IntArray | None) -> tuple[FloatArray, IntArray]:
         """Values that are known, NaN elsewhere, and which are to be made, at points that are allowed."""
-        if self.memory is None:
-            values, left = np.full(len(clients), np.nan), np.arange(len(clients))
-        else:
+        values, left = np.full(len(clients), np.nan), np.arange(len(clients))
+        if self.memory is not None:
             values, left = self.memory.recall(clients, units, counts)
             if self.rehearses:
                 left = left[self.memory.is_first(left)]
@@ -446,7 +438,7 @@ class Evaluator:
         space = self.problem.search_space
         return space.snap(space.encode(params))
 
-    @contextlib.contextmanager
+    @contextmanager
     def _noting(self, client: int) -> Iterator[None]:
         """Whatever a client's code raises, or what it brings along makes ours raise, is its failure."""
         try:
@@ -613,7 +605,7 @@ def in_blocks(
             f"n_blocks={n_blocks!r} must lie between 1 and the fewest records of a client, {min(counts, default=0)}; "
             "every block needs a record"
         )
-    return functools.partial(_scores, train_and_score, counts, n_blocks)
+    return partial(_scores, train_and_score, counts, n_blocks)
 
 
 def _scores(

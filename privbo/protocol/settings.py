@@ -101,7 +101,8 @@ def settings(*, table: str = "", kw_only: bool = True) -> Callable[[type[T]], ty
                 raise ConfigurationError(f"{cls.__name__} takes {len(names)} values without a name; name the others")
             given = dict(zip(names, values, strict=False)) | named
             try:
-                checked(self, **{key: _plain(value) for key, value in given.items()})
+                # A NumPy scalar as the Python number it is.
+                checked(self, **{k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()})
             except ValidationError as error:
                 raise ConfigurationError(_explain(error, table, given, cls)) from None
 
@@ -260,11 +261,6 @@ def _expected(item: ErrorDetails) -> str:
     if sign is not None:
         return f"input should be a number {sign} {next(iter(item['ctx'].values())):g}"
     return item["msg"][:1].lower() + item["msg"][1:].replace("an object", "a table")
-
-
-def _plain(value: object) -> object:
-    """A NumPy scalar as the Python number it is."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def plain(value: object) -> JsonValue:

@@ -88,12 +88,8 @@ class Table:
     @property
     def numeric(self) -> set[int]:
         """Indices of columns that are flush right: those of numbers, and those of ``right``."""
-        numbers = {
-            at
-            for row in self.rows
-            for at, v in enumerate(row)
-            if isinstance(v, int | float) and not isinstance(v, bool)
-        }
+        cells = [(at, value) for row in self.rows for at, value in enumerate(row)]
+        numbers = {at for at, v in cells if isinstance(v, int | float) and not isinstance(v, bool)}
         return numbers | {at for at in range(len(self.headings)) if at in self.right}
 
     def markdown(self) -> str:
