@@ -95,40 +95,23 @@ def test_what_a_callback_raises_ends_the_run_and_is_no_clients_failure() -> None
     assert evaluate.errors == {}
 
 
-def ends_its_process(_: int) -> float:
-    os._exit(7)
-
-
-def hangs(_: int) -> float:
-    time.sleep(60)
-    return 0.0
-
-
-def leaves_a_child(_: int) -> float:
-    subprocess.run(["sleep", "60"], check=True)
-    return 0.0
-
-
-def stops_its_own_clock(_: int) -> float:
+def stops_its_own_clock() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGALRM})
     time.sleep(60)
-    return 0.0
 
 
-LIMITED = {
-    hangs: "TimeoutError: no value within 1.5 s",
-    leaves_a_child: "TimeoutError: no value within",
-    stops_its_own_clock: "TimeoutError: no value within",
-    ends_its_process: "its process ended with code 7",
+LIMITED: dict[str, tuple[Callable[[], object], str]] = {
+    "hangs": (lambda: time.sleep(60), "TimeoutError: no value within 1.5 s"),
+    "leaves a child": (lambda: subprocess.run(["sleep", "60"], check=True), "TimeoutError: no value within"),
+    "stops its own clock": (stops_its_own_clock, "TimeoutError: no value within"),
+    "ends its process": (lambda: os._exit(7), "its process ended with code 7"),
 }
 
 
-@pytest.mark.parametrize(("objective", "batched"), [*((one, False) for one in LIMITED), (hangs, True)])
-def test_whoever_overruns_its_time_fails_alone_and_is_told_so_on_its_own_side(
-    objective: Callable[[int], float], batched: bool
-) -> None:
+@pytest.mark.parametrize(("does", "batched"), [*((one, False) for one in LIMITED), ("hangs", True)])
+def test_whoever_overruns_its_time_fails_alone_and_is_told_so_on_its_own_side(does: str, batched: bool) -> None:
     def one(client: int) -> float:
-        return objective(client) if client == 1 else float(client)
+        return LIMITED[does][0]() if client == 1 else float(client)
 
     def many(clients: np.ndarray, units: np.ndarray) -> np.ndarray:
         return np.array([one(int(client)) for client in clients])
@@ -140,7 +123,7 @@ def test_whoever_overruns_its_time_fails_alone_and_is_told_so_on_its_own_side(
         np.testing.assert_array_equal(evaluate(np.arange(3), np.zeros((3, 1))), [0.0, np.nan, 2.0])
     assert time.monotonic() - started < 30
     assert set(evaluate.errors) == {1}
-    assert evaluate.errors[1].startswith(LIMITED[objective])
+    assert evaluate.errors[1].startswith(LIMITED[does][1])
     evaluate.renew()
     np.testing.assert_array_equal(evaluate(np.array([0, 2]), np.zeros((2, 1))), [0.0, 2.0])
 
@@ -163,8 +146,7 @@ def test_values_and_errors_of_a_limited_call_are_those_of_a_plain_one() -> None:
 @pytest.mark.parametrize("bad", [-1.7e308, 1.01e100, np.nan])
 def test_values_no_sum_could_hold_count_as_failures(bad: float) -> None:
     one = {"objective": lambda c, p: bad if c == 1 else 1e100}
-    batch = {"batch_objective": lambda c, u: np.where(c == 1, bad, 1e100)}
-    for settings in (one, batch):
+    for settings in (one, {"batch_objective": lambda c, u: np.where(c == 1, bad, 1e100)}):
         evaluate = problem(3, **settings).evaluator()
         np.testing.assert_array_equal(evaluate(np.arange(3), np.zeros((3, 1))), [1e100, np.nan, 1e100])
         assert set(evaluate.errors) == {1}

@@ -5,8 +5,9 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -59,11 +60,19 @@ class Worker:
         raise error
 
 
+@contextmanager
+def started(**settings):
+    process = WorkerProcess(Worker, **settings)
+    try:
+        yield process
+    finally:
+        process.end()
+
+
 @pytest.fixture
 def worker():
-    process = WorkerProcess(Worker)
-    yield process
-    process.end()
+    with started() as process:
+        yield process
 
 
 def run_script(tmp_path: Path, *arguments: str, text: str | None = None) -> str:
@@ -97,30 +106,23 @@ def test_a_worker_sees_the_environment_directory_and_path_of_now(tmp_path, monke
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    process = WorkerProcess(Worker, threads=3)
-    try:
+    with started(threads=3) as process:
         assert process.call("evaluate", "os.environ.get('PRIVBO_TEST'), os.environ.get('HOME')") == ("now", None)
         assert process.call("evaluate", f"[os.environ[name] for name in {VARIABLES}]") == ["3"] * 3
         assert process.call("evaluate", "os.getcwd()") == str(tmp_path)
         assert str(tmp_path) in process.call("evaluate", "sys.path")
-    finally:
-        process.end()
 
 
 def test_workers_draw_from_generators_of_their_own(worker):
-    other = WorkerProcess(Worker)
-    try:
+    with started() as other:
         for draw in ("np.random.random()", "__import__('torch').rand(1).item()", "__import__('random').random()"):
             assert worker.call("evaluate", draw) != other.call("evaluate", draw)
-    finally:
-        other.end()
 
 
 def test_a_quiet_worker_writes_nowhere(capfd):
     for quiet in (True, False):
-        process = WorkerProcess(Worker, quiet=quiet)
-        process.call("write", "secret")
-        process.end()
+        with started(quiet=quiet) as process:
+            process.call("write", "secret")
         out, err = capfd.readouterr()
         assert ("secret" in out, "secret" in err) == (not quiet, not quiet)
 
@@ -135,32 +137,19 @@ def test_a_worker_raises_what_its_object_does_and_goes_on(worker):
     assert worker.call("evaluate", "1 + 1") == 2
 
 
-def test_a_worker_that_dies_is_named_by_its_code():
-    process = WorkerProcess(Worker)
-    with pytest.raises(pb.RunError, match="ended with code 7"):
-        process.call("evaluate", "os._exit(7)")
-    process.end()
-
-
 def test_an_object_that_cannot_be_made_is_refused():
     with pytest.raises(pb.ConfigurationError, match="can't begin: FileNotFoundError"):
         WorkerProcess(partial(open, "/nowhere/at/all"))
 
 
 def test_workers_are_started_from_many_threads_at_once():
-    main, found = sys.modules["__main__"].__spec__, []
+    def start(_: int) -> int:
+        with started() as process:
+            return process.call("evaluate", "os.getpid()")
 
-    def start() -> None:
-        process = WorkerProcess(Worker)
-        found.append(process.call("evaluate", "os.getpid()"))
-        process.end()
-
-    threads = [threading.Thread(target=start) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(found)) == 8
+    main = sys.modules["__main__"].__spec__
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(start, range(8)))) == 8
     assert sys.modules["__main__"].__spec__ is main
 
 
@@ -173,10 +162,8 @@ WorkerProcess(Worker).call("wait", Path("worker"))
 
 
 def test_a_worker_ends_when_its_parent_is_killed_whatever_it_does(tmp_path):
-    path = os.pathsep.join([str(Path(__file__).parents[2])])
-    with subprocess.Popen(
-        [sys.executable, "-c", ORPHAN], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}
-    ) as parent:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen([sys.executable, "-c", ORPHAN], cwd=tmp_path, env=environment) as parent:
         file = tmp_path / "worker"
         wait_for(lambda: file.exists() and file.read_text())
         parent.send_signal(signal.SIGKILL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import signal
@@ -12,7 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from privbo.runs.spec import Spec
 from privbo.runs.trials import TRIALS, Journal, PendingTrials, Trial
 from tests.builders import same_releases
 from tests.conformance.cases import ALIKE, CASES, ROUNDS, VOTES, Case, problem
-from tests.deployment.federations import SITES, Federation, make
+from tests.deployment.federations import SITES, make
 from tests.deployment.reading import releases, sites
 
 ROOT = Path(__file__).parents[2]
@@ -40,12 +41,12 @@ def score(client: int, params: dict) -> float:
     return float(np.exp(-8.0 * ((params["x"] - 0.4 - 0.02 * (client % 3)) ** 2 + (np.log10(params["y"]) + 1.0) ** 2)))
 
 
-def asked_problem(n_clients: int = N_CLIENTS) -> pb.Problem:
-    return pb.Problem(space=problem().space, objective="ask", n_clients=n_clients, name="bumps")
+def asked_problem(n_clients: int = N_CLIENTS, objective: Any = "ask") -> pb.Problem:
+    return pb.Problem(space=problem().space, objective=objective, n_clients=n_clients, name="bumps")
 
 
-def called_problem() -> pb.Problem:
-    return pb.Problem(space=problem().space, objective=score, n_clients=N_CLIENTS, name="bumps")
+called_problem = partial(asked_problem, objective=score)
+sites_problem, sites_asked_problem = partial(called_problem, 7), partial(asked_problem, 7)
 
 
 def tell_all(site: pb.Site, value: Callable[[Trial], float] = lambda trial: score(trial.client, trial.params)) -> None:
@@ -54,47 +55,36 @@ def tell_all(site: pb.Site, value: Callable[[Trial], float] = lambda trial: scor
             site.tell(trial, value(trial))
 
 
-def settings(case: Case) -> dict:
-    return {"privacy": case.privacy(), "rounds": ROUNDS, "seed": 3, "final": case.final}
-
-
 def evaluations(record: pb.Record) -> list[FloatArray]:
     """Every client's points and values in order."""
     units, values = record.clients.units, record.clients.values
     return [np.column_stack([u, v])[np.isfinite(v)] for u, v in zip(units, values, strict=True)]
 
 
-def require_same(found: pb.Record, expected: pb.Record) -> None:
-    """The same points, values and releases, to the last bit; cohorts pad clients that ask less often than others."""
-    for ours, theirs in zip(evaluations(found), evaluations(expected), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    same_releases(found, expected)
-
-
 QUICKLY = {
-    "dp-fts-de",
-    "shared-prior",
-    "fed-pne",
-    "parallel",
-    "pf-pne optimistic",
-    "f-lcb",
-    "scout",
-    "shared-prior, vote",
-}
+    "dp-fts-de", "shared-prior", "fed-pne", "parallel", "pf-pne optimistic", "f-lcb", "scout", "shared-prior, vote",
+    "f-lcb guardians",
+}  # fmt: skip
 EVERY = [
-    pytest.param(case, id=str(case), marks=() if str(case) in QUICKLY else pytest.mark.slow)
-    for case in [*CASES, *ALIKE, *VOTES]
+    pytest.param(case, trust, id=name, marks=() if name in QUICKLY else pytest.mark.slow)
+    for trust, cases in (("server", [*CASES, *ALIKE, *VOTES]), ("guardians", CASES))
+    for case in cases
+    for name in [f"{case} {trust}".removesuffix(" server")]
 ]
 
 
-@pytest.mark.parametrize("case", EVERY)
-def test_points_are_those_of_respond_to_the_last_bit(case: Case, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("case", "trust"), EVERY)
+def test_points_are_those_of_respond_to_the_last_bit(case: Case, trust: str, tmp_path: Path) -> None:
     """Four clients that are asked and told one by one, against the same clients whose objective ``respond`` calls."""
-    expected = pb.run(called_problem(), case.algorithm, **settings(case))
-    run = pb.start(asked_problem(), case.algorithm, directory=tmp_path / "run", **settings(case))
+    asked = {"privacy": case.privacy(trust=trust), "rounds": ROUNDS, "seed": 3, "final": case.final}
+    expected = pb.run(called_problem(), case.algorithm, **asked)
+    run = pb.start(asked_problem(), case.algorithm, directory=tmp_path / "run", **asked)
     tell_all(run.site)
     found = run.result()
-    require_same(found, expected)
+    for ours, theirs in zip(evaluations(found), evaluations(expected), strict=True):
+        np.testing.assert_array_equal(ours, theirs)  # cohorts pad clients that ask less often than others
+    same_releases(found, expected)
+    assert expected.releases
     assert found.common == expected.common
     assert found.best() == expected.best()
 
@@ -129,18 +119,25 @@ def questions() -> list[Broadcast]:
     return found
 
 
-def played(folder: Path, rounds: list[Broadcast]) -> tuple[Each, list[FloatArray]]:
-    """A client that is told everything at once."""
-    client, answers = client_alone(folder, None), []
-    done = threading.Event()
-    person = threading.Thread(target=evaluate, args=(folder, done))
-    person.start()
+@contextmanager
+def people(*folders: Path) -> Iterator[None]:
+    """Somebody at every folder, who evaluates its trials as long as the block lasts."""
+    over = threading.Event()
+    crowd = [threading.Thread(target=evaluate, args=(folder, over)) for folder in folders]
+    for person in crowd:
+        person.start()
     try:
-        answers = [client.answer(broadcast, 3) for broadcast in rounds]
+        yield
     finally:
-        done.set()
-        person.join()
-    return client, answers
+        over.set()
+        for person in crowd:
+            person.join()
+
+
+def told(client: Each, rounds: list[Broadcast]) -> list[FloatArray]:
+    """Answers of a client that is told everything at once."""
+    with people(client.waiting.folder):
+        return [client.answer(broadcast, 3) for broadcast in rounds]
 
 
 def test_who_is_told_late_is_absent_and_then_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -153,18 +150,9 @@ def test_who_is_told_late_is_absent_and_then_goes_on_where_it_was(tmp_path: Path
         snapshot = client.snapshot()
         # The second round asks for nothing: the first one is not finished.
         assert len(client.waiting.journal.trials) == 1
-    late = client_alone(tmp_path / "late", None)
+    late, untroubled = client_alone(tmp_path / "late", None), client_alone(tmp_path / "whole", None)
     late.restore(snapshot)
-    over = threading.Event()
-    person = threading.Thread(target=evaluate, args=(tmp_path / "late", over))
-    person.start()
-    try:
-        answer = late.answer(rounds[2], 3)
-    finally:
-        over.set()
-        person.join()
-    untroubled, answers = played(tmp_path / "whole", [rounds[0], rounds[2]])
-    np.testing.assert_array_equal(answer, answers[1])
+    np.testing.assert_array_equal(told(late, rounds[2:])[0], told(untroubled, [rounds[0], rounds[2]])[1])
     np.testing.assert_array_equal(late.history().units, untroubled.history().units)
     assert not list((tmp_path / "late" / "asked").glob("000001*"))  # nothing waits for it
 
@@ -290,9 +278,7 @@ def test_killed_between_ask_and_tell_it_asks_the_same_and_ends_the_same(tmp_path
     tell_all(site)
     assert process.wait(timeout=60) == 0
     found = pb.load(home)
-    expected = pb.run(
-        dataclasses.replace(called_problem(), n_clients=3), FAST, **PLAIN, directory=tmp_path / "whole", name="lab"
-    )
+    expected = pb.run(called_problem(3), FAST, **PLAIN, directory=tmp_path / "whole", name="lab")
     np.testing.assert_array_equal(found.clients.units, expected.clients.units)
     np.testing.assert_array_equal(found.clients.values, expected.clients.values)
     norms = [row["norm"] for row in read_lines(home / "history.jsonl") if row["released"]]
@@ -339,21 +325,6 @@ def test_trials_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "the run is over" in said("trials", home)
 
 
-@contextmanager
-def people_at(federation: Federation) -> Iterator[None]:
-    """Somebody at every site, who evaluates its trials until the site says that the run is over."""
-    over = threading.Event()
-    people = [threading.Thread(target=evaluate, args=(federation.root / name / "kept", over)) for name in SITES]
-    for person in people:
-        person.start()
-    try:
-        yield
-    finally:
-        over.set()
-        for person in people:
-            person.join()
-
-
 @pytest.mark.parametrize("final", [None, pytest.param("common", marks=pytest.mark.slow)])
 def test_a_federation_of_people_over_flower_finishes_and_every_site_knows(final: str | None, tmp_path: Path) -> None:
     """Every site's trials are told from outside; the numbers are those of the same sites with an objective."""
@@ -361,7 +332,7 @@ def test_a_federation_of_people_over_flower_finishes_and_every_site_knows(final:
     called = make(tmp_path / "called", table, factory="tests.runs.test_asked:sites_problem", final=final)
     called.play()
     asked = make(tmp_path / "asked", table, factory="tests.runs.test_asked:sites_asked_problem", final=final)
-    with people_at(asked):
+    with people(*(asked.root / name / "kept" for name in SITES)):
         asked.play()
     for ours, theirs in zip(releases(asked), releases(called), strict=True):
         np.testing.assert_array_equal(ours.values, theirs.values)
@@ -371,27 +342,6 @@ def test_a_federation_of_people_over_flower_finishes_and_every_site_knows(final:
         site = pb.Site(asked.root / name / "kept")
         assert site.over
         assert site.ask() == ()  # it does not wait
-
-
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, id=str(case), marks=() if case.name == "f-lcb" else pytest.mark.slow) for case in CASES],
-)
-def test_guardians_share_what_was_told_as_what_was_called(case: Case, tmp_path: Path) -> None:
-    guarded = settings(case) | {"privacy": case.privacy(trust="guardians")}
-    expected = pb.run(called_problem(), case.algorithm, **guarded)
-    run = pb.start(asked_problem(), case.algorithm, directory=tmp_path / "run", **guarded)
-    tell_all(run.site)
-    require_same(run.result(), expected)
-    assert len(expected.releases) > 0
-
-
-def sites_problem() -> pb.Problem:
-    return pb.Problem(space=problem().space, objective=score, n_clients=7, name="bumps")
-
-
-def sites_asked_problem() -> pb.Problem:
-    return pb.Problem(space=problem().space, objective="ask", n_clients=7, name="bumps")
 
 
 def evaluate(folder: Path, over: threading.Event) -> None:

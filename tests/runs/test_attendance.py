@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,19 +16,21 @@ import pytest
 
 import privbo as pb
 from privbo.protocol.files import read_lines
-from privbo.protocol.messages import Ask, Broadcast, FloatArray
+from privbo.protocol.messages import Broadcast
 from privbo.reports.report import report
 from privbo.runs.altered import Attendance, unreliable
-from privbo.runs.in_process import InProcess, in_process
+from privbo.runs.in_process import in_process
 from privbo.runs.loop import Clock, play
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.spec import Spec, Times
-from tests.builders import StoppedError, same_releases, stopping
+from privbo.testing import toy_problem
+from tests.builders import SIMULATED as EVERYBODY, StoppedError, same_releases, stopping
 from tests.conformance.cases import bumps, problem
 from tests.deployment.federations import make
 from tests.deployment.reading import releases
 from tests.whole_run import clinic
+from tests.whole_run.test_whole_run import SPACE
 from tests.whole_run.worlds import SHORT, Outcome, play as play_world
 
 OWN = pb.OwnModel(n_features=16, fit_steps=2, n_candidates=32)
@@ -127,44 +131,30 @@ def test_a_hidden_channel_saves_messages_and_changes_no_number(sampling, tmp_pat
     assert "on average" in pb.write_report(some_send, tmp_path / "page.html").read_text()
 
 
-class Open:
-    """A transport that shows who sends."""
+@dataclass
+class Carrying:
+    """A transport by a function."""
 
-    hides_senders = False
-
-    def collect(self, ask, ticket=None):
-        raise AssertionError("nobody may be asked")
+    collect: Callable[..., Any]
+    hides_senders: bool = False
 
 
-class Counting:
-    hides_senders = True
+def test_only_the_sample_sends_and_only_where_nobody_sees_it():
+    privacy = pb.Privacy(noise_multiplier=1.0, sample_rate=0.4, channel="anonymous", noise="simulation")
+    spec = Spec(name="x", problem=problem(), algorithm=ALGORITHM, privacy=privacy, rounds=3, seed=3)
+    made, messages = open_run(spec, plan_run(spec), None), []
+    with pytest.raises(pb.ConfigurationError, match="does not hide who sends"):
+        play(made, Carrying(lambda *_: pytest.fail("nobody may be asked")))
+    assert not made.record.ledger.entries()  # refused before anything was charged
+    clients = in_process(made.setup, None, problem().evaluator(), None)
 
-    def __init__(self, made: InProcess):
-        self.made = made
-
-    def collect(self, ask, ticket=None):
-        found = self.made.collect(ask, ticket)
+    def counted(ask, ticket=None):
+        found = clients.collect(ask, ticket)
         if ticket is not None:
             messages.append((int(np.isfinite(found).all(axis=1).sum()), int(ticket.senders.sum())))
         return found
 
-
-messages = []
-
-
-def opened(channel, seed=3):
-    privacy = pb.Privacy(noise_multiplier=1.0, sample_rate=0.4, channel=channel, noise="simulation")
-    spec = Spec(name="x", problem=problem(), algorithm=ALGORITHM, privacy=privacy, rounds=3, seed=seed)
-    return open_run(spec, plan_run(spec), None)
-
-
-def test_only_the_sample_sends_and_only_where_nobody_sees_it():
-    made = opened("anonymous")
-    with pytest.raises(pb.ConfigurationError, match="does not hide who sends"):
-        play(made, Open())
-    assert not made.record.ledger.entries()  # refused before anything was charged
-    messages.clear()
-    play(made, Counting(in_process(made.setup, None, problem().evaluator(), None)))
+    play(made, Carrying(counted, hides_senders=True))
     assert len(messages) == 3
     assert all(arrived == sampled < 7 for arrived, sampled in messages)
 
@@ -172,40 +162,26 @@ def test_only_the_sample_sends_and_only_where_nobody_sees_it():
 # ---- times on a declared grid: a round lasts its declared time, whoever is slow, absent or quick
 
 START, ROUND = 1_800_000_000.0, 60.0
-EVERYBODY = pb.Privacy(noise_multiplier=1.0, noise="simulation")
-QUICK = pb.DPFTSDE(n_features=8, own=pb.OwnModel(n_features=16, fit_steps=2, n_candidates=32))
 
 
+@dataclass
 class Time:
     """A clock that moves when somebody waits or works."""
 
-    def __init__(self) -> None:
-        self.now = START + 7.0
+    now: float = START + 7.0
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
 
-class Working:
-    """Clients whose answers take a time that depends on their data."""
-
-    hides_senders = False
-
-    def __init__(self, clock: Time, seconds: float) -> None:
-        self.clock, self.seconds = clock, seconds
-
-    def collect(self, ask: Ask, ticket: object = None) -> FloatArray:
-        self.clock.wait(self.seconds)
-        return np.full((7, 8), np.nan)
-
-
 def seen_at(seconds: float, home: Path, times: Times | None = Times(round_seconds=ROUND)) -> tuple[list[float], Any]:  # noqa: B008 (frozen)
     """When rounds were told of, and the public history, of a run whose clients take so long."""
     moments, clock = [], Time()
-    spec = Spec(name="x", problem=problem(), algorithm=QUICK, privacy=EVERYBODY, rounds=3, seed=3, times=times)
+    spec = Spec(name="x", problem=problem(), algorithm=ALGORITHM, privacy=EVERYBODY, rounds=3, seed=3, times=times)
     opened = open_run(spec, plan_run(spec), RunDirectory(home))
     keeper = Clock(times=times, now=lambda: clock.now, sleep=clock.wait)
-    play(opened, Working(clock, seconds), lambda _: moments.append(clock.now - START), clock=keeper)
+    working = Carrying(lambda *_: clock.wait(seconds) or np.full((7, 8), np.nan))
+    play(opened, working, lambda _: moments.append(clock.now - START), clock=keeper)
     return moments, [{k: row[k] for k in ("round", "ended") if k in row} for row in read_lines(home / "history.jsonl")]
 
 
@@ -251,15 +227,9 @@ def test_a_resumed_run_keeps_the_times_at_which_its_rounds_ended(tmp_path: Path)
 def test_impossible_grids_are_refused_before_anything_is_charged(
     settings: dict[str, float], words: str, tmp_path: Path
 ) -> None:
+    asked = {"privacy": EVERYBODY, "rounds": 1, "directory": tmp_path / "run"}
     with pytest.raises(pb.ConfigurationError, match=words):
-        pb.run(
-            problem(),
-            pb.FederatedFLCB(),
-            privacy=EVERYBODY,
-            rounds=1,
-            directory=tmp_path / "run",
-            times=Times(**settings),
-        )
+        pb.run(problem(), pb.FederatedFLCB(), times=Times(**settings), **asked)
     assert not (tmp_path / "run").exists()
 
 
@@ -302,9 +272,6 @@ def test_neighbouring_worlds_on_a_grid_publish_the_same_at_the_same_times(world:
     assert abs(lasted - lasts) < 3.0  # less than a round
 
 
-SPACE = {"x": {"type": "real", "low": 0.0, "high": 1.0}, "y": {"type": "real", "low": 1e-3, "high": 1e1, "log": True}}
-
-
 @pytest.mark.slow
 def test_over_flower_a_site_that_hangs_lengthens_no_round(tmp_path: Path) -> None:
     def ends(name: str, factory: str) -> list[float]:
@@ -324,11 +291,4 @@ def test_over_flower_a_site_that_hangs_lengthens_no_round(tmp_path: Path) -> Non
 
 def hanging() -> pb.Problem:
     """The conformance problem, one of whose clients hangs."""
-    plain = problem()
-
-    def objective(clients: Any, units: Any) -> FloatArray:
-        if 3 in clients:
-            time.sleep(3600)
-        return bumps(clients, units)
-
-    return pb.Problem(space=plain.space, batch_objective=objective, n_clients=plain.n_clients, name=plain.name)
+    return toy_problem(score=lambda clients, units: time.sleep(3600) if 3 in clients else bumps(clients, units))

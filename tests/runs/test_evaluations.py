@@ -22,9 +22,10 @@ from experiments.baselines.private_search import PrivateSearch
 from experiments.examples.zoom import Zoom
 from privbo.plans.effect import always
 from privbo.protocol.messages import Algorithm, Broadcast, Cohort, FloatArray, IntArray, Setting
+from privbo.runs.altered import AlteredCohort
 from privbo.runs.rehearsal import middle
 from privbo.runs.sources import algorithms
-from tests.builders import StoppedError, stopping
+from tests.builders import SIMULATED, Changed, StoppedError, stopping
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
 from tests.deployment.reading import releases, sites
@@ -65,10 +66,6 @@ class Counted:
         )
 
 
-def test_every_algorithm_has_the_setting() -> None:
-    assert [name for name, algorithm in EVERY.items() if not hasattr(algorithm, "evaluations")] == []
-
-
 @pytest.mark.parametrize("n_clients", [1, 40, 1000])
 @pytest.mark.parametrize("evaluations", [7, 22])
 @pytest.mark.parametrize("name", EVERY)
@@ -94,8 +91,6 @@ def test_the_plan_has_the_releases_and_the_noise_of_so_few_evaluations(name: str
         assert few.releases == many.releases == 1
         return
     assert 1 <= few.releases < many.releases
-    assert few.noise_multiplier is not None
-    assert many.noise_multiplier is not None
     if name in BY_SHARES:
         assert few.noise_multiplier == pytest.approx(many.noise_multiplier)
     else:
@@ -125,7 +120,6 @@ def test_fewer_than_one_round_takes_are_refused_before_any_call(algorithm: Algor
 # ---- clients of an algorithm of the user's own: what one of them raises is its own failure, and its own alone
 
 N_CLIENTS, ROUNDS, BAD = 7, 3, 2
-PRIVACY = pb.Privacy(noise_multiplier=1.0, noise="simulation")
 
 
 def throw(error: BaseException) -> None:
@@ -160,31 +154,25 @@ class Fragile(Zoom):
     def cohort(self, setting: Setting, *, clients: Any, evaluate: Any, seed: int) -> Cohort:
         if self.where == "made" and self.fault and BAD in clients and len(clients) < N_CLIENTS:
             RAISED[self.fault]()
-        return FragileCohort(self, super().cohort(setting, clients=clients, evaluate=evaluate, seed=seed))
+        odd = self.fault and BAD in clients
+        inner = super().cohort(setting, clients=clients, evaluate=evaluate, seed=seed)
 
+        def respond(broadcast: Broadcast) -> Any:
+            found = inner.respond(broadcast)
+            fails = odd and self.where == "respond" and broadcast.round >= self.when
+            return RAISED[self.fault]() if fails else found
 
-@dataclasses.dataclass
-class FragileCohort:
-    own: Fragile
-    inner: Any
+        def snapshot() -> Any:
+            if odd and self.where == "snapshot":
+                RAISED[self.fault]()
+            return inner.snapshot()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def respond(self, broadcast: Broadcast) -> Any:
-        found = self.inner.respond(broadcast)
-        odd = self.own.fault and BAD in self.inner.clients and broadcast.round >= self.own.when
-        return RAISED[self.own.fault]() if odd and self.own.where == "respond" else found
-
-    def snapshot(self) -> Any:
-        if self.own.where == "snapshot" and self.own.fault and BAD in self.inner.clients:
-            RAISED[self.own.fault]()
-        return self.inner.snapshot()
+        return Changed(inner, respond=respond, snapshot=snapshot)
 
 
 def played(algorithm: Any, **settings: Any) -> tuple[pb.Record, list[FloatArray]]:
     """A run, and the numbers that left in its rounds."""
-    record = pb.run(problem(), algorithm, privacy=PRIVACY, rounds=ROUNDS, seed=3, **settings)
+    record = pb.run(problem(), algorithm, privacy=SIMULATED, rounds=ROUNDS, seed=3, **settings)
     return record, [release.values for release in record.releases]
 
 
@@ -213,23 +201,12 @@ class Away(Zoom):
 
     first: int = 0
 
-    def cohort(self, setting: Setting, *, clients: Any, evaluate: Any, seed: int) -> Cohort:
-        return AwayCohort(self.first, super().cohort(setting, clients=clients, evaluate=evaluate, seed=seed))
+    def cohort(self, setting: Setting, **named: Any) -> Cohort:
+        def silenced(answers: FloatArray, round_: int) -> FloatArray:
+            return np.where(((round_ >= self.first) & (inner.clients == BAD))[:, None], np.nan, answers)
 
-
-@dataclasses.dataclass
-class AwayCohort:
-    first: int
-    inner: Any
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def respond(self, broadcast: Broadcast) -> FloatArray:
-        found = np.array(self.inner.respond(broadcast), dtype=np.float64)
-        if broadcast.round >= self.first:
-            found[self.inner.clients == BAD] = np.nan
-        return found
+        inner = super().cohort(setting, **named)
+        return AlteredCohort(cohort=inner, alter=silenced)
 
 
 def test_clients_asked_one_by_one_give_what_all_of_them_at_once_give(tmp_path: Path) -> None:
@@ -257,14 +234,12 @@ def test_a_run_of_separate_clients_goes_on_where_it_was_stopped(tmp_path: Path) 
 def test_an_algorithm_whose_clients_fail_on_made_up_values_is_refused_before_the_first_charge(tmp_path: Path) -> None:
     class Mistyped(Zoom):
         def cohort(self, setting: Setting, **named: Any) -> Cohort:
-            return MistypedCohort(super().cohort(setting, **named))
+            inner = super().cohort(setting, **named)
 
-    class MistypedCohort(FragileCohort):
-        def __init__(self, inner: Any) -> None:
-            super().__init__(Fragile(), inner)
+            def respond(broadcast: Broadcast) -> Any:
+                return inner.respnd(broadcast)
 
-        def respond(self, broadcast: Broadcast) -> Any:
-            return self.inner.respnd(broadcast)
+            return Changed(inner, respond=respond)
 
     with pytest.raises(pb.ConfigurationError, match=r"made-up values.*respnd.*[Nn]othing was charged"):
         pb.run(problem(), Mistyped(), privacy=pb.Privacy(epsilon=2), rounds=ROUNDS, directory=tmp_path / "run")

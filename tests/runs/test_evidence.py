@@ -68,14 +68,19 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return root / "run", root / "old"
 
 
-def openings() -> dict[str, Callable[[Path], object]]:
-    return {
-        "resume": lambda home: play(home, resume=True),
-        "load": pb.load,
-        "report": report_run,
-        "compare": lambda home: compare([home], data="private"),
-        "audit": lambda home: pb.audit(pb.load(home)),
-    }
+@pytest.fixture
+def home(twice: tuple[Path, Path], tmp_path: Path) -> Path:
+    """A copy of the finished run."""
+    return shutil.copytree(twice[0], tmp_path / "run")
+
+
+OPENINGS: dict[str, Callable[[Path], object]] = {
+    "resume": lambda home: play(home, resume=True),
+    "load": pb.load,
+    "report": report_run,
+    "compare": lambda home: compare([home], data="private"),
+    "audit": lambda home: pb.audit(pb.load(home)),
+}
 
 
 def images(home: Path) -> dict[str, object]:
@@ -92,7 +97,7 @@ def images(home: Path) -> dict[str, object]:
 def refused_everywhere(home: Path, words: str) -> None:
     """No opening goes on, none changes a file, and verify says what disagrees."""
     before = images(home)
-    for name, opening in openings().items():
+    for name, opening in OPENINGS.items():
         with pytest.raises(PrivacyError, match=words):
             opening(home)
         assert images(home) == before, name
@@ -110,12 +115,9 @@ ROLLED_BACK = [
 
 @pytest.mark.parametrize("parts", ROLLED_BACK, ids="+".join)
 def test_a_ledger_restored_from_a_backup_is_refused_by_every_opening_and_draws_nothing(
-    parts: tuple[str, ...], twice: tuple[Path, Path], tmp_path: Path
+    parts: tuple[str, ...], twice: tuple[Path, Path], home: Path
 ) -> None:
-    run, old = twice
-    home = tmp_path / "run"
-    shutil.copytree(run, home)
-    copy(old, home, parts)
+    copy(twice[1], home, parts)
     refused_everywhere(home, r"was committed and is gone|has seen row|holds no release of it")
     assert len(read_lines(home / "history.jsonl")) == (ROUNDS + 1 if "history" not in parts else 2)
 
@@ -133,28 +135,21 @@ def test_every_combination_of_parts_is_put_back_by_some_test() -> None:
 
 @pytest.mark.parametrize("parts", BEHIND, ids="+".join)
 def test_what_lags_behind_its_ledger_loses_nothing_and_draws_nothing_again(
-    parts: tuple[str, ...], twice: tuple[Path, Path], tmp_path: Path
+    parts: tuple[str, ...], twice: tuple[Path, Path], home: Path
 ) -> None:
-    run, old = twice
-    home = tmp_path / "run"
-    shutil.copytree(run, home)
     whole = read_lines(home / "history.jsonl")
-    copy(old, home, parts)
+    copy(twice[1], home, parts)
     head = pb.load(home).ledger.head
     assert play(home, resume=True).ledger.head == head
     assert read_lines(home / "history.jsonl") == whole
 
 
-def edited(home: Path, edit: Callable[[dict], None], *, sealed: bool) -> None:
-    """Change config.json; ``sealed`` computes its own digest anew, as a forger would."""
+def edited(home: Path, edit: Callable[[dict], None]) -> None:
+    """Change config.json, and compute its own digest anew, as a forger would."""
     path = home / "config.json"
     content = json.loads(path.read_text())
     edit(content)
-    if sealed:
-        from privbo.runs.spec import Spec
-
-        content["digest"] = Spec.from_dict(content["spec"]).digest()
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps(content | {"digest": pb.Spec.from_dict(content["spec"]).digest()}))
 
 
 def quieter(content: dict) -> None:
@@ -175,23 +170,17 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_an_edited_configuration_is_not_what_the_ledger_binds(
-    edit: str, twice: tuple[Path, Path], tmp_path: Path
-) -> None:
-    home = tmp_path / "run"
-    shutil.copytree(twice[0], home)
-    edited(home, EDITS[edit], sealed=True)
+def test_an_edited_configuration_is_not_what_the_ledger_binds(edit: str, home: Path) -> None:
+    edited(home, EDITS[edit])
     for name in ("load", "report", "compare"):
         with pytest.raises(pb.RunError, match=r"config\.json is not what the run was made with|binds no plan"):
-            openings()[name](home)
+            OPENINGS[name](home)
     assert not verify(home).verified
     with pytest.raises(PrivacyError):
         play(home, resume=True)
 
 
-def test_what_is_absent_is_named(twice: tuple[Path, Path], tmp_path: Path) -> None:
-    home = tmp_path / "run"
-    shutil.copytree(twice[0], home)
+def test_what_is_absent_is_named(home: Path) -> None:
     shutil.rmtree(home / "private")
     found = verify(home)
     assert found.verified
@@ -200,9 +189,7 @@ def test_what_is_absent_is_named(twice: tuple[Path, Path], tmp_path: Path) -> No
     assert "history.jsonl" in verify(home).absent
 
 
-def test_a_history_that_says_other_things_of_a_release_is_refused(twice: tuple[Path, Path], tmp_path: Path) -> None:
-    home = tmp_path / "run"
-    shutil.copytree(twice[0], home)
+def test_a_history_that_says_other_things_of_a_release_is_refused(home: Path) -> None:
     path = home / "history.jsonl"
     rows = read_lines(path)
     rows[1]["norm"] *= 1.5
@@ -210,9 +197,7 @@ def test_a_history_that_says_other_things_of_a_release_is_refused(twice: tuple[P
     refused_everywhere(home, "what the ledger's stored release does not")
 
 
-def test_a_run_that_was_cut_off_before_its_ledger_was_bound_begins_when_resumed(tmp_path: Path) -> None:
-    home = tmp_path / "run"
-    play(home).ledger.close()
+def test_a_run_that_was_cut_off_before_its_ledger_was_bound_begins_when_resumed(home: Path) -> None:
     for name in ("history.jsonl", "private/clients-0.states", *PARTS["ledger"], *PARTS["commits"]):
         (home / name).unlink(missing_ok=True)
     with pytest.raises(LedgerError, match="no file"):
@@ -242,19 +227,18 @@ def hashlib_digest(book) -> str:
 # ---- recovery: what a lost ledger leaves uncertain is paid for once more, and every view says so for ever
 
 
-def rolled_back(twice: tuple[Path, Path], home: Path, parts: tuple[str, ...]) -> Path:
-    shutil.copytree(twice[0], home)
-    copy(twice[1], home, parts)
+@pytest.fixture
+def rolled_back(twice: tuple[Path, Path], home: Path) -> Path:
+    """The run whose ledger and commit log are those of the backup."""
+    copy(twice[1], home, ("ledger", "commits"))
     return home
 
 
 @pytest.mark.parametrize("parts", ROLLED_BACK, ids="+".join)
 def test_a_recovered_run_goes_on_and_pays_for_every_release_that_had_left(
-    parts: tuple[str, ...],
-    twice: tuple[Path, Path],
-    tmp_path: Path,
+    parts: tuple[str, ...], twice: tuple[Path, Path], home: Path
 ) -> None:
-    home = rolled_back(twice, tmp_path / "run", parts)
+    copy(twice[1], home, parts)
     old = read_lines(home / "history.jsonl")
     found = recover(RunDirectory(home))
     with pb.load(twice[0]).ledger as before, pb.load(home).ledger as after:
@@ -269,11 +253,8 @@ def test_a_recovered_run_goes_on_and_pays_for_every_release_that_had_left(
     assert verify(home).verified
 
 
-def test_what_was_recovered_is_priced_by_an_odometer_and_said_in_every_view(
-    twice: tuple[Path, Path],
-    tmp_path: Path,
-) -> None:
-    home = rolled_back(twice, tmp_path / "run", ("ledger", "commits"))
+def test_what_was_recovered_is_priced_by_an_odometer_and_said_in_every_view(rolled_back: Path) -> None:
+    home = rolled_back
     assert recover(RunDirectory(home)).releases == ROUNDS - 2
     play(home, resume=True).ledger.close()
     record = pb.load(home)
@@ -295,25 +276,20 @@ def test_what_was_recovered_is_priced_by_an_odometer_and_said_in_every_view(
         recover(RunDirectory(home))
 
 
-def test_a_recovery_names_its_price_and_charges_nobody_unasked(
-    twice: tuple[Path, Path],
-    tmp_path: Path,
-) -> None:
-    home = rolled_back(twice, tmp_path / "run", ("ledger", "commits"))
-    refused = privbo("ledger", "recover", str(home))
+def test_a_recovery_names_its_price_and_charges_nobody_unasked(rolled_back: Path) -> None:
+    refused = privbo("ledger", "recover", str(rolled_back))
     assert refused.returncode == 2
     assert "--yes" in refused.stderr
-    with Ledger.open(home / "ledger.sqlite", recovering=True) as ledger:
+    with Ledger.open(rolled_back / "ledger.sqlite", recovering=True) as ledger:
         assert not ledger.book().paid_again
     price, total = (float(found) for found in re.findall(r"epsilon ([0-9.]+) at delta", refused.stderr))
-    assert privbo("ledger", "recover", str(home), "--yes").returncode == 0
-    assert price < pb.load(home).epsilon() == pytest.approx(total, rel=1e-3)
+    assert privbo("ledger", "recover", str(rolled_back), "--yes").returncode == 0
+    assert price < pb.load(rolled_back).epsilon() == pytest.approx(total, rel=1e-3)
 
 
-def test_a_second_loss_is_paid_for_again(twice: tuple[Path, Path], tmp_path: Path) -> None:
-    home = rolled_back(twice, tmp_path / "run", ("ledger", "commits"))
+def test_a_second_loss_is_paid_for_again(rolled_back: Path, tmp_path: Path) -> None:
+    home, backup = rolled_back, tmp_path / "backup"
     recover(RunDirectory(home))
-    backup = tmp_path / "backup"
     copy(home, backup, tuple(PARTS))
     play(home, resume=True).ledger.close()
     copy(backup, home, ("ledger", "commits"))
@@ -325,14 +301,7 @@ def test_a_second_loss_is_paid_for_again(twice: tuple[Path, Path], tmp_path: Pat
     assert verify(home).verified
 
 
-def test_a_ledger_that_lost_even_its_first_row_is_bound_again(
-    twice: tuple[Path, Path],
-    tmp_path: Path,
-) -> None:
-    from accountant.ledger import Ledger
-
-    home = tmp_path / "run"
-    shutil.copytree(twice[0], home)
+def test_a_ledger_that_lost_even_its_first_row_is_bound_again(home: Path) -> None:
     with pb.load(home).ledger as ledger:
         policy = ledger.policy
     for name in (*PARTS["ledger"], *PARTS["commits"]):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,10 +153,8 @@ def played(folder: Path, kills: int, dice: random.Random) -> tuple[Outputs, int,
         home = RunDirectory(folder / f"run-{finished}")
         while True:
             resume = home.config_path.exists()
-            arguments = (
-                ("--resume", str(home.path)) if resume else (str(folder / "crash.toml"), "--out", str(home.path))
-            )
-            process = forked(command("run", *arguments))
+            asked = ["--resume"] if resume else [str(folder / "crash.toml"), "--out"]
+            process = forked(command("run", *asked, str(home.path)))
             stopped = killed(process, home.path, dice) if done < kills else not ended(process)
             outputs.look(home)
             done += stopped
@@ -261,62 +260,52 @@ def stopped(run: Run) -> None:
         play(run, in_process(run.setup, run.record.home, evaluate, None), stopping(MADE - 1))
 
 
-def one_after_another(shared: pb.SharedLedger, root: Path) -> None:
-    for number in range(RUNS):
-        stopped(opened(shared, root / str(number)))
-
-
-def declared_together(shared: pb.SharedLedger, root: Path) -> None:
-    for run in [opened(shared, root / str(number)) for number in range(RUNS)]:
+def all_stopped(root: Path, *, together: bool = False, **bound: Any) -> pb.SharedLedger:
+    """Runs that stop early on one ledger, one after another or declared together."""
+    shared = pb.SharedLedger(path=str(root / "people.sqlite"), population="ward", **bound)
+    runs = (opened(shared, root / str(number)) for number in range(RUNS))
+    for run in list(runs) if together else runs:
         stopped(run)
+    return shared
 
 
 def price(event: Event) -> float:
     return epsilon(event, DELTA, adjacency=Adjacency.ZERO_OUT)
 
 
+GAUSSIAN = {"epsilon": 2.2, "delta": DELTA, "rule": "gaussian"}
+
+
 @pytest.mark.parametrize(
-    ("order", "bound", "least", "most", "rule"),
+    ("settings", "most", "rule"),
     [
-        (declared_together, {}, PLANS, PLANS, "declared before the first release of any"),
-        (
-            one_after_another,
-            {"epsilon": 2.2, "delta": DELTA, "rule": "gaussian"},
-            PLANS,
-            2.2,
-            "kept since its creation",
-        ),
-        (one_after_another, {"epsilon": 4.0, "delta": DELTA, "rule": "renyi"}, PLANS, 4.0, "kept since its creation"),
-        (one_after_another, {}, PLANS, 4.0, "an odometer"),
+        ({"together": True}, PLANS, "declared before the first release of any"),
+        (GAUSSIAN, 2.2, "kept since its creation"),
+        ({"epsilon": 4.0, "delta": DELTA, "rule": "renyi"}, 4.0, "kept since its creation"),
+        ({}, 4.0, "an odometer"),
     ],
     ids=["together", "gaussian filter", "Rényi filter", "odometer"],
 )
 def test_the_total_of_runs_that_stopped_early_is_that_of_their_plans(
-    order: Callable[[pb.SharedLedger, Path], None], bound: dict, least: float, most: float, rule: str, tmp_path: Path
+    settings: dict[str, Any], most: float, rule: str, tmp_path: Path
 ) -> None:
-    shared = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", **bound)
-    order(shared, tmp_path)
+    all_stopped(tmp_path, **settings)
     with Ledger.open(tmp_path / "people.sqlite") as ledger:
         assert len(ledger.entries()) == RUNS * MADE
         assert price(ledger.event()) == pytest.approx(RELEASES, abs=1e-3)  # what was printed
         assert price(ledger.committed()) == pytest.approx(PLANS, abs=1e-3)
     for number in (0, RUNS - 1):
         found = json.loads(privbo("report", str(tmp_path / str(number)), "--json").stdout)["total"]
-        assert least - 1e-3 <= found["epsilon"] <= most + 1e-3
+        assert PLANS - 1e-3 <= found["epsilon"] <= most + 1e-3
         assert rule in found["rule"]
         assert (found["releases"], found["runs"], found["delta"]) == (RUNS * PLANNED, RUNS, DELTA)
 
 
 def test_what_stopped_runs_left_over_does_not_come_back(tmp_path: Path) -> None:
     """The four plans fit a bound of 2.2 and a fifth does not, though of sixteen slots eight were used."""
-    shared = pb.SharedLedger(
-        path=str(tmp_path / "people.sqlite"), population="ward", epsilon=2.2, delta=DELTA, rule="gaussian"
-    )
-    one_after_another(shared, tmp_path)
+    shared = all_stopped(tmp_path, **GAUSSIAN)
     with pytest.raises(BudgetExceeded, match="over the budget"):
         opened(shared, tmp_path / "fifth")
     run_id = RunDirectory(tmp_path / "0").manifest().run_id
-    with Ledger.open(tmp_path / "people.sqlite") as ledger:
-        assert (
-            sum((ledger.book().left(run_id) or {}).values()) == PLANNED - MADE
-        )  # and may still be spent by the run itself
+    with Ledger.open(tmp_path / "people.sqlite") as ledger:  # what is left may still be spent by the run itself
+        assert sum(ledger.book().left(run_id).values()) == PLANNED - MADE

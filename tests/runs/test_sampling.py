@@ -39,10 +39,7 @@ def play(home: Path, asked: dict[str, Any], **settings: Any) -> pb.Record:
 
 
 def kept(home: Path) -> np.ndarray:
-    keeper = KeptAllocation(home=RunDirectory(home), run=RunDirectory(home).manifest().run_id)
-    found = keeper.kept()
-    assert found is not None
-    return found
+    return KeptAllocation(home=RunDirectory(home), run=RunDirectory(home).manifest().run_id).kept()
 
 
 def took_part(home: Path) -> dict[int, int]:
@@ -158,18 +155,14 @@ def killed_at(kind: type, name: str, turn: int, *, after: bool) -> Iterator[None
         yield
 
 
-def in_a_process(
-    home: Path, wire: Path, asked: dict[str, Any], point: tuple[type, str, int] | None, *, after: bool
-) -> int:
+def in_a_process(home: Path, wire: Path, asked: dict[str, Any], killed: contextlib.AbstractContextManager) -> int:
     """Play in a child; what it sends is noted. Gives the signal that ended it, 0 if it finished."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     status = 1
     try:
-        with wire.open("a") as out, contextlib.ExitStack() as stack:
-            if point is not None:
-                stack.enter_context(killed_at(*point, after=after))
+        with wire.open("a") as out, killed:
 
             def sent(event: pb.Round) -> None:
                 if event.release is not None:
@@ -198,12 +191,12 @@ def test_no_kill_gives_a_round_two_outputs_or_a_run_two_allocations(
         if point[0] is KeptAllocation and "participations" not in asked:
             continue
         home, wire = tmp_path / f"run{number}", tmp_path / f"wire{number}"
-        assert in_a_process(home, wire, asked, point, after=after) == -signal.SIGKILL, point
+        assert in_a_process(home, wire, asked, killed_at(*point, after=after)) == -signal.SIGKILL, point
         path = home / "private" / "allocation.npz"
         first = path.read_bytes() if path.exists() else None
         with contextlib.suppress(FileNotFoundError, LedgerError), Ledger.open(home / "ledger.sqlite") as ledger:
             assert not ledger.entries() or first is not None or "participations" not in asked, "charged, then drawn"
-        assert in_a_process(home, wire, asked, None, after=after) == 0, point
+        assert in_a_process(home, wire, asked, contextlib.nullcontext()) == 0, point
         assert first is None or path.read_bytes() == first, point
         sent = {tuple(line.split()) for line in wire.read_text().splitlines()}
         assert len(sent) == len({index for index, _ in sent}) == ROUNDS, point
@@ -221,13 +214,11 @@ def test_a_run_whose_ledger_was_restored_pays_for_its_rounds_openly(tmp_path: Pa
     home = tmp_path / "run"
     with pytest.raises(StoppedError):
         play(home, ALLOTTED, on_round=stopping(1))
-    names = [path for path in home.iterdir() if path.name.startswith("ledger.sqlite")]
-    backup = {path: path.read_bytes() for path in names}
+    backup = {path: path.read_bytes() for path in home.glob("ledger.sqlite*")}
     play(home, ALLOTTED, resume=True).ledger.close()
     table = kept(home)
-    for path in home.iterdir():
-        if path.name.startswith("ledger.sqlite"):
-            path.unlink()
+    for path in home.glob("ledger.sqlite*"):
+        path.unlink()
     for path, content in backup.items():
         path.write_bytes(content)
     with pytest.raises((pb.RunError, LedgerError)):
@@ -252,19 +243,11 @@ def test_a_vote_at_the_end_is_sampled_as_the_rounds_or_refused() -> None:
 
 def test_releases_of_unequal_noise_are_refused_with_the_remedy() -> None:
     prior = pb.SharedPrior(n_features=8, shares=(2.0, 1.0), release_when="always")
-    with pytest.raises(
-        pb.ConfigurationError, match=r"all releases have one noise multiplier; this plan's differ .*poisson"
-    ):
-        pb.plan(
-            problem(), prior, privacy=pb.Privacy(epsilon=3.0, sampling="random-allocation", participations=1), rounds=20
-        )
+    once, often = (pb.Privacy(epsilon=3.0, sampling="random-allocation", participations=n) for n in (1, 9))
+    with pytest.raises(pb.ConfigurationError, match=r"one noise multiplier; this plan's differ .*poisson"):
+        pb.plan(problem(), prior, privacy=once, rounds=20)
     with pytest.raises(pb.ConfigurationError, match="participations=9, and the plan has 6 releases"):
-        pb.plan(
-            problem(),
-            ALGORITHM,
-            privacy=pb.Privacy(epsilon=3.0, sampling="random-allocation", participations=9),
-            rounds=6,
-        )
+        pb.plan(problem(), ALGORITHM, privacy=often, rounds=6)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.unit == "client"], ids=str)
@@ -296,7 +279,6 @@ def test_a_shared_ledger_reserves_the_whole_and_an_envelope_refuses_it(tmp_path:
         made = play(tmp_path / str(number), ALLOTTED | {"noise_multiplier": 4.0}, ledger=renyi)
         assert made.ledger.committed(made.run_id) == made.plan.event
         made.ledger.close()
-    assert made.ledger is not None
     with Ledger.open(tmp_path / "people.sqlite") as ledger:
         assert len(ledger.entries()) == 2 * ROUNDS
         assert sum(count for _, count in ledger.event().parts) == 2

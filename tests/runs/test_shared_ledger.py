@@ -10,6 +10,7 @@ import pytest
 import accountant
 import privbo as pb
 from accountant.errors import BudgetExceeded
+from accountant.ledger import Ledger
 from accountant.ledger.pricing import Left, total
 from accountant.verify.auditor import verify_bundle
 from accountant.wording import upper_text
@@ -27,9 +28,9 @@ SAMPLED = 0.936156  # 100 releases at rate .1 cost 8.00
 """Noise multipliers of the two cases; under the Rényi rule of an older ledger they are refused at 4.31 and 10.96."""
 
 
-def play(shared: pb.SharedLedger, home: Path, **privacy) -> pb.Record:
-    wanted = pb.Privacy(**privacy, delta=DELTA)
-    return pb.run(problem(), pb.FederatedFLCB(), privacy=wanted, rounds=ROUNDS, ledger=shared, directory=home)
+def play(shared: pb.SharedLedger, home: Path, **privacy) -> None:
+    settings = {"privacy": pb.Privacy(**privacy, delta=DELTA), "rounds": ROUNDS, "ledger": shared, "directory": home}
+    pb.run(problem(), pb.FederatedFLCB(), **settings).ledger.close()
 
 
 def ledger_of(home: Path, **settings) -> pb.SharedLedger:
@@ -40,8 +41,7 @@ def test_five_runs_without_sampling_fit_their_exact_price(tmp_path: Path) -> Non
     exact = accountant.epsilon(noise_multiplier=EVERYONE, rounds=RUNS * ROUNDS, delta=DELTA, adjacency="zero-out")
     shared = ledger_of(tmp_path, epsilon=1.0001 * exact)
     for number in range(RUNS):
-        record = play(shared, tmp_path / str(number), noise_multiplier=EVERYONE)
-        record.ledger.close()
+        play(shared, tmp_path / str(number), noise_multiplier=EVERYONE)
     record = pb.load(tmp_path / "0")
     assert record.ledger.policy.budget.rule == "gaussian"
     assert record.ledger.check(accountant.Composed()).spent == pytest.approx(exact, rel=1e-9)
@@ -63,8 +63,7 @@ def test_five_runs_with_secret_samples_fit_the_slots_that_were_reserved_for_them
     shared = ledger_of(tmp_path, epsilon=1.0001 * tight, rule="envelope", releases=releases)
     for number in range(RUNS):
         quieter = {"noise_multiplier": SAMPLED * (1.0 + number), "sample_rate": 0.1 / (1.0 + number)}
-        record = play(shared, tmp_path / str(number), **quieter)
-        record.ledger.close()
+        play(shared, tmp_path / str(number), **quieter)
     record = pb.load(tmp_path / "0")
     assert record.ledger.check(accountant.Composed()).spent == tight
     everybody = total(record.ledger.book(), DELTA)
@@ -88,14 +87,15 @@ def test_a_plan_that_is_refused_does_not_decide_the_rule_of_the_next(tmp_path: P
     with pytest.raises(BudgetExceeded, match="no data was touched"):
         play(shared, tmp_path / "dear", noise_multiplier=0.3, sample_rate=0.5)
     assert not Path(shared.path).exists()
-    with play(shared, tmp_path / "next", noise_multiplier=EVERYONE).ledger as ledger:
+    play(shared, tmp_path / "next", noise_multiplier=EVERYONE)
+    with Ledger.open(shared.path) as ledger:
         assert ledger.policy.budget.rule == "gaussian"
 
 
 def test_the_bound_and_what_has_been_charged_of_it_are_the_same_two_numbers_on_every_page(tmp_path: Path) -> None:
     shared = ledger_of(tmp_path, epsilon=5.0)
     for number in range(2):
-        play(shared, tmp_path / str(number), epsilon=2.0).ledger.close()
+        play(shared, tmp_path / str(number), epsilon=2.0)
     with (record := pb.load(tmp_path / "0")).ledger:
         found, listed, left = report(record), ledger_view(record), record.ledger.left()
         assert 2.0 < left.spent < 4.0  # two runs of epsilon 2, which do not add up
