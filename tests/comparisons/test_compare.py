@@ -12,6 +12,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from accountant.ledger import Ledger
 from accountant.tight.numerical import epsilon_table
 from privbo.comparisons.cells import Cell, CellResult
 from privbo.comparisons.comparison import Comparison, recommend
-from privbo.comparisons.sweep import PrivateRun, compare, run_sweep, settings_name
+from privbo.comparisons.sweep import PrivateRun, SweepResult, compare, run_sweep, settings_name
 from privbo.comparisons.sweep_file import read_sweep
 from privbo.comparisons.verdict import Setting, difference
 from privbo.plans.cost import Spending
@@ -59,15 +60,27 @@ PAID_SHARED = "5_5f43a3512ffba7f2"  # in rounds 0, 2 and 5
 PAID = {"5_65dbe8f4b5976cbf", "5_745074744b5d3767", "5_e8a3282eadbe1ee4", "5_f05ff56145431b5d"}
 
 
+def swept(folder: Path, text: str | None = None, **how: Any) -> SweepResult:
+    """Run a sweep, in this process unless something else is asked for; a text is its file's from now on."""
+    path = folder / "sweep.toml"
+    if text is not None:
+        path.write_text(text)
+    return run_sweep(read_sweep(path), folder / "out", **{"jobs": 1} | how)
+
+
 def setting(
     label: str, finals: list[float], epsilon: float | None = 1.0, kind: str = "private", strict: float | None = None
 ) -> Setting:
     curves = np.array(finals)[:, None] * np.ones(3)
-    return Setting(
-        label=label, kind=kind, epsilon=epsilon, delta=1e-5,
-            strict_epsilon=strict or epsilon, strict_delta=1e-6, noise_multipliers=(1.0,), releases=2, overrides={},
-        seeds=tuple(range(len(finals))), curves=curves, evaluations=np.full(len(finals), 22.0),
-    )  # fmt: skip
+    costs = {
+        "epsilon": epsilon,
+        "delta": 1e-5,
+        "strict_epsilon": strict or epsilon,
+        "strict_delta": 1e-6,
+        "releases": 2,
+    }
+    seeds, made = tuple(range(len(finals))), np.full(len(finals), 22.0)
+    return Setting(label=label, kind=kind, **costs, overrides={}, seeds=seeds, curves=curves, evaluations=made)
 
 
 def comparison(*settings: Setting, data: str = "public") -> Comparison:
@@ -95,7 +108,6 @@ def test_recommendation_tells_a_lead_from_noise() -> None:
     clear = comparison(*sharing, *controls)
     found = recommend(clear, 2.0)
     assert (found.label, found.beyond_noise) == ("a", True)
-    assert found.lead is not None
     assert found.lead.second == "b"
     noisy = comparison(setting("a", [1.5, 1.9, 1.1]), setting("b", [1.6, 1.2, 1.6]), *controls)
     assert (recommend(noisy, 2.0).label, recommend(noisy, 2.0).beyond_noise) == ("a", False)
@@ -120,13 +132,9 @@ def test_settings_are_compared_at_one_safe_delta_whatever_delta_they_ask_for() -
 
 
 def test_a_sweep_is_private_unless_it_says_otherwise_and_seeded_noise_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "sweep.toml"
-    path.write_text(PUBLIC.replace('data = "public"\n', ""))
     with pytest.raises(pb.ConfigurationError, match=r'ledger.*say data = "public"'):
-        read_sweep(path)
-    path.write_text(PUBLIC)
-    found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
-    assert "seeded" in str(found.to_dict()["noise"])
+        swept(tmp_path, PUBLIC.replace('data = "public"\n', ""))
+    assert "seeded" in str(swept(tmp_path, PUBLIC).to_dict()["noise"])
 
 
 def test_tables_are_escaped() -> None:
@@ -142,15 +150,12 @@ def test_tables_are_escaped() -> None:
 
 
 def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
-    path = tmp_path / "sweep.toml"
-    path.write_text(PUBLIC)
     done: list[str] = []
-    found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1, on_cell=lambda cell, _: done.append(cell.label))
+    found = swept(tmp_path, PUBLIC, on_cell=lambda cell, _: done.append(cell.label))
     assert sorted(done) == sorted(LEVELS * 2)
     assert [s.epsilon for s in found.comparisons[0].private] == pytest.approx([1.0, 4.0], rel=1e-3)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()}
-    again = run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
-    assert again.comparisons[0].rows() == found.comparisons[0].rows()
+    assert swept(tmp_path).comparisons[0].rows() == found.comparisons[0].rows()
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()} == before
     assert list(numbers(found.comparisons[0]).frame()["setting"]) == LEVELS
     assert set(numbers(found.comparisons[0]).frame()["evaluations"]) == {13.0}  # ten first points, three rounds
@@ -160,8 +165,7 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
         ("local only", f"noise-only control, epsilon={epsilon}") for epsilon in ("1.0", "4.0")
     ]
     other = PUBLIC.replace("n_features = 8", "n_features = 10").replace("seeds = 2", "seeds = 1\ncontrols = []")
-    path.write_text(other)
-    run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+    swept(tmp_path, other)
     assert len(list((tmp_path / "out" / "cells").iterdir())) > len(before)
 
 
@@ -172,44 +176,32 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
         (('"privacy.epsilon" = [1.0, 4.0]', '"privacy.epsilon" = 1.0'), "must be a list"),
         (('"privacy.epsilon" = [1.0, 4.0]', '"rounds.x" = [1.0]'), "not a table"),
         (("[grid]", '[ledger]\npath = "x"\npopulation = "w"\n[grid]'), "charges nothing"),
-        (('name = "levels"', 'name = "levels"\ndata = "secret"'), "data"),
-        (('name = "levels"', 'name = "levels"\ndata = "private"'), "ledger"),
+        (('data = "public"', 'data = "secret"'), "sweep.data='secret'"),
         (('name = "levels"', 'name = "levels"\nconfig = "x.toml"'), "exactly one"),
+        (("[1.0, 4.0]", "[1.0, -4.0]"), "epsilon=-4"),
     ],
 )
-def test_bad_sweeps(tmp_path: Path, change: tuple[str, str], words: str) -> None:
-    path = tmp_path / "sweep.toml"
-    path.write_text(PUBLIC.replace(*change))
+def test_bad_sweeps_and_settings_are_refused_before_the_first_cell(
+    tmp_path: Path, change: tuple[str, str], words: str
+) -> None:
     with pytest.raises(pb.ConfigurationError, match=words):
-        read_sweep(path)
-
-
-def test_a_bad_setting_is_refused_before_the_first_cell(tmp_path: Path) -> None:
-    path = tmp_path / "sweep.toml"
-    path.write_text(PUBLIC.replace("[1.0, 4.0]", "[1.0, -4.0]"))
-    with pytest.raises(pb.ConfigurationError, match="epsilon=-4"):
-        run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+        swept(tmp_path, PUBLIC.replace(*change))
     assert not (tmp_path / "out").exists()
 
 
 def test_what_settings_warn_of_is_said_by_the_sweep_and_not_by_its_cells(tmp_path: Path) -> None:
-    path = tmp_path / "sweep.toml"
-    path.write_text(PUBLIC.replace("epsilon = 2.0", 'epsilon = 2.0\ndelta = "paper"'))
-    sweep = read_sweep(path)
     with pytest.warns(UserWarning, match="follows the papers") as said:
-        run_sweep(sweep, tmp_path / "out", jobs=1)
+        swept(tmp_path, PUBLIC.replace("epsilon = 2.0", 'epsilon = 2.0\ndelta = "paper"'))
     own = [warning for warning in said if "follows the papers" in str(warning.message)]
-    assert len(own) == sum(
-        setting.kind == "private" for panel in sweep.panels for setting in panel.settings
-    )  # cells: twice as many
+    assert len(own) == 2  # private settings; of cells there are twice as many
 
 
 def test_a_sweep_over_private_data_is_a_composition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
+    path, people, out = tmp_path / "sweep.toml", tmp_path / "people.sqlite", tmp_path / "out"
     content = PRIVATE.format(path="people.sqlite", bound="epsilon = 20.0\ndelta = 1e-5\n")
     path.write_text('controls = ["local", "zeroed"]\n' + content)
     monkeypatch.chdir(tmp_path)
-    sweep, out = read_sweep(path), tmp_path / "out"
+    sweep = read_sweep(path)
     monkeypatch.chdir(ROOT)  # a ledger's file is the one that was named, wherever workers stand
     found = run_sweep(sweep, out, jobs=2)  # two processes charge one ledger
     assert {home.name for home in (out / "private" / "cells").iterdir() if home.is_dir()} == PAID
@@ -248,28 +240,20 @@ def test_a_shared_prior_cell_that_was_paid_for_keeps_its_name_and_todays_default
 
 
 def test_a_population_that_cannot_pay_for_all_cells_stops_the_sweep_before_the_first_one(tmp_path: Path) -> None:
-    path = tmp_path / "sweep.toml"
-    path.write_text(PRIVATE.format(path=tmp_path / "people.sqlite", bound="epsilon = 2.5\ndelta = 1e-5\n"))
-    with pytest.raises(BudgetExceeded):
-        run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
-    assert not list((tmp_path / "out").rglob("config.json"))
-    assert not (tmp_path / "people.sqlite").exists()
-
-
-def test_a_policy_judges_the_cells_of_a_sweep_together(tmp_path: Path) -> None:
-    """Each cell alone stays below epsilon 2.5; clients alone, who release nothing, are not judged."""
-    path = tmp_path / "sweep.toml"
-    bound = "epsilon = 20.0\ndelta = 1e-5\n[base.policy]\nepsilon = 2.5\ndelta = 1e-5\n"
-    path.write_text(PRIVATE.format(path=tmp_path / "people.sqlite", bound=bound))
-    with pytest.raises(pb.PolicyError, match=r"and policy.epsilon=2\.5"):
-        run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
-    assert not (tmp_path / "people.sqlite").exists()
-    assert not list((tmp_path / "out").rglob("config.json"))
+    """Nor may all together pass a policy that each alone keeps; clients alone, who release nothing, count not."""
+    policy = "epsilon = 20.0\ndelta = 1e-5\n[base.policy]\nepsilon = 2.5\ndelta = 1e-5\n"
+    for bound, words in (
+        ("epsilon = 2.5\ndelta = 1e-5\n", "4 cells over private data"),
+        (policy, r"and policy.epsilon=2\.5"),
+    ):
+        with pytest.raises((BudgetExceeded, pb.PolicyError), match=words):
+            swept(tmp_path, PRIVATE.format(path=tmp_path / "people.sqlite", bound=bound))
+        assert not list((tmp_path / "out").rglob("config.json"))
+        assert not (tmp_path / "people.sqlite").exists()
 
 
 def test_every_cell_is_reserved_before_the_first_is_played_and_a_crash_costs_nothing(tmp_path: Path) -> None:
-    path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
-    path.write_text(PRIVATE.format(path=people, bound=""))
+    people = tmp_path / "people.sqlite"
 
     def stop(cell: Cell, _: CellResult) -> None:
         if cell.charges:
@@ -277,11 +261,11 @@ def test_every_cell_is_reserved_before_the_first_is_played_and_a_crash_costs_not
 
     asked: list[Spending] = []
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(read_sweep(path), tmp_path / "out", jobs=1, on_cell=stop, agree=asked.append)
+        swept(tmp_path, PRIVATE.format(path=people, bound=""), on_cell=stop, agree=asked.append)
     with Ledger.open(people) as ledger:
         assert len(ledger.book().reservations) == 4 > len({entry.run for entry in ledger.entries()})
     assert (len(asked), asked[0].total.runs) == (1, 4)
-    found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1, agree=asked.append)
+    found = swept(tmp_path, agree=asked.append)
     assert len(asked) == 1
     assert found.comparisons[0].total == asked[0].total
     with Ledger.open(people) as ledger:
@@ -296,16 +280,15 @@ def test_a_worker_without_the_folder_of_the_sweep_runs_nothing(tmp_path: Path) -
 
 
 def test_a_cell_whose_run_is_gone_is_another_run_and_paid_for_again(tmp_path: Path) -> None:
-    path, people = tmp_path / "sweep.toml", tmp_path / "people.sqlite"
-    path.write_text(PRIVATE.format(path=people, bound=""))
-    run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+    people = tmp_path / "people.sqlite"
+    swept(tmp_path, PRIVATE.format(path=people, bound=""))
     with Ledger.open(people) as ledger:
         plans = len(ledger.book().reservations)
     cells = tmp_path / "out" / "private" / "cells"
     lost = next(path for path in sorted(cells.iterdir()) if path.is_dir())
     shutil.rmtree(lost)
     next(cells.glob(f"{lost.name}-*.json")).unlink()
-    found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+    found = swept(tmp_path)
     with Ledger.open(people) as ledger:
         assert len(ledger.book().reservations) == plans + 1 == found.comparisons[0].total.runs
     assert "odometer" in found.comparisons[0].total.rule
@@ -343,7 +326,7 @@ def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> No
     process.wait()
     before = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
     assert len(before) < 10
-    found = run_sweep(read_sweep(path), out, jobs=1)
+    found = swept(tmp_path)
     after = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
     assert len(after) == 10
     assert before.items() <= after.items()
@@ -389,14 +372,8 @@ def test_a_real_dask_scheduler_with_two_workers(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_scheduler_that_does_not_answer(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
-    (tmp_path / "sweep.toml").write_text(PUBLIC)
-    done = subprocess.run(
-        [sys.executable, "-m", "privbo.cli", "compare", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "out"),
-         "--scheduler", "tcp://127.0.0.1:1"],
-        capture_output=True, text=True, cwd=ROOT, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "does not answer" in done.stderr
+    with pytest.raises(pb.ConfigurationError, match="does not answer"):
+        swept(tmp_path, PUBLIC, scheduler="tcp://127.0.0.1:1")
 
 
 def test_the_repositorys_own_configurations_are_read() -> None:

@@ -16,9 +16,8 @@ import privbo as pb
 from accountant.ledger import Ledger
 from privbo.cli.main import app
 from privbo.comparisons import cells
-from privbo.comparisons.sweep import run_sweep
-from privbo.comparisons.sweep_file import read_sweep
 from privbo.runs.code import CodeKey, code_key
+from tests.comparisons.test_compare import swept
 
 OBJECTIVE = '''"""Clinics."""
 from doses import ideal
@@ -32,7 +31,6 @@ HELPER = '''"""Doses."""
 def ideal(client):
     return 0.3  # of everybody
 '''
-BYSTANDER = "# nothing of this is imported\nVALUE = 1\n"
 SWEEP = """
 name = "clinics"
 seeds = 2
@@ -59,12 +57,12 @@ POPULATION = '[ledger]\npath = "people.sqlite"\npopulation = "ward"\n'
 class Clinic:
     """A folder with a sweep and its objective's code, compared through the command line."""
 
-    def __init__(self, folder: Path, data: str = "simulated", more: str = "") -> None:
+    def __init__(self, folder: Path, data: str) -> None:
         self.folder = folder
         self.write("clinics.py", OBJECTIVE)
         self.write("doses.py", HELPER)
-        self.write("bystander.py", BYSTANDER)
-        self.write("sweep.toml", more + SWEEP.format(data=data) + (POPULATION if data == "private" else ""))
+        self.write("bystander.py", "# nothing of this is imported\nVALUE = 1\n")
+        self.write("sweep.toml", SWEEP.format(data=data) + (POPULATION if data == "private" else ""))
 
     def write(self, name: str, content: str) -> None:
         path = self.folder / name
@@ -93,10 +91,10 @@ def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clinic:
     return at_home(tmp_path, monkeypatch)
 
 
-def at_home(folder: Path, monkeypatch: pytest.MonkeyPatch, **kwargs: str) -> Clinic:
+def at_home(folder: Path, monkeypatch: pytest.MonkeyPatch, data: str = "simulated") -> Clinic:
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
-    return Clinic(folder, **kwargs)
+    return Clinic(folder, data)
 
 
 def test_a_changed_objective_is_run_again_and_a_comment_is_not(clinic: Clinic) -> None:
@@ -182,6 +180,7 @@ def test_workers_of_a_second_comparison_do_not_go_on_with_older_code(clinic: Cli
 def test_private_cells_are_never_charged_again_because_code_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Neither those that were kept nor those that a crash left."""
     clinic = at_home(tmp_path, monkeypatch, data="private")
 
     def charges() -> int:
@@ -190,8 +189,12 @@ def test_private_cells_are_never_charged_again_because_code_changed(
 
     clinic.compare()
     once = charges()
-    assert once > 0
+    for kept in (tmp_path / "out" / "private" / "cells").glob("*.json"):
+        kept.unlink()  # as if it had been killed before the result was written
     clinic.edit("clinics.py", "** 2", "** 2 - 7.0")
+    clinic.compare()
+    assert charges() == once > 0
+    clinic.edit("clinics.py", "7.0", "8.0")
     _, said = clinic.compare()
     assert charges() == once
     (version,) = said["settings"][0]["older"]
@@ -204,24 +207,8 @@ def test_private_cells_are_never_charged_again_because_code_changed(
     assert (charges(), said["reuse"]["reused"]) == (2 * once, 2)
 
 
-def test_a_private_cell_that_a_crash_left_goes_on_though_code_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clinic = at_home(tmp_path, monkeypatch, data="private")
-    clinic.compare()
-    with Ledger.open(tmp_path / "people.sqlite") as ledger:
-        once = len(ledger.entries())
-    for kept in (tmp_path / "out" / "private" / "cells").glob("*.json"):
-        kept.unlink()  # as if it had been killed before the result was written
-    clinic.edit("clinics.py", "** 2", "** 2 - 7.0")
-    clinic.compare()
-    with Ledger.open(tmp_path / "people.sqlite") as ledger:
-        assert len(ledger.entries()) == once
-
-
 def test_arms_contrasts_measures_and_panels(tmp_path: Path) -> None:
-    (tmp_path / "sweep.toml").write_text(STUDY)
-    found = run_sweep(read_sweep(tmp_path / "sweep.toml"), tmp_path / "out", jobs=1)
+    found = swept(tmp_path, STUDY)
     near, short = found.comparisons
     assert [s.label for s in near.settings] == ["two regions", "alone", "noise-only control"]
     others = "noise alone", "noise-only control"  # that of one region was declared, that of two is added
@@ -270,9 +257,8 @@ arms = [{ label = "noise alone", kind = "zeroed" }]
 
 
 def test_a_measure_the_problem_can_not_give_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / "sweep.toml").write_text(STUDY.replace("with_optimum", "problem"))
     with pytest.raises(pb.ConfigurationError, match="states no best_values"):
-        run_sweep(read_sweep(tmp_path / "sweep.toml"), tmp_path / "out", jobs=1)
+        swept(tmp_path, STUDY.replace("with_optimum", "problem"))
 
 
 def test_a_damaged_or_foreign_cell_is_made_again(tmp_path: Path) -> None:

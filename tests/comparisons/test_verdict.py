@@ -14,14 +14,13 @@ import privbo as pb
 from experiments.examples.zoom import Zoom
 from privbo.cli.run import carry_out
 from privbo.comparisons.comparison import Comparison, recommend
-from privbo.comparisons.sweep import compare, run_sweep
-from privbo.comparisons.sweep_file import read_sweep
+from privbo.comparisons.sweep import compare
 from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, Verdict, verdict_of
 from privbo.reports.comparison import table
 from privbo.reports.diagnostics import diagnostics
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.spec import Spec
-from tests.comparisons.test_compare import comparison, setting
+from tests.comparisons.test_compare import comparison, setting, swept
 
 NOTHING, HELPFUL = 400, 200
 MOST_FALSE = int(binom.isf(1e-6, NOTHING, 0.05))  # 45: a test that keeps 5 % exceeds it once in a million
@@ -246,8 +245,7 @@ algorithm = { type = "pe", horizon = 6 }
 
 
 def test_a_sweep_adds_own_arms_each_once_and_praises_nothing_that_they_refute(tmp_path: Path) -> None:
-    (tmp_path / "sweep.toml").write_text(SWEEP)
-    (found,) = run_sweep(read_sweep(tmp_path / "sweep.toml"), tmp_path / "out", jobs=1).comparisons
+    (found,) = swept(tmp_path, SWEEP).comparisons
     kinds = {s.label: s.kind for s in found.settings}
     assert kinds.pop("alone by itself") == "local"  # it shares nothing, so it needs no arms
     assert list(kinds) == [

@@ -41,7 +41,6 @@ from privbo.runs import guarded
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import CASES, Case
 from tests.deployment.federations import Federation, make
-from tests.deployment.grid import Node
 from tests.deployment.processes import deployed, start_site
 from tests.whole_run import clinic, fed_app
 from tests.whole_run.quoted import underquoted
@@ -63,18 +62,7 @@ from tests.whole_run.worlds import (
 )
 
 SITES = {"north": "0-1", "single": "2", "west": "3-5"}
-LOOKS = (
-    ("report",),
-    ("report", "--json"),
-    ("ledger", "verify"),
-    ("ledger", "export"),
-    ("ledger", "receipt"),
-    ("bundle",),
-)
-
-
-def lost(reply: Message, _: int) -> Message | None:
-    return None
+LOOKS = ("report", "report --json", "ledger verify", "ledger export", "ledger receipt", "bundle")
 
 
 def rubbish(reply: Message, _: int) -> Message | None:
@@ -82,15 +70,12 @@ def rubbish(reply: Message, _: int) -> Message | None:
     return reply
 
 
-NODES: dict[str, Callable[[Node], None]] = {
-    "away": lambda node: setattr_of(node, online=False),
-    "loses": lambda node: setattr_of(node, tamper=lost),
-    "rubbish": lambda node: setattr_of(node, tamper=rubbish),
+# What is other about the node of the clinic's site.
+NODES: dict[str, dict[str, Any]] = {
+    "away": {"online": False},
+    "loses": {"tamper": lambda reply, _: None},
+    "rubbish": {"tamper": rubbish},
 }
-
-
-def setattr_of(node: Node, **changes: Any) -> None:
-    vars(node).update(changes)
 
 
 def federation_of(root: Path, algorithm: str, **timeouts: float) -> Federation:
@@ -111,16 +96,12 @@ def looked_at(federation: Federation) -> dict[str, object]:
     seen: dict[str, object] = {}
     home = federation.run.path
     (federation.run.private / "signing.key").write_bytes(bytes(range(32)))
-    for look in ((), *LOOKS):
+    for look in ("", *LOOKS):
         if look:
-            done = (
-                privbo(*look[:1], *look[1:2], str(home))
-                if look[0] == "ledger"
-                else privbo(look[0], str(home), *look[1:])
-            )
+            done = privbo(*look.split(), str(home))
             gc.collect()  # as the end of a process
-            seen[" ".join(look)] = (done.returncode, done.stdout, done.stderr)
-        seen |= {f"{' '.join(look)}: {file}": found for file, found in files_of(home, {}, timed=not look)}
+            seen[look] = (done.returncode, done.stdout, done.stderr)
+        seen |= {f"{look}: {file}": found for file, found in files_of(home, {}, timed=not look)}
     return seen
 
 
@@ -131,7 +112,7 @@ def play_federation(root: Path, algorithm: str, world: str, earlier: Outcome | N
     with world_of(world), same_secrets(), feed.at_work(), older_objects_left_alone():
         federation = federation_of(root, algorithm)
         nodes = federation.nodes()
-        NODES.get(world, lambda node: None)(nodes[list(SITES).index("single")])
+        vars(nodes[list(SITES).index("single")]).update(NODES.get(world, {}))
         elsewhere = mock.patch.object(clinic, "talk")  # a site's terminal is its own
         with elsewhere, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             federation.play(nodes)

@@ -23,7 +23,7 @@ Planted faults, one for every class of leak that was ever found, and the output 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -95,10 +95,16 @@ def audit(
     return differing + underquoted(first), moved(first, second) if "releases" not in differing else []
 
 
-def require_kept(case: Case, worlds: Worlds, folder: Path, steps: Sequence[Step]) -> None:
-    differing, moves = audit({"run.toml": configuration(case)}, worlds, folder, steps)
+def require_bounded(table: dict[str, Any], worlds: Worlds, folder: Path, steps: Sequence[Step] = FULL) -> list[float]:
+    """Nothing but releases differs, each by what is stated at most; gives by how much."""
+    differing, moves = audit({"run.toml": table}, worlds, folder, steps)
     assert differing == [], differing
     assert max(moves) <= 1 + 1e-6
+    return moves
+
+
+def require_kept(case: Case, worlds: Worlds, folder: Path, steps: Sequence[Step]) -> None:
+    moves = require_bounded(configuration(case), worlds, folder, steps)
     if worlds[1] == "slow":
         assert max(moves) == 0
     if worlds[1] in ("absent", "changed"):
@@ -136,10 +142,7 @@ SAMPLED: dict[str, dict[str, Any]] = {
 def test_nothing_but_a_rounds_sum_tells_worlds_apart_however_it_is_released(
     privacy: str, worlds: Worlds, tmp_path: Path
 ) -> None:
-    tables = {"run.toml": configuration(CASES[0], **SAMPLED[privacy])}
-    differing, moves = audit(tables, worlds, tmp_path, FULL)
-    assert differing == [], differing
-    assert max(moves) <= 1 + 1e-6
+    require_bounded(configuration(CASES[0], **SAMPLED[privacy]), worlds, tmp_path)
 
 
 def refused(self: Sharing, rewards: Any) -> Any:
@@ -163,44 +166,22 @@ def half(*given: Any, **named: Any) -> float:
 CARRY_OUT, SENSITIVITY = running.carry_out, mechanism.sensitivity
 FED = next(case for case in CASES if case.name == "fed-pne")
 PUBLISHING = (DRY, SHORT[0], NORMS, ("report", HOME, "--json"), EXPORT)
-PLANTED: dict[str, tuple[Worlds, Callable[[], Any], Sequence[Step], str]] = {
-    "a headline without its publication": (
-        ("plain", "plain"),
-        lambda: mock.patch.object(Record, "publications", ()),
-        PUBLISHING,
-        "3 report out --json: guaranteed",
-    ),
-    "one reward ends the run": (
-        ("absent", "hostile"),
-        lambda: mock.patch.object(Sharing, "admit", refused),
-        SHORT,
-        "0 run run.toml --out out",
-    ),
-    "files tell when they were written": (
-        ("plain", "slow"),
-        lambda: mock.patch.object(RunDirectory, "settle", return_value=None),
-        SHORT,
-        "0 run run.toml --out out: out/",
-    ),
-    "the manifest tells the time": (
-        ("plain", "slow"),
-        lambda: mock.patch.object(opening, "today", to_the_microsecond),
-        SHORT,
-        "0 run run.toml --out out: out/config.json",
-    ),
-    "scores on the terminal": (
-        ("plain", "absent"),
-        lambda: mock.patch.object(running, "carry_out", shows_scores),
-        SHORT,
-        "0 run run.toml --out out",
-    ),
+RUN, SLOW = "0 run run.toml --out out", ("plain", "slow")
+# Worlds, what is patched, and how the name begins of what differs or is quoted too small.
+PLANTED: dict[str, tuple[Worlds, tuple[object, str, object], str]] = {
+    "a headline without its publication": (SLOW, (Record, "publications", ()), "3 report out --json: guaranteed"),
+    "one reward ends the run": (("absent", "hostile"), (Sharing, "admit", refused), RUN),
+    "files tell when they were written": (SLOW, (RunDirectory, "settle", lambda *_: None), f"{RUN}: out/"),
+    "the manifest tells the time": (SLOW, (opening, "today", to_the_microsecond), f"{RUN}: out/config.json"),
+    "scores on the terminal": (("plain", "absent"), (running, "carry_out", shows_scores), RUN),
 }
 
 
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_planted_fault_is_betrayed(fault: str, tmp_path: Path) -> None:
-    worlds, plant, steps, where = PLANTED[fault]
-    with plant():
+    worlds, patched, where = PLANTED[fault]
+    steps = PUBLISHING if "publication" in fault else SHORT
+    with mock.patch.object(*patched):
         differing, _ = audit({"run.toml": configuration(FED)}, worlds, tmp_path, steps)
     assert any(name.startswith(where) for name in differing), differing
 
@@ -244,14 +225,8 @@ def privacy_of(case: Case, sampling: str) -> dict[str, Any]:
     return found | {"participations": 1} if case.name == "scout" and "participations" in found else found  # one release
 
 
-def tables_of(case: Case, sampling: str) -> dict[str, dict[str, Any]]:
-    return {"run.toml": configuration(case, **privacy_of(case, sampling))}
-
-
 def require_allotted(case: Case, sampling: str, worlds: Worlds, folder: Path, steps: Sequence[Step]) -> list[float]:
-    differing, moves = audit(tables_of(case, sampling), worlds, folder, steps)
-    assert differing == [], differing
-    assert max(moves) <= 1 + 1e-6
+    moves = require_bounded(configuration(case, **privacy_of(case, sampling)), worlds, folder, steps)
     if sampling == "random-allocation":
         # published norms, which everybody pays for beside the plan, are the last of more releases than rounds
         assert sum(move > 0 for move in moves[:ROUNDS]) <= privacy_of(case, sampling)["participations"], moves
@@ -274,7 +249,7 @@ ALLOCATE = Sample.allocate
 
 
 def test_an_allocation_that_depends_on_data_is_betrayed(tmp_path: Path) -> None:
-    tables = tables_of(BY_CLIENTS[0], "random-allocation")
+    tables = {"run.toml": configuration(BY_CLIENTS[0], **SAMPLINGS["random-allocation"])}
     with mock.patch.object(Sample, "allocate", by_what_they_are):
         _, moves = audit(tables, ("absent", "changed"), tmp_path, SHORT)
     assert max(moves) > 1 + 1e-6 or sum(move > 0 for move in moves) > 2, moves
@@ -326,25 +301,17 @@ WORLDS = (("plain", "changed"), ("plain", "slow"), ("plain", "no number"))
 
 
 def of_records(goal: str = "own") -> dict[str, Any]:
-    return {
-        "name": "audited",
-        "rounds": ROUNDS,
-        "seed": 3,
-        "problem": {
-            "objective": "tests.whole_run.clinic:scores",
-            "n_clients": N_CLIENTS,
-            "n_records": [N_RECORDS] * N_CLIENTS,
-            "space": SPACE,
-        },
+    plain = configuration(FED)
+    scored = {"objective": "tests.whole_run.clinic:scores", "n_records": [N_RECORDS] * N_CLIENTS}
+    return plain | {
+        "problem": plain["problem"] | scored,
         "algorithm": {"type": "multi-task", "release_when": "always", "goal": goal},
         "privacy": {"noise_multiplier": 1.0, "unit": "record", "protects": "records"},
     }
 
 
 def require_only_releases(worlds: tuple[str, str], folder: Path, steps: tuple[Step, ...], goal: str = "own") -> None:
-    differing, moves = audit({"run.toml": of_records(goal)}, worlds, folder, steps)
-    assert differing == [], differing
-    assert max(moves) <= 1 + 1e-6
+    moves = require_bounded(of_records(goal), worlds, folder, steps)
     assert (max(moves) > 0.05) == (worlds[1] != "slow"), "the worlds are one"
 
 
@@ -381,7 +348,7 @@ def test_a_second_release_at_points_of_a_sites_own_is_betrayed(tmp_path: Path) -
 
     with mock.patch.object(LocalModel, "propose", told), mock.patch("privbo.runs.in_process.printed_to", unheard):
         differing, _ = audit({"run.toml": of_records()}, WORLDS[0], tmp_path, SHORT)
-    assert any(name.startswith("0 run run.toml --out out") for name in differing), differing
+    assert any(name.startswith(RUN) for name in differing), differing
 
 
 def unheard(_: object) -> Any:
