@@ -280,8 +280,9 @@ def _stored_common(record: Record) -> Common | None:
         return None
     stored = read_settings(Common, read_json(path), COMMON)
     if stored.vote is None:
-        replayed = () if isinstance(record.spec.algorithm, ForeignAlgorithm) else replay(record)
-        announced = [ask.broadcast.arrays[CHOSEN] for ask, _ in replayed if CHOSEN in ask.broadcast.arrays]
+        if isinstance(record.spec.algorithm, ForeignAlgorithm):
+            return None
+        announced = [ask.broadcast.arrays[CHOSEN] for ask, _ in replay(record) if CHOSEN in ask.broadcast.arrays]
         return Common(params=record.spec.problem.search_space.decode(announced[-1])) if announced else None
     totals = {release.round: release.values[0] for release in record.releases}.get(stored.vote.round)
     if totals is None or (len(totals), int(totals.argmax())) != (stored.vote.candidates, stored.vote.place):
