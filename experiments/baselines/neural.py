@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from privbo.training.private_neural import MakeModel, MakeOptimiser, Split
+from privbo.training.private_neural import MakeModel, MakeOptimiser, PrivateNeuralArm, PrivateTraining, Split
 
 
 @dataclass(kw_only=True, eq=False)
@@ -156,3 +156,26 @@ def accuracy(model: nn.Module, x: Tensor, y: Tensor, chunk: int = 4096) -> float
         part = slice(start, start + chunk)
         hits += int((model(x[part]).argmax(1) == y[part]).sum())
     return hits / len(y)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RatedArm(PrivateNeuralArm):
+    """A privately trained model as an arm of F-LCB, with the heuristic rate of ``NeuralArm``.
+
+    Attributes:
+        scale: g(k) = scale * f(x_1)/sqrt(k), with the released f(x_1): no rate is proved for such training.
+        reference: In place of f(x_1), the same for all arms; None is the paper.
+    """
+
+    scale: float = 2.0
+    reference: float | None = None
+
+    @property
+    def value_stddev(self) -> float:
+        """Noise of a released validation loss."""
+        return self.judge.stddev
+
+    def rate(self, state: PrivateTraining, k: int, delta: float) -> float:  # noqa: ARG002  # a heuristic
+        """The heuristic: scale * f(x_1) / sqrt(k), with the released f(x_1), at least 0."""
+        first = max(state.losses[0], 0.0) if self.reference is None else self.reference
+        return self.scale * first / math.sqrt(k)

@@ -19,10 +19,9 @@ from pathlib import Path
 import torch
 
 from experiments.baselines.f_lcb import RateViolated, f_lcb
-from experiments.baselines.neural import accuracy
+from experiments.baselines.neural import RatedArm, accuracy
 from experiments.problems.digits import load_digits, network
 from privbo.training.plan import RecordPrivacy, priced
-from privbo.training.private_neural import PrivateNeuralArm
 from privbo.training.search import central_run
 
 NETWORKS = ("conv-4", "mlp-64", "mlp-3", "pooled")
@@ -47,7 +46,7 @@ def main(home: Path) -> Chosen:
     privacy = RecordPrivacy(epsilon=4.0, delta=1e-5, pulls=PULLS, steps=STEPS, noise="simulation")
     run = central_run(priced(privacy, n_training=N_TRAINING, n_validation=N_VALIDATION), directory=home, seed=0)
     arms = [
-        PrivateNeuralArm(
+        RatedArm(
             name=name,
             model=network(name),
             data=digits.split,

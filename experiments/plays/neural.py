@@ -21,7 +21,7 @@ from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from experiments.baselines import architectures
 from experiments.baselines.f_lcb import Arm, RateViolated, Selection, f_lcb
 from experiments.baselines.halving import early_stopping, hyperband, successive_halving, uniform
-from experiments.baselines.neural import NeuralArm, Training, accuracy, adam
+from experiments.baselines.neural import NeuralArm, RatedArm, Training, accuracy, adam
 from experiments.cells import Context, Found
 from experiments.outcome import Outcome, Task, make
 from experiments.plays.curves import RecordedArm
@@ -156,7 +156,7 @@ def private(task: Task) -> Outcome:
     epsilon = cast("float", task.options["epsilon"])
     privacy = RecordPrivacy(epsilon=epsilon, delta=DELTA, pulls=pulls, noise="simulation")
     run = central_run(priced(privacy, n_training=N_TRAINING, n_validation=N_VALIDATION), seed=task.seed)
-    arm = partial(PrivateNeuralArm, data=digits.split, optimiser=sgd, trainer=run.trainer, judge=run.judge)
+    arm = partial(RatedArm, data=digits.split, optimiser=sgd, trainer=run.trainer, judge=run.judge)
     seeds = range(1000 * task.seed, 1000 * task.seed + len(models))
     arms = [
         arm(name=name, model=network(name), seed=seed, reference=math.log(10))

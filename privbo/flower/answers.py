@@ -352,7 +352,7 @@ def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: st
         cards=cards,
         run=name,
         plan=plan_name(declared),
-        mechanism=run.mechanism,
+        mechanism=plan.mechanism,
         store=store,
         ledger=ledger_of(folder / "ledger.sqlite", policy, declared, store),
         noise=noise_of(plan.noise_source, run.spec.seed or 0, f"noise of {own.name}"),

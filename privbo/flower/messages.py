@@ -165,9 +165,7 @@ def encode(
             case Broadcast():
                 fields["round"] = value.round
                 records["broadcast"] = ArrayRecord({name: Array(np.asarray(a)) for name, a in value.arrays.items()})
-            case str() | int() | bytes():
-                fields[name] = value
-            case list() if name != "signed":
+            case str() | int() | bytes() | list() if name != "signed":
                 fields[name] = value
             case _:
                 fields[name] = json.dumps(value, default=vars)

@@ -55,7 +55,7 @@ from accountant.events import Event, parts, to_dict
 from accountant.ledger import Ledger
 from accountant.ledger.book import Declaration
 from accountant.ledger.chain import RESERVATION, Row
-from privbo.door.mechanism import Mechanism, PrivateSum
+from privbo.door.mechanism import PrivateSum
 from privbo.flower.registry import (
     FEDERATION_FILE,
     RUN_FILE,
@@ -94,37 +94,36 @@ class Approved:
     federation: Digest
 
 
-@settings(table="site")
-class SiteSettings:
-    """``site.toml``, checked for shape; private to the site.
+@settings(table="party")
+class Party:
+    """A party's own settings, checked for shape; private to it.
 
-    Without ``policy`` the site refuses every question. It answers runs of approved files alone.
+    Without ``policy`` it refuses every question. It serves runs of approved files alone.
     """
 
-    role: ClassVar[str] = "site"
+    role: ClassVar[str]
     name: str
     directory: str
     policy: Policy | None = None
-    problem: ProblemSource | None = None
     approved: Sequence[Approved] = ()
+
+
+@settings(table="site")
+class SiteSettings(Party):
+    """``site.toml``."""
+
+    role: ClassVar[str] = "site"
+    problem: ProblemSource | None = None
 
 
 @settings(table="guardian")
-class GuardianSettings:
-    """``guardian.toml``, checked for shape; private to the guardian.
-
-    As a site, it refuses everything without ``policy``, and guards runs of approved files alone.
-    """
+class GuardianSettings(Party):
+    """``guardian.toml``."""
 
     role: ClassVar[str] = "guardian"
-    name: str
-    directory: str
-    policy: Policy | None = None
-    approved: Sequence[Approved] = ()
 
 
-Party: TypeAlias = SiteSettings | GuardianSettings
-P = TypeVar("P", SiteSettings, GuardianSettings)
+P = TypeVar("P", bound=Party)
 
 
 def read_settings_of(kind: type[P], path: Path) -> P:
@@ -230,17 +229,13 @@ class PartyRun:
         """Declare the plan as this party's own ledger is to bind it."""
         return declared_by(self.plan, run=run, settings=self._digest)
 
-    def mechanism(self, request: Request) -> Mechanism:
-        """Give the mechanism that answers a request under the plan."""
-        return self.plan.mechanism(request)
-
     def call(self, run: str, round_: int, request: Request) -> tuple[Call, PrivateSum]:
         """Name a round as clients and guardians must all mean it, and give the mechanism that answers it.
 
         Raises:
             RunError: If the run has no guardians.
         """
-        mechanism = self.mechanism(request)
+        mechanism = self.plan.mechanism(request)
         if not isinstance(mechanism, PrivateSum):
             raise RunError("a plain sum has no guardians")
         question = question_digest(mechanism, request)
@@ -278,7 +273,7 @@ class PartyRun:
         """
         if request is None:
             return None
-        event, slots = self.mechanism(request).event(), Counter[str]()
+        event, slots = self.plan.mechanism(request).event(), Counter[str]()
         for each, count in self.declared("run").slots.items():
             slots[event_name(each)] += count
         name = event_name(event)

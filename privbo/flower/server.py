@@ -151,10 +151,7 @@ def require_ready(grid: Grid, federation: Federation, question: ReadinessQuestio
     """
     sites, least = federation.clients, federation.min_sites
     # Without keys a guardian's node is told from a site's by its reply alone.
-    n_nodes = len(sites) + (0 if federation.has_keys else len(federation.guardians))
-    deadline = time.monotonic() + federation.start_timeout
-    while len(nodes := _registered(grid, federation)) < n_nodes and time.monotonic() < deadline:
-        time.sleep(POLL)
+    nodes = _registered(grid, federation, len(sites) + (0 if federation.has_keys else len(federation.guardians)))
     found, unnamed = dict.fromkeys(sites, "not connected" if federation.has_keys else "no answer"), Counter[str]()
     found |= {site: "no answer in time" for site in nodes.values() if site is not None}
     asked = dict.fromkeys(nodes, question)
@@ -185,10 +182,19 @@ def _lack(reply: Reply | str) -> str:
     return "its privbo is of another version, or its app failed" if reply.startswith("flower error") else reply
 
 
-def _registered(grid: Grid, federation: Federation) -> dict[int, str | None]:
-    """Nodes that are connected, each with the site its key proves; without keys all of them, with None."""
-    sites = {int(node.node_id): federation.site_with(bytes(node.public_key)) for node in grid.get_nodes()}
-    return {node: site for node, site in sites.items() if site is not None or not federation.has_keys}
+def _registered(grid: Grid, federation: Federation, least: int, apart: Collection[int] = ()) -> dict[int, str | None]:
+    """Nodes once so many are connected, or time is up, each with the site its key proves; without keys all, with None.
+
+    Those apart are none of them.
+    """
+    deadline = time.monotonic() + federation.start_timeout
+    while True:
+        sites = {int(node.node_id): federation.site_with(bytes(node.public_key)) for node in grid.get_nodes()}
+        known = {node: site for node, site in sites.items() if site is not None or not federation.has_keys}
+        found = {node: site for node, site in known.items() if node not in apart}
+        if len(found) >= least or time.monotonic() >= deadline:
+            return found
+        time.sleep(POLL)
 
 
 def _print(line: str) -> None:
@@ -320,9 +326,8 @@ class Flower:
             RunError: If fewer than ``min_sites`` are there in time.
         """
         n_sites, least = len(self.federation.clients), self.federation.min_sites
-        deadline = time.monotonic() + self.federation.start_timeout
-        while len(nodes := self._nodes()) < (least if self.started else n_sites) and time.monotonic() < deadline:
-            time.sleep(POLL)
+        apart = () if self.guardians is None else self.guardians.nodes.values()
+        nodes = _registered(self.grid, self.federation, least if self.started else n_sites, apart)
         if len(nodes) < least:
             raise RunError(
                 f"{len(nodes)} of {n_sites} sites are connected and min_sites is {least}; start their SuperNodes and "
@@ -330,11 +335,6 @@ class Flower:
             )
         self.started = True
         return nodes
-
-    def _nodes(self) -> dict[int, str | None]:
-        apart = set() if self.guardians is None else set(self.guardians.nodes.values())
-        found = _registered(self.grid, self.federation)
-        return {node: site for node, site in found.items() if node not in apart}
 
     def _take(self, node: int, reply: Reply | str, named: str | None, inbox: Box, refused: Counter[str]) -> str | None:
         """Put one node's answers into the inbox; returns its site, if it was an answer."""

@@ -9,7 +9,6 @@ last answer, never the best one so far.
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -106,8 +105,6 @@ class PrivateNeuralArm:
         judge: Private validation losses.
         steps: Optimiser steps per pull.
         seed: Of initial weights.
-        scale: g(k) = scale * f(x_1)/sqrt(k), a heuristic: no rate is proved for such training.
-        reference: In place of f(x_1), the same for all arms; None is the paper.
     """
 
     name: str
@@ -118,13 +115,6 @@ class PrivateNeuralArm:
     judge: LossJudge | SecretJudge
     steps: int = 40
     seed: int = 0
-    scale: float = 2.0
-    reference: float | None = None
-
-    @property
-    def value_stddev(self) -> float:
-        """Noise of a released validation loss."""
-        return self.judge.stddev
 
     def init(self) -> PrivateTraining:
         """An untrained model; nothing is charged."""
@@ -174,11 +164,6 @@ class PrivateNeuralArm:
     def value(self, state: PrivateTraining) -> float:
         """The last released validation loss."""
         return state.losses[-1]
-
-    def rate(self, state: PrivateTraining, k: int, delta: float) -> float:  # noqa: ARG002  # a heuristic
-        """The heuristic: scale * f(x_1) / sqrt(k), with the released f(x_1), at least 0."""
-        first = max(state.losses[0], 0.0) if self.reference is None else self.reference
-        return self.scale * first / math.sqrt(k)
 
     def _require_apart(self, batch: Tensor) -> None:
         """Refuse a model in which one record's loss depends on another record; inputs of whole numbers do not tell.

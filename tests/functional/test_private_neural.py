@@ -15,11 +15,12 @@ from accountant.errors import BudgetExceeded
 from accountant.events import PoissonSampledGaussian, Unit, repeat
 from experiments.baselines.f_lcb import f_lcb
 from experiments.baselines.halving import hyperband, successive_halving
+from experiments.baselines.neural import RatedArm
 from privbo.door.clipping import clip_rows
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.sums import noisy_gradient_sum
 from privbo.training.plan import RecordPrivacy, priced
-from privbo.training.private_neural import PrivateNeuralArm, Split, record_losses
+from privbo.training.private_neural import Split, record_losses
 from privbo.training.search import central_run
 
 N = 120
@@ -42,7 +43,7 @@ def run_of(plan=PLAN, **settings):
 
 
 def arm_of(run, name="linear", model=None, **settings):
-    return PrivateNeuralArm(
+    return RatedArm(
         name=name,
         model=model or (lambda: nn.Linear(4, 2)),
         data=split(),
