@@ -76,17 +76,20 @@ def test_identification_returns_an_arm_within_epsilon(draw) -> None:
 
 
 class Table:
-    """An arm that reads its values and rates from a table; exact, and honest about its rate."""
+    """An arm that reads its values and rates from a table, exactly; a step may raise. Counts how often it began."""
 
-    value_stddev = 0.0
+    name, value_stddev, started = "table", 0.0, 0
 
-    def __init__(self, values, rates, name="table"):
-        self.name, self._values, self._rates = name, values, rates
+    def __init__(self, values, rates, raises_at=None, error=None):
+        self._values, self._rates, self._raises_at, self._error = values, rates, raises_at, error
 
     def init(self):
+        self.started += 1
         return 0
 
     def step(self, state):
+        if state + 1 == self._raises_at:
+            raise self._error
         return state + 1
 
     def value(self, state):
@@ -111,22 +114,11 @@ def test_fewer_pulls_than_arms() -> None:
     assert np.isnan(found.values[2:]).all()
 
 
-class Failing(Table):
-    """Raises, or returns what is not finite, from a given step on."""
-
-    def __init__(self, how, after):
-        super().__init__([0.5], [1.0], name=str(how))
-        self._how, self._after = how, after
-
-    def step(self, state):
-        if state + 1 > self._after and isinstance(self._how, Exception):
-            raise self._how
-        return state + 1
-
-    def value(self, state):
-        if state > self._after and not isinstance(self._how, Exception):
-            return self._how
-        return 0.5
+def failing(how, after):
+    """Raises, or returns what is not finite, after some steps."""
+    if isinstance(how, Exception):
+        return Table([0.5], [1.0], raises_at=after + 1, error=how)
+    return Table([0.5] * after + [how], [1.0])
 
 
 @pytest.mark.parametrize(
@@ -142,7 +134,7 @@ class Failing(Table):
     ],
 )
 def test_failing_arms_are_retired_with_the_reason(how, reason, after) -> None:
-    found = f_lcb([Failing(how, after), quadratic_arm(2.0)], budget=50)
+    found = f_lcb([failing(how, after), quadratic_arm(2.0)], budget=50)
     assert found.chosen == 1
     assert found.pulls.sum() == 50
     assert found.pulls[0] == after + 1
@@ -150,7 +142,7 @@ def test_failing_arms_are_retired_with_the_reason(how, reason, after) -> None:
 
 
 def test_every_arm_retired() -> None:
-    found = f_lcb([Failing(math.nan, 0), Failing(math.nan, 2)], budget=50)
+    found = f_lcb([failing(math.nan, 0), failing(math.nan, 2)], budget=50)
     assert (found.chosen, found.reason) == (None, "retired")
     assert set(found.retired) == {0, 1}
     assert found.pulls.sum() == 4
@@ -158,7 +150,7 @@ def test_every_arm_retired() -> None:
 
 def test_other_errors_are_not_swallowed() -> None:
     with pytest.raises(KeyError):
-        f_lcb([Failing(KeyError("bug"), 1)], budget=5)
+        f_lcb([failing(KeyError("bug"), 1)], budget=5)
 
 
 def test_noisy_values_widen_the_bounds_and_never_win_by_luck() -> None:

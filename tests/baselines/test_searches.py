@@ -188,17 +188,19 @@ def setting(space: Any = None, unit: Any = "client") -> Setting:
 
 
 @pytest.mark.parametrize(
-    "form", [Scores(low=-1.0, high=2.0), Votes(ballot="single"), Votes(ballot="graded")], ids=lambda f: str(f)[:20]
+    ("form", "pulls"),
+    [(Scores(low=-1.0, high=2.0), n) for n in (1, 7, 100)] + [(Votes(ballot=one), 1) for one in ("single", "graded")],
+    ids=str,
 )
 @pytest.mark.parametrize("unit", ["client", "reward"])
-def test_answers_keep_their_bounds(form: Any, unit: Any) -> None:
+def test_answers_keep_their_bounds(form: Any, pulls: int, unit: Any) -> None:
     """Against values far outside, failures in every place, and one reward exchanged for another."""
     generator = np.random.default_rng(0)
-    values = generator.normal(0, 3, (400, 6))
+    values = generator.normal(0, 3, (400, pulls, 6))
     values[generator.random(values.shape) < 0.3] = np.nan
     values[0] = np.nan
-    request = form.request(6, 6, 1, setting(unit=unit))
-    vectors = form.vectors(values[:, None], unit)
+    request = form.request(6, 6, pulls, setting(unit=unit))
+    vectors = form.vectors(values, unit)
     norms = np.linalg.norm(vectors, axis=1)
     assert np.nanmax(norms) <= request.clipping_norm * (1 + 1e-12)
     if unit == "client":
@@ -206,10 +208,12 @@ def test_answers_keep_their_bounds(form: Any, unit: Any) -> None:
         assert np.isnan(vectors[0]).all()
         return
     moved = values.copy()
-    moved[np.arange(400), generator.integers(0, 6, 400)] = generator.choice([np.nan, -9.0, 9.0], 400)
-    apart = np.nan_to_num(form.vectors(moved[:, None], unit)) - np.nan_to_num(vectors)
+    where = np.arange(400), generator.integers(0, pulls, 400), generator.integers(0, 6, 400)
+    moved[where] = generator.choice([np.nan, -9.0, 9.0], 400)
+    apart = np.nan_to_num(form.vectors(moved, unit)) - np.nan_to_num(vectors)
     largest = np.linalg.norm(apart, axis=1).max()
     assert 0.5 * request.unit_bound < largest <= request.unit_bound
+    assert isinstance(form, Votes) or request.unit_bound == pytest.approx(3.0 / pulls)
 
 
 def test_where_a_client_fails_at_some_points_these_are_its_worst() -> None:

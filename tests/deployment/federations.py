@@ -120,6 +120,7 @@ def make(
     sites: dict[str, str] = SITES,
     keys: dict[str, str] | None = None,
     n_clients: int = N_CLIENTS,
+    problem: dict | None = None,
     held: bool = False,
     simulated: bool = False,
     final: str | None = None,
@@ -132,12 +133,12 @@ def make(
     write_app(made.home, n_sites=len(sites), clients_per_site=1, epsilon=1e5, delta=1e-6)
     project = (made.home / "pyproject.toml").read_text()
     (made.home / "pyproject.toml").write_text(project.replace(str((made.home / "run").absolute()), str(made.run.path)))
+    # Simulated nodes have no file of their own that could name the objective.
+    stated = {"n_clients": n_clients, "space": SPACE, "name": "bumps"} | ({"factory": factory} if simulated else {})
     run = {
         "name": "federated",
         "rounds": rounds,
-        # Simulated nodes have no file of their own that could name the objective.
-        "problem": {"n_clients": n_clients, "space": SPACE, "name": "bumps"}
-        | ({"factory": factory} if simulated else {}),
+        "problem": problem or stated,
         "algorithm": ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm,
         "privacy": privacy or {"noise_multiplier": 1.0, "noise": "simulation"},
     } | {name: value for name, value in {"seed": seed, "final": final}.items() if value is not None}
@@ -167,5 +168,6 @@ def make(
 
 
 def change(path: Path, **tables: object) -> None:
-    """Put other tables into a party's settings."""
-    path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | tables))
+    """Put other tables into a file of settings; None takes one away."""
+    changed = tomllib.loads(path.read_text()) | tables
+    path.write_text(tomli_w.dumps({name: value for name, value in changed.items() if value is not None}))

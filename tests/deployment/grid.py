@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
-from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
@@ -80,7 +79,7 @@ class Node:
         return None if reply is None else self.tamper(reply, int(message.metadata.group_id))
 
 
-class LoopGrid(Grid):
+class LoopGrid:
     """Every node in this process; replies are made when they are fetched, and all of them are kept."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -123,16 +122,3 @@ class LoopGrid(Grid):
         """Records of the sites' replies."""
         found = [reply.content.config_records.get("answer") for reply in self.replies if reply.has_content()]
         return [dict(record) for record in found if record is not None]
-
-    def set_run(self, run: Any) -> None:
-        raise NotImplementedError
-
-    @property
-    def run(self) -> Any:
-        raise NotImplementedError
-
-    def create_message(self, *arguments: Any, **keywords: Any) -> Message:
-        raise NotImplementedError
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        raise NotImplementedError

@@ -22,24 +22,16 @@ def _row(value: float) -> Callable[[bytes], bytes]:
     return lambda sent: sent[:HEADER] + np.full((len(sent) - HEADER) // 8, value).tobytes()
 
 
+# What an inbox makes of each kind of message: tests/door/test_payload.py.
 VECTORS: dict[str, Callable[[bytes], Any]] = {
     "nan": _row(np.nan),
     "infinity": _row(np.inf),
-    "minus infinity": _row(-np.inf),
-    "1e200": _row(1e200),
     "1e308": _row(1e308),
-    "denormal": _row(5e-324),
     "empty": lambda _: b"",
-    "one byte": lambda _: b"\x00",
     "truncated": lambda sent: sent[:-1],
-    "half": lambda sent: sent[: len(sent) // 2],
-    "longer": lambda sent: sent + b"\0" * 8,
     "megabytes": lambda sent: sent + b"\0" * 1_000_000,
-    "a pickle": lambda sent: b"\x80\x04\x95" + sent[3:],
     "a pickle that runs": lambda _: b"cos\nsystem\n(S'touch /tmp/owned'\ntR.",
-    "another magic": lambda sent: b"privbo answer 2\n" + sent[16:],
     "another round": lambda sent: sent[:16] + struct.pack("<Q", 2**63) + sent[24:],
-    "another length": lambda sent: sent[:24] + struct.pack("<Q", 2**60) + sent[32:],
     "a numpy file": lambda sent: b"\x93NUMPY\x01\x00" + sent[8:],
     "json": lambda _: b'{"vector": [1, 2, 3]}',
     "zeros": lambda sent: bytes(len(sent)),

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomli_w
 from flwr.app import Message
 
 from accountant import numerical
@@ -30,7 +29,7 @@ from privbo.flower.server import serve
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, Standing
 from privbo.runs.opening import plan_run
-from tests.deployment.federations import Federation, unasked
+from tests.deployment.federations import Federation, change, unasked
 from tests.deployment.grid import LoopGrid, Node
 
 # Another value of every setting of privacy; the server's own copy of the files has it, the approved ones do not.
@@ -99,13 +98,14 @@ OWN = {"directory", "device", "threads", "executor", "jobs", "policy", "controls
 
 
 def files_with(federation: Federation, **changes: object) -> Path:
-    """The server's own copy of the app with other settings; a table is merged into the one that stands there."""
+    """The server's own copy of the app with other settings; two tables are merged, and None drops a key."""
     home = federation.root / "lies"
     shutil.copytree(federation.home, home, dirs_exist_ok=True)
     table = tomllib.loads((home / "run.toml").read_text())
-    for name, value in changes.items():
-        table[name] = table[name] | value if isinstance(value, dict) and name in {"privacy", "algorithm"} else value
-    (home / "run.toml").write_text(tomli_w.dumps(table))
+    for name in {"privacy", "algorithm"} & changes.keys():
+        merged = table[name] | changes[name]
+        changes[name] = {key: value for key, value in merged.items() if value is not None}
+    change(home / "run.toml", **changes)
     return home
 
 

@@ -66,11 +66,6 @@ def start_parties(deployment: Deployment, federation: Federation, keys: Path | N
         deployment.start_supernode(path.parent.name, path, key=key)
 
 
-def start_site(deployment: Deployment, federation: Federation, name: str, keys: Path | None = None) -> None:
-    key = None if keys is None else keys / f"{name}.key"
-    deployment.start_supernode(name, federation.site_file(name), key=key)
-
-
 def keyed(root: Path) -> tuple[Path, dict[str, str]]:
     """Keys of a federation, and the public ones by site."""
     keys = make_keys(root / "keys", sites=list(SITES))

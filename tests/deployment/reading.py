@@ -5,13 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 import privbo as pb
+from accountant.ledger import Ledger
 from privbo.door.payload import decode_release
+from privbo.flower.party import ledger_path, read_site
 from privbo.protocol.files import load_arrays
 from privbo.protocol.messages import FloatArray, Release
 from tests.conformance.small import ROUNDS, problem
 from tests.deployment.federations import SITES, Federation
 
 KINDS = {"dp-fts-de": pb.DPFTSDE(n_features=12), "fed-pne": pb.FedPNE(horizon=400, c=0.02, release_when="always")}
+
+
+def ledger_of(federation: Federation, site: str) -> Ledger:
+    """A site's ledger of all runs."""
+    return Ledger.open(ledger_path(read_site(federation.site_file(site))))
 
 
 def releases(federation: Federation) -> list[Release]:

@@ -22,7 +22,6 @@ from tests.deployment.processes import (
     register,
     rounds_played,
     start_parties,
-    start_site,
     wait_until,
 )
 from tests.deployment.reading import in_process, releases, sites
@@ -103,7 +102,7 @@ def come_back(deployment: Deployment, federation: Federation, name: str, keys) -
     def connected() -> bool:
         process = deployment.processes.get(name)
         if process is None or process.poll() is not None:
-            start_site(deployment, federation, name, keys)
+            deployment.start_supernode(name, federation.site_file(name), key=keys / f"{name}.key")
         return log.read_text().count("SuperNode ID:") > seen
 
     wait_until(connected, f"{name} is connected again")

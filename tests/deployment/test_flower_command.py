@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
 from pathlib import Path
 
@@ -68,13 +67,6 @@ def test_a_federation_that_does_not_fit_is_not_started(tmp_path: Path) -> None:
 IN_NAMESPACE = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c"]
 
 
-def lives(status: Path) -> bool:
-    try:
-        return "State:\tZ" not in status.read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 FAMILY = ["sh", "-c", "sleep 600 & echo $!; exec sleep 601"]
 
 
@@ -90,24 +82,6 @@ def test_a_process_whose_watcher_cannot_start_is_stopped_with_the_others(
             deployment.start("family", FAMILY)
         (process,) = deployment.processes.values()
     assert process.returncode == -15
-
-
-def test_a_watcher_kills_all_children_once_nobody_holds_its_pipe(tmp_path: Path) -> None:
-    with Deployment(root=tmp_path) as deployment:
-        process = deployment.start("family", FAMILY)
-        watcher, deadline = deployment.watchers["family"], time.monotonic() + 30.0
-        assert watcher.stdin is not None
-        while not (child := deployment.log("family").read_text().strip()) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        status = Path("/proc") / child / "status"
-        assert status.exists()
-        watcher.stdin.close()  # as when this process ends
-        assert watcher.wait(timeout=30) == 0
-        assert process.wait(timeout=30) == -9
-        while lives(status) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not lives(status)
-        watcher.stdin = None
 
 
 @pytest.mark.deployment

@@ -12,37 +12,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tomli_w
 from flwr.app import Message
 
 from accountant.events import to_dict
-from accountant.ledger import Ledger
 from accountant.ledger.book import Declaration
 from privbo.algorithms.elimination.fed_pne import FedPNE
-from privbo.algorithms.thompson.releases import front
 from privbo.flower.messages import decode, encode
 from privbo.flower.party import approved_run, ledger_path, read_party, read_site
 from privbo.flower.registry import public_spec
 from privbo.plans.privacy import Privacy
 from privbo.protocol.errors import RefusedError, RunError
 from privbo.protocol.files import load_arrays
-from privbo.protocol.messages import Broadcast, FloatArray, Setting
+from privbo.protocol.messages import Broadcast, FloatArray
 from privbo.runs.evidence import declared_by
 from privbo.runs.manifest import derive_seed
 from privbo.runs.opening import plan_run
 from privbo.runs.spec import Spec
 from tests.deployment import lies
 from tests.deployment.federations import ALGORITHMS, Federation, make
-from tests.deployment.grid import Node
 from tests.deployment.processes import deployed, start_parties
+from tests.deployment.reading import ledger_of
 from tests.deployment.test_own_noise import (
-    COUNTS,
-    N_POINTS,
+    PROBLEM,
     SITES,
-    SPACE,
+    exact,
     federation_of,
-    hospitals,
-    scores,
     sent,
     spent,
 )
@@ -91,8 +85,7 @@ def test_no_party_serves_a_file_that_differs_in_a_byte(name: str, tmp_path: Path
 def test_shipped_lies_leave_nothing_at_sites_or_guardians(key: str, tmp_path: Path) -> None:
     federation = guarded(tmp_path)
     nodes = federation.everyone()
-    shipped = lies.files_with(federation, **told(key, SHIPPED[key], federation))
-    (federation.home / "run.toml").write_text((shipped / "run.toml").read_text())
+    (federation.home / "run.toml").write_text((lying_home(federation, key) / "run.toml").read_text())
     grid = lies.play(federation, nodes)
     assert not lies.vectors_of(grid)
     assert {reply["error"] for reply in grid.answers if "error" in reply} <= {"RefusedError"}
@@ -103,36 +96,29 @@ def test_shipped_lies_leave_nothing_at_sites_or_guardians(key: str, tmp_path: Pa
 # --- another run than the approved one, played under its files ---------------------------------------------------
 
 
-def told(key: str, value: object, federation: Federation) -> dict[str, object]:
-    """The change of ``run.toml`` that a lie is."""
-    asked = tomllib.loads((federation.home / "run.toml").read_text())["privacy"]
-    others = {
-        "unit": {"client": "reward", "reward": "client", "record": "client"},
-        "trust": {"server": "guardians", "guardians": "server", "sites": "server"},
-    }
-    table, _, name = key.partition(".")
-    if value == "other":
-        value = others[name][asked.get(name, next(iter(others[name])))]
-    if name == "noise_multiplier":
-        return {"privacy": {"noise_multiplier": value}} | {"drop": ("epsilon", "delta")}
-    if table == "ledger":
-        value = {**value, "path": str(federation.root / "population.sqlite")}
-    return {table: {name: value}} if name else {key: value}
+OTHERS = {
+    "unit": {"client": "reward", "reward": "client", "record": "client"},
+    "trust": {"server": "guardians", "guardians": "server", "sites": "server"},
+}
 
 
 def lying_home(federation: Federation, key: str, lie: object = None) -> Path:
-    changes = told(key, SHIPPED[key] if lie is None else lie, federation)
-    dropped = changes.pop("drop", ())
-    home = lies.files_with(federation, **changes)
-    table = tomllib.loads((home / "run.toml").read_text())
-    for name in dropped:
-        table["privacy"].pop(name, None)
-    if key == "privacy":
-        table["privacy"] = {"none": True}
-    if key == "algorithm.type":
-        table["algorithm"] = {"type": "parallel", "horizon": 400}
-    (home / "run.toml").write_text(tomli_w.dumps(table))
-    return home
+    """The server's own copy of the app with a lie in its ``run.toml``."""
+    asked, (table, _, name) = tomllib.loads((federation.home / "run.toml").read_text()), key.partition(".")
+    value: Any = SHIPPED[key] if lie is None else lie
+    if value == "other":
+        value = OTHERS[name][asked["privacy"].get(name, next(iter(OTHERS[name])))]
+    changed = {table: {name: value}} if name else {key: value}
+    match key:
+        case "privacy":
+            changed = {key: dict.fromkeys(asked[key]) | value}
+        case "privacy.noise_multiplier":
+            changed[table] |= {"epsilon": None, "delta": None}
+        case "algorithm.type":
+            changed = {table: dict.fromkeys(asked[table]) | {name: value, "horizon": 400}}
+        case "ledger":
+            changed = {key: value | {"path": str(federation.root / "population.sqlite")}}
+    return lies.files_with(federation, **changed)
 
 
 # Those by which guardians were once left without noise: a delta near 1, no noise to speak of, a reward's bound.
@@ -351,7 +337,6 @@ def test_real_parties_refuse_what_a_hostile_server_ships_and_pay_for_what_it_pla
 
 # ---- the general lies of a hostile server, told to sites that hide records by noise of their own
 
-PROBLEM = {"n_clients": 3, "n_records": list(COUNTS), "space": SPACE, "name": "hospitals"}
 LIES: dict[str, Any] = {f"privacy.{name}": value for name, value in lies.PRIVACY.items()} | lies.RUN
 LIES |= {"privacy.protects": "validation records"}
 LIES |= {"algorithm.front": 64, "algorithm.release_when": "useful", "algorithm.is_shared": False}
@@ -373,30 +358,20 @@ def answered(federation: Federation, grid: lies.LyingGrid) -> dict[str, FloatArr
     vectors, plan = sent(grid.replies), plan_run(public_spec(federation.home))
     (mechanism,) = plan.mechanisms
     if vectors:
-        missed = (
-            np.array([vectors[site] - exact(list(grid.nodes.values()), site) for site in vectors])
-            / mechanism.noise_stddev()
-        )
+        shown = next(m for m in next(iter(grid.nodes.values())).asked if "question" in m.content.config_records)
+        sums = exact(decode(lies.Question, shown.content)[0].public_seed)  # at the points that sites were shown
+        found = np.array([vectors[site] - sums[list(SITES).index(site)] for site in vectors])
+        missed = found / mechanism.noise_stddev()
         # Three normal numbers at a site or more: all below .01 with probability 5e-7, and any above 7 below 1e-10.
         assert 0.01 < np.abs(missed).max() < 7.0
     for site in SITES:
         path = ledger_path(read_site(federation.site_file(site)))
         if site in vectors or path.exists():
-            with Ledger.open(path) as ledger:
+            with ledger_of(federation, site) as ledger:
                 assert ledger.verify().ok
                 assert spent(ledger) == pytest.approx(2.0 if ledger.book().paid else 0.0, rel=2e-3)
                 assert site not in vectors or ledger.book().paid == [plan.event]
     return vectors
-
-
-def exact(nodes: list[Node], site: str) -> FloatArray:
-    """The sums that a site does not send, at the points of the public seed that it was shown."""
-    shown = next(message for message in nodes[0].asked if "question" in message.content.config_records)
-    seed = lies.decode(lies.Question, shown.content)[0].public_seed
-    number = list(SITES).index(site)
-    public = Setting(space=hospitals().search_space, n_clients=len(COUNTS), rounds=1, public_seed=seed)
-    points = front(public, np.array([number]), N_POINTS)[0, :, 0]
-    return np.array([np.sum(scores(number, {"dose": x}) - 0.5) for x in points.tolist()])
 
 
 def test_an_honest_server_of_the_same_federation_is_answered(tmp_path: Path) -> None:

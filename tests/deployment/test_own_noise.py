@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import tomli_w
 from flwr.app import Message
 
 import privbo as pb
@@ -29,7 +27,6 @@ from privbo.door.sampling import Sample
 from privbo.door.sums import blocks_of, joined_blocks, lattice_sums, own_blocks
 from privbo.flower import answers
 from privbo.flower.messages import Reply
-from privbo.flower.party import ledger_path, read_site
 from privbo.flower.server import serve
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_lines
@@ -38,17 +35,19 @@ from privbo.reports.report import report
 from privbo.runs.manifest import clipped_shares, derive_seed
 from privbo.runs.record import load
 from tests.cli.test_cli import privbo
-from tests.deployment.federations import Federation, make, node_key
+from tests.deployment.federations import Federation, change, make, node_key
 from tests.deployment.grid import LoopGrid, Node, unavailable
 from tests.deployment.processes import deployed, start_parties
-from tests.deployment.reading import releases
+from tests.deployment.reading import ledger_of, releases
 
 FACTORY = "tests.deployment.test_own_noise:hospitals"
 COUNTS, N_POINTS = (120, 300, 80), 3
 SITES = {"north": "0", "south": "1", "west": "2"}
 PRIVACY: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "unit": "record", "protects": "records", "trust": "sites"}
 POLICY: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "trust": ["sites"]}
+SEEDED = {"privacy": PRIVACY | {"noise": "simulation"}, "policy": POLICY | {"noise": ["simulation"]}, "seed": 5}
 SPACE = {"dose": {"type": "real", "low": 0.0, "high": 1.0}}
+PROBLEM: dict[str, Any] = {"n_clients": 3, "n_records": list(COUNTS), "space": SPACE, "name": "hospitals"}
 
 
 def scores(client: int, params: dict[str, float]) -> FloatArray:
@@ -69,12 +68,7 @@ def federation_of(root: Path, **changes: Any) -> Federation:
         "factory": FACTORY,
     } | changes
     algorithm = {"type": "multi-task", "release_when": "always", "front": N_POINTS}
-    made = make(root, algorithm, sites=SITES, n_clients=3, **settings)
-    path = made.home / "run.toml"
-    table = tomllib.loads(path.read_text())
-    table["problem"] = {"n_clients": 3, "n_records": list(COUNTS), "space": SPACE, "name": "hospitals"}
-    path.write_text(tomli_w.dumps(table))
-    return made
+    return make(root, algorithm, sites=SITES, problem=PROBLEM, **settings)
 
 
 def sent(replies: Iterable[Message]) -> dict[str, FloatArray]:
@@ -87,12 +81,17 @@ def sent(replies: Iterable[Message]) -> dict[str, FloatArray]:
     }
 
 
-def exact(federation: Federation) -> FloatArray:
-    """The sums that no site sends, recomputed from the data."""
-    seed = pb.load(federation.run.path).manifest.public_seed
+def exact(seed: int) -> FloatArray:
+    """The sums that no site sends, recomputed from the data at the points of a public seed."""
     public = Setting(space=hospitals().search_space, n_clients=len(COUNTS), rounds=1, public_seed=seed)
     points = front(public, np.arange(len(COUNTS)), N_POINTS)[:, :, 0]
     return np.array([[np.sum(scores(n, {"dose": x}) - 0.5) for x in row] for n, row in enumerate(points.tolist())])
+
+
+def missed(federation: Federation) -> FloatArray:
+    """What the one release lacks of the exact sums, in units of its noise."""
+    (release,) = releases(federation)
+    return (release.values - exact(pb.load(federation.run.path).manifest.public_seed)) / release.noise_stddev
 
 
 def spent(ledger: Ledger) -> float:
@@ -107,14 +106,13 @@ def test_what_leaves_a_site_is_its_release_and_the_server_adds_nothing(tmp_path:
     assert set(vectors) == set(SITES)
     for block, site in enumerate(SITES):
         np.testing.assert_array_equal(release.values[block], vectors[site])
-    missed = (release.values - exact(federation)) / release.noise_stddev
-    assert 0.0 < np.abs(missed).max() < 7.0  # nine normal numbers: below 1e-10
-    assert np.abs(missed).min() > 0.0
+    assert np.abs(missed(federation)).min() > 0.0
+    assert np.abs(missed(federation)).max() < 7.0  # nine normal numbers: below 1e-10
     record = pb.load(federation.run.path)
     assert record.epsilon() == pytest.approx(2.0, rel=2e-3)
     assert "each site adds its own noise" in pb.report(record).trust
     for site in SITES:
-        with Ledger.open(ledger_path(read_site(federation.site_file(site)))) as ledger:
+        with ledger_of(federation, site) as ledger:
             assert ledger.policy.unit is Unit.RECORD
             assert spent(ledger) == pytest.approx(2.0, rel=2e-3)
 
@@ -132,12 +130,7 @@ def test_noise_of_one_round_is_drawn_once_however_often_it_is_asked_for(tmp_path
 
 @pytest.mark.parametrize("what", ["gone", "nan", "far out"])
 def test_a_site_that_is_gone_or_broken_is_noise_alone_and_moves_no_other(what: str, tmp_path: Path) -> None:
-    federation = federation_of(
-        tmp_path, seed=5, privacy=PRIVACY | {"noise": "simulation"}, policy=POLICY | {"noise": ["simulation"]}
-    )
-    whole = federation_of(
-        tmp_path / "whole", seed=5, privacy=PRIVACY | {"noise": "simulation"}, policy=POLICY | {"noise": ["simulation"]}
-    )
+    federation, whole = (federation_of(tmp_path / name, **SEEDED) for name in ("broken", "whole"))
     whole.play()
     nodes = federation.nodes()
     value = {"nan": np.nan, "far out": 1e9}
@@ -175,27 +168,21 @@ def test_a_site_whose_scores_have_another_range_than_the_run_answers_nothing(tmp
     assert {answer["error"] for answer in grid.answers} == {"ConfigurationError"}
 
 
-TRAINED: dict[str, Any] = {"n_clients": 3, "n_records": list(COUNTS), "space": SPACE, "name": "hospitals"}
-
-
 @pytest.mark.parametrize("declared", [9.0, 90.0])
 def test_every_site_pays_for_the_trainings_that_its_own_problem_declares(declared: float, tmp_path: Path) -> None:
     """Or answers nothing, where the run's files declare another training than the site's learner makes."""
     federation = federation_of(tmp_path, factory="tests.deployment.test_own_noise:trained")
-    path = federation.home / "run.toml"
-    table = tomllib.loads(path.read_text())
-    table["problem"] = TRAINED | {"training": {"type": "gaussian", "noise_multiplier": declared}}
-    path.write_text(tomli_w.dumps(table))
+    training = {"type": "gaussian", "noise_multiplier": declared}
+    change(federation.home / "run.toml", problem=PROBLEM | {"training": training})
     grid = federation.play()
     if declared != 9.0:
         assert not sent(grid.replies)
         assert {answer["error"] for answer in grid.answers} == {"ConfigurationError"}
         return
-    (release,) = releases(federation)
     assert set(sent(grid.replies)) == set(SITES)
-    assert np.abs((release.values - exact(federation)) / release.noise_stddev).max() < 7.0
+    assert np.abs(missed(federation)).max() < 7.0
     for site in SITES:
-        with Ledger.open(ledger_path(read_site(federation.site_file(site)))) as ledger:
+        with ledger_of(federation, site) as ledger:
             assert dict(compose(ledger.book().paid).parts)[Gaussian(noise_multiplier=9.0)] == N_POINTS
             assert spent(ledger) == pytest.approx(2.0, rel=2e-3)
 
@@ -230,9 +217,8 @@ def left_sites(federation: Federation) -> list[dict[str, Any]]:
 
 def test_a_sites_operator_sees_what_was_clipped_of_its_scores_and_nobody_else(tmp_path: Path) -> None:
     """Two worlds of the same clipped scores: a tenth of site 1's lies at the end of the range, or beyond it."""
-    seeded = {"privacy": PRIVACY | {"noise": "simulation"}, "policy": POLICY | {"noise": ["simulation"]}, "seed": 5}
     plain, clipped = (
-        federation_of(tmp_path / name, **seeded | {"factory": FACTORY.replace("hospitals", name)})
+        federation_of(tmp_path / name, **SEEDED, factory=FACTORY.replace("hospitals", name))
         for name in ("within", "beyond")
     )
     assert left_sites(plain) == left_sites(clipped)
@@ -292,14 +278,12 @@ def test_a_reply_that_tells_how_many_scores_were_clipped_is_betrayed(tmp_path: P
             **fields | {"clients": [*fields["clients"], 9], "vectors": [*fields["vectors"], bytes(sum(counts))]}
         )
 
-    seeded = {"privacy": PRIVACY | {"noise": "simulation"}, "policy": POLICY | {"noise": ["simulation"]}, "seed": 5}
     seen = []
     for name in ("within", "beyond"):
         counts.clear()
+        federation = federation_of(tmp_path / name, **SEEDED, factory=FACTORY.replace("hospitals", name))
         with mock.patch.object(answers, "keep_clipped", told), mock.patch.object(answers, "Reply", leaky):
-            seen.append(
-                left_sites(federation_of(tmp_path / name, **seeded | {"factory": FACTORY.replace("hospitals", name)}))
-            )
+            seen.append(left_sites(federation))
     assert seen[0] != seen[1]
 
 
@@ -372,12 +356,10 @@ def test_three_hospitals_in_processes_of_their_own(tmp_path: Path) -> None:
     with deployed(federation) as deployment:
         start_parties(deployment, federation)
         deployment.play(federation.home, timeout=500)
-    (release,) = releases(federation)
-    missed = (release.values - exact(federation)) / release.noise_stddev
-    assert np.abs(missed).min() > 0.0
-    assert np.abs(missed).max() < 7.0
+    assert np.abs(missed(federation)).min() > 0.0
+    assert np.abs(missed(federation)).max() < 7.0
     for site in SITES:
-        with Ledger.open(ledger_path(read_site(federation.site_file(site)))) as ledger:
+        with ledger_of(federation, site) as ledger:
             assert spent(ledger) == pytest.approx(2.0, rel=2e-3)
 
 
@@ -400,8 +382,7 @@ def hidden(
     public = {site: node_key()[1] for site in sites} if keys else None
     federation = make(root, rounds=rounds, sites=sites, keys=public, privacy=HIDDEN | privacy)
     if times:
-        path = federation.home / "run.toml"
-        path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | {"times": {"round_seconds": 0.5}}))
+        change(federation.home / "run.toml", times={"round_seconds": 0.5})
     nodes = federation.nodes()
     for node, key in zip(nodes, (public or {}).values(), strict=False):
         node.public_key = key.encode()

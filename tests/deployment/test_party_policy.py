@@ -6,39 +6,27 @@ import shutil
 import signal
 import subprocess
 import sys
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import tomli_w
 
 import privbo as pb
 from accountant import Adjacency, numerical, repeat
 from accountant.ledger import Ledger
 from privbo.flower.party import POPULATION, admit, approved_run, ledger_path, read_site
 from privbo.protocol.files import read_lines
-from privbo.protocol.messages import FloatArray, IntArray
 from tests.cli.test_cli import privbo
-from tests.conformance.small import problem as small_problem
-from tests.deployment.federations import Federation, make, unasked
+from tests.deployment.federations import Federation, change, make, unasked
 from tests.deployment.processes import ROOT
+from tests.deployment.reading import ledger_of
+from tests.deployment.test_site import ASKED, counting_problem
 
-EVALUATED: list[int] = []
-FACTORY = "tests.deployment.test_party_policy:counting_problem"
+FACTORY = "tests.deployment.test_site:counting_problem"
 ALWAYS = pb.FedPNE(horizon=400, c=0.02, release_when="always")  # what ``make`` plays
 BOUND = {"epsilon": 4.0, "delta": 1e-6}
 HONEST = {"epsilon": 2.0, "delta": 1e-6}
 SITE = "south"
-
-
-def counted(clients: IntArray, units: FloatArray) -> FloatArray:
-    EVALUATED.append(len(clients))
-    return 1.0 - 0.5 * ((units - 0.3) ** 2).sum(axis=1)
-
-
-def counting_problem(n_clients: int = 7) -> pb.Problem:
-    return pb.Problem(space=small_problem().space, batch_objective=counted, n_clients=n_clients, name="bumps")
 
 
 def federation_of(root: Path, *, policy: Mapping[str, object] | None = BOUND, **changes: object) -> Federation:
@@ -48,8 +36,7 @@ def federation_of(root: Path, *, policy: Mapping[str, object] | None = BOUND, **
 
 def asks(federation: Federation, **changes: object) -> None:
     """Let the server ship other files, under a directory of its own that knows no earlier run."""
-    path = federation.home / "run.toml"
-    path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | changes))
+    change(federation.home / "run.toml", **changes)
     federation.approve()
     if federation.run.path.exists():
         shutil.rmtree(federation.run.path)
@@ -57,17 +44,13 @@ def asks(federation: Federation, **changes: object) -> None:
 
 def played(federation: Federation) -> list[dict]:
     """Everything that left the sites in a run of a server that does not ask beforehand, as records of their replies."""
-    EVALUATED.clear()
+    ASKED.clear()
     with unasked():
         return federation.play().answers
 
 
 def kept(federation: Federation, site: str = SITE) -> Path:
     return federation.root / site / "kept"
-
-
-def ledger_of(federation: Federation, site: str = SITE) -> Ledger:
-    return Ledger.open(ledger_path(read_site(federation.site_file(site))))
 
 
 def files_sent(federation: Federation, site: str = SITE) -> set[Path]:
@@ -117,19 +100,19 @@ def test_a_hostile_run_leaves_nothing_but_the_class_of_the_error(case: str, tmp_
     hostile, policy, words = HOSTILE[case]
     federation = federation_of(tmp_path, policy=BOUND | policy)
     assert any("vectors" in reply for reply in played(federation))
-    assert EVALUATED
-    with ledger_of(federation) as ledger:
+    assert ASKED
+    with ledger_of(federation, SITE) as ledger:
         before = ledger.head
     sent_before = files_sent(federation)
     asks(federation, **hostile)
     replies = played(federation)
-    assert not EVALUATED
+    assert not ASKED
     assert replies
     for reply in replies:
         assert reply.keys() - {"sequence", "head"} == {"site", "nonce", "error"}
         assert reply["error"] == "PolicyError"
     assert files_sent(federation) == sent_before
-    with ledger_of(federation) as ledger:
+    with ledger_of(federation, SITE) as ledger:
         assert ledger.head == before
     for site in federation.sites:
         assert last_words(federation, site).startswith("privbo.protocol.errors.PolicyError: this site refuses: ")
@@ -141,7 +124,7 @@ def test_a_site_without_a_policy_refuses_every_question_before_it_loads_its_data
     federation = federation_of(tmp_path, policy=None, factory="tests.deployment.test_site:failing_problem")
     replies = played(federation)
     assert {reply["error"] for reply in replies} == {"PolicyError"}
-    assert not EVALUATED
+    assert not ASKED
     assert not files_sent(federation)
     assert last_words(federation) == (
         "privbo.protocol.errors.PolicyError: this site refuses every question: site.toml has no [policy]; write "
@@ -158,14 +141,14 @@ def test_the_run_that_passes_the_bound_over_all_runs_leaves_nothing(tmp_path: Pa
     for _ in range(allowed):
         asks(federation)
         assert any("vectors" in reply for reply in played(federation))
-    with ledger_of(federation) as ledger:
+    with ledger_of(federation, SITE) as ledger:
         left = ledger.left()
         assert len(ledger.book().reservations) == allowed
         assert not ledger.entries()  # plans are paid whole, and once
     assert left.spent == pytest.approx(costs[allowed - 1], rel=1e-9)
     asks(federation)
     assert {reply["error"] for reply in played(federation)} == {"PolicyError"}
-    assert not EVALUATED
+    assert not ASKED
     assert f"to {costs[allowed]:.2f}"[:6] in last_words(federation)
     asks(federation, privacy={"epsilon": 0.05, "delta": 1e-6})  # what is left is still there for a small one
     assert any("vectors" in reply for reply in played(federation))
@@ -177,14 +160,12 @@ def test_a_hospital_joins_and_the_same_ledger_goes_on(tmp_path: Path) -> None:
     thirteen = federation_of(tmp_path / "b", sites=joined, n_clients=13, privacy={"epsilon": 1.0, "delta": 1e-6})
     for federation, n_clients in ((twelve, 12), (thirteen, 13)):
         for name in federation.sites:
-            own = tomllib.loads(federation.site_file(name).read_text())
-            own["problem"] |= {"arguments": {"n_clients": n_clients}}
-            own["directory"] = str(tmp_path / "disks" / name)
-            federation.site_file(name).write_text(tomli_w.dumps(own))
+            own = {"factory": FACTORY, "arguments": {"n_clients": n_clients}}
+            change(federation.site_file(name), problem=own, directory=str(tmp_path / "disks" / name))
         assert any("vectors" in reply for reply in played(federation))
     first = pb.plan(counting_problem(12), ALWAYS, privacy=pb.Privacy(epsilon=2.0, delta=1e-6), rounds=2).event
     alone = numerical.epsilon(repeat(first, 1), 1e-6, adjacency=Adjacency.ZERO_OUT)
-    with ledger_of(thirteen) as old, ledger_of(thirteen, "east") as new:
+    with ledger_of(thirteen, SITE) as old, ledger_of(thirteen, "east") as new:
         assert [r.run for r in old.book().reservations] != [r.run for r in new.book().reservations]
         assert len(old.book().reservations) == 2
         assert len(new.book().reservations) == 1
@@ -202,10 +183,10 @@ def test_a_run_that_changes_its_files_under_the_same_name_is_not_answered(tmp_pa
     path = federation.home / "run.toml"
     path.write_text(path.read_text().replace("epsilon = 2.0", "epsilon = 1.9"))
     federation.approve()  # as files of another run
-    EVALUATED.clear()
+    ASKED.clear()
     reply = nodes[1].handle(asked)
     assert reply.content.config_records["answer"]["error"] == "RunError"
-    assert not EVALUATED
+    assert not ASKED
     assert "was charged with other settings than it has now" in last_words(federation)
 
 
@@ -224,19 +205,18 @@ def test_a_ledger_that_is_gone_or_was_put_back_answers_nobody(tmp_path: Path) ->
         admit(approved_run(federation.home, empty), run.name, answered=True)
 
 
-@pytest.mark.parametrize("change", [{"epsilon": 5.0}, {"delta": 1e-5}, {"rule": "renyi"}, {"unit": "reward"}], ids=repr)
-def test_a_bound_is_never_raised_on_the_ledger_that_it_was_made_for(change: dict, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bound", [{"epsilon": 5.0}, {"delta": 1e-5}, {"rule": "renyi"}, {"unit": "reward"}], ids=repr)
+def test_a_bound_is_never_raised_on_the_ledger_that_it_was_made_for(bound: dict, tmp_path: Path) -> None:
     federation = federation_of(tmp_path)
     played(federation)
     file = federation.site_file(SITE)
-    own = tomllib.loads(file.read_text())
-    file.write_text(tomli_w.dumps(own | {"policy": own["policy"] | change}))
-    asks(federation, privacy={"epsilon": 0.5, "delta": 1e-6} | ({"unit": "reward"} if "unit" in change else {}))
+    change(file, policy=BOUND | bound)
+    asks(federation, privacy={"epsilon": 0.5, "delta": 1e-6} | ({"unit": "reward"} if "unit" in bound else {}))
     before = files_sent(federation)
     played(federation)
     assert files_sent(federation) == before
     assert "the ledger of this site's runs was made with epsilon = 4, delta = 1e-06" in last_words(federation)
-    file.write_text(tomli_w.dumps(own | {"policy": own["policy"] | {"epsilon": 1.0}}))  # stricter may stand
+    change(file, policy=BOUND | {"epsilon": 1.0})  # stricter may stand
     asks(federation, privacy={"epsilon": 0.5, "delta": 1e-6})
     played(federation)
     assert "policy.epsilon=1" in last_words(federation)
@@ -269,11 +249,11 @@ def test_a_site_that_is_killed_never_counts_too_little(where: str, tmp_path: Pat
     done = subprocess.run([sys.executable, "-c", KILLED, where, str(tmp_path)], cwd=ROOT, check=False, timeout=300)
     assert done.returncode == -signal.SIGKILL
     assert not files_sent(federation)
-    with ledger_of(federation) as ledger:
+    with ledger_of(federation, SITE) as ledger:
         paid = len(ledger.book().reservations)
     assert paid == (where == "before the answer")
     assert any("vectors" in reply for reply in played(federation))  # the server goes on, and the site answers
-    with ledger_of(federation) as ledger:
+    with ledger_of(federation, SITE) as ledger:
         assert len(ledger.book().reservations) == 1
         assert ledger.left().spent == pytest.approx(2.0, rel=2e-3)
         assert ledger.verify().ok
@@ -322,9 +302,7 @@ def test_check_prints_the_sites_verdict_and_ledger_left_reads_its_ledger(tmp_pat
     refused = privbo(*arguments)
     assert refused.returncode == 3
     assert "this site refuses: privacy.none=true, and policy.no_privacy=false" in refused.stdout
-    own = tomllib.loads(federation.site_file(SITE).read_text())
-    del own["policy"]
-    federation.site_file(SITE).write_text(tomli_w.dumps(own))
+    change(federation.site_file(SITE), policy=None)
     without = privbo(*arguments)
     assert without.returncode == 3
     assert "this site refuses every question: site.toml has no [policy]" in without.stdout

@@ -5,12 +5,10 @@ from __future__ import annotations
 import stat
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tomli_w
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import privbo as pb
@@ -52,14 +50,8 @@ def unapproved(federation: Federation) -> None:
     path.write_text(path.read_text() + "\n# read by nobody\n")
 
 
-def without_policy(federation: Federation) -> None:
-    for site in federation.sites:
-        own = tomllib.loads(federation.site_file(site).read_text())
-        federation.site_file(site).write_text(tomli_w.dumps({k: v for k, v in own.items() if k != "policy"}))
-
-
-def other_code(federation: Federation, factory: str) -> None:
-    for site in federation.sites:
+def other_code(federation: Federation, factory: str, *sites: str) -> None:
+    for site in sites or federation.sites:
         change(federation.site_file(site), problem={"factory": factory})
 
 
@@ -68,7 +60,7 @@ LACKS = {
     "a module of a package": (lambda one: other_code(one, "tests.no_such:problem"), "its objective is not found there"),
     "a function": (lambda one: other_code(one, "tests.conformance.small:none"), "its objective is not found there"),
     "approval": (unapproved, "it has not approved these files"),
-    "a policy": (without_policy, "its policy refuses the run"),
+    "a policy": (lambda one: [change(path, policy=None) for path in one.party_files], "its policy refuses the run"),
 }
 
 
@@ -256,23 +248,10 @@ def test_only_a_missing_module_or_name_is_not_ready_and_nothing_is_executed(
     assert f"{package}{name}" not in sys.modules
 
 
-def test_a_site_whose_module_reads_data_that_is_not_there_is_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether its import succeeds would follow from a client's data; the run begins either way."""
-    federation = make(tmp_path, rounds=1, min_sites=3)
-    (tmp_path / "ward_at_top.py").write_text(MODULES["raises"])
-    monkeypatch.syspath_prepend(tmp_path)
-    change(federation.site_file("south"), problem={"factory": "ward_at_top:problem"})
-    grid = federation.play()
-    assert {answer.get("error") for answer in grid.answers if answer["site"] == "south"} == {"ConfigurationError"}
-    assert len(releases(federation)) == 1
-
-
 @pytest.mark.parametrize("least", [1, 3])
 def test_as_many_as_min_sites_are_enough(least: int, tmp_path: Path) -> None:
     federation = make(tmp_path, min_sites=least, rounds=1)
-    change(federation.site_file("south"), problem={"factory": "no_such_ward:problem"})
+    other_code(federation, "no_such_ward:problem", "south")
     if least == 3:
         assert refused(federation).startswith("2 of 3 sites are ready and min_sites is 3 (south: ")
     else:
@@ -307,11 +286,14 @@ def test_readiness_calls_nothing_of_the_sites_so_no_value_decides_it(tmp_path: P
     assert {"factory", "objective"} <= set(CALLED)
 
 
-def test_a_run_goes_on_where_the_data_cannot_be_read(tmp_path: Path) -> None:
-    """Whether they can is a fact of clients: readiness must not depend on it."""
+def test_a_run_goes_on_where_the_data_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a factory or an import can is a fact of clients: readiness must not depend on it."""
     federation = make(tmp_path, factory="tests.deployment.test_ready:raising_factory", rounds=1, min_sites=3)
-    grid = federation.play()
-    assert {answer["error"] for answer in grid.answers} == {"ValueError"}
+    (tmp_path / "ward_at_top.py").write_text(MODULES["raises"])
+    monkeypatch.syspath_prepend(tmp_path)
+    other_code(federation, "ward_at_top:problem", "south")
+    errors = {(str(answer["site"]), answer["error"]) for answer in federation.play().answers}
+    assert errors == {("north", "ValueError"), ("south", "ConfigurationError"), ("west", "ValueError")}
     assert len(releases(federation)) == 1
 
 

@@ -39,8 +39,8 @@ def counted(clients: IntArray, units: FloatArray) -> FloatArray:
     return bumps(clients, units)
 
 
-def counting_problem() -> pb.Problem:
-    return pb.Problem(space=problem().space, batch_objective=counted, n_clients=7, name="bumps")
+def counting_problem(n_clients: int = 7) -> pb.Problem:
+    return pb.Problem(space=problem().space, batch_objective=counted, n_clients=n_clients, name="bumps")
 
 
 class SecretOfPatientError(ValueError):

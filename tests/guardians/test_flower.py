@@ -14,7 +14,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import tomli_w
 from flwr.app import Message
 
 import privbo as pb
@@ -38,7 +37,7 @@ from privbo.runs.record import load
 from tests.conformance.cases import ROUNDS, problem
 from tests.deployment.federations import SITES, Federation, change, make
 from tests.deployment.grid import LoopGrid, Node, unavailable
-from tests.deployment.reading import releases
+from tests.deployment.reading import KINDS, releases, require_same
 from tests.guardians.canary import CANARY, Canary
 
 NAMES = ("guardian1", "guardian2")
@@ -61,15 +60,8 @@ def guardian_ledger(federation: Federation, name: str) -> Ledger:
 def test_the_grid_gives_the_releases_of_guardians_in_one_process(algorithm: str, tmp_path: Path) -> None:
     federation = guarded(tmp_path, algorithm, privacy=SEEDED, rounds=ROUNDS)
     federation.play()
-    made = releases(federation)
-    kind = {"dp-fts-de": pb.DPFTSDE(n_features=12), "fed-pne": pb.FedPNE(horizon=400, c=0.02, release_when="always")}[
-        algorithm
-    ]
-    whole = pb.run(problem(), kind, privacy=pb.Privacy(**SEEDED), rounds=ROUNDS, seed=3)
-    assert len(made) == len(whole.releases) > 0
-    for ours, theirs in zip(made, whole.releases, strict=True):
-        np.testing.assert_allclose(ours.values, theirs.values, rtol=0, atol=1e-9)
-        assert ours.noise_stddev == theirs.noise_stddev
+    privacy = pb.Privacy(**SEEDED)
+    require_same(federation, pb.run(problem(), KINDS[algorithm], privacy=privacy, rounds=ROUNDS, seed=3))
 
 
 @pytest.fixture(scope="module")
@@ -297,8 +289,7 @@ def test_a_guardian_keeps_its_own_bound_over_all_runs_that_a_server_begins(tmp_p
 
 def test_a_guardian_without_a_policy_guards_nothing(tmp_path: Path) -> None:
     federation = guarded(tmp_path)
-    path = tmp_path / "guardian2" / "guardian.toml"
-    path.write_text(tomli_w.dumps({"name": "guardian2", "directory": "kept"}))
+    change(tmp_path / "guardian2" / "guardian.toml", policy=None)
     refusal = "PolicyError: this guardian refuses every question"
     with unready(), pytest.raises(RunError, match=f"guardian2, round 0: {refusal}"):
         federation.play()
@@ -309,29 +300,12 @@ def unready() -> AbstractContextManager[object]:
     return mock.patch.object(answers, "_require_ready")
 
 
-def without_policy(federation: Federation) -> None:
-    path = federation.root / "guardian2" / "guardian.toml"
-    table = tomllib.loads(path.read_text())
-    path.write_text(tomli_w.dumps({name: value for name, value in table.items() if name != "policy"}))
-
-
-def without_approval(federation: Federation) -> None:
-    path = federation.root / "guardian2" / "guardian.toml"
-    table = tomllib.loads(path.read_text())
-    path.write_text(tomli_w.dumps({name: value for name, value in table.items() if name != "approved"}))
-
-
-def with_other_keys(federation: Federation) -> None:
-    (federation.root / "guardian2" / "kept" / "sealing.key").unlink()
-
-
-@pytest.mark.parametrize("lack", [without_policy, without_approval, with_other_keys])
-def test_a_guardian_that_would_not_guard_a_run_is_found_before_the_charge(
-    lack: Callable[[Federation], None], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("lack", ["policy", "approved", "sealing.key"])
+def test_a_guardian_that_would_not_guard_a_run_is_found_before_the_charge(lack: str, tmp_path: Path) -> None:
     federation = guarded(tmp_path)
     nodes, started = federation.everyone(), time.monotonic()
-    lack(federation)
+    change(tmp_path / "guardian2" / "guardian.toml", **{lack: None})
+    (tmp_path / "guardian2" / "kept" / lack).unlink(missing_ok=True)
     with pytest.raises(RunError, match=r"guardians guardian2 are not connected, or would not .* nothing was charged"):
         federation.play(nodes)
     assert time.monotonic() - started < 50.0  # who refuses is not waited for

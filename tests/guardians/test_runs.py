@@ -142,16 +142,6 @@ def test_a_run_with_secure_noise_leaves_two_ledgers_beside_its_own_and_signed_re
     assert again.ledger.verify().ok
 
 
-def test_the_noise_of_a_release_is_that_of_all_guardians_together(tmp_path: Path) -> None:
-    server = guarded_run(tmp_path / "server", privacy={"trust": "server"})
-    two = guarded_run(tmp_path / "two")
-    four = guarded_run(tmp_path / "four", privacy={"guardians": 4})
-    stddev = [record.releases[0].noise_stddev for record in (server, two, four)]
-    assert stddev[1] == pytest.approx(2**0.5 * stddev[0], rel=1e-8)
-    assert stddev[2] == pytest.approx(2.0 * stddev[0], rel=1e-8)
-    assert server.plan.noise_multiplier == pytest.approx(two.plan.noise_multiplier, rel=1e-8)
-
-
 def test_a_server_whose_ledger_was_rolled_back_gets_the_first_answers_again(tmp_path: Path) -> None:
     """The server forgets round 2 and everything that has seen it; its guardians do not."""
     shutil.copytree(interrupted(tmp_path / "run", 1), tmp_path / "copy")
@@ -178,12 +168,6 @@ def test_other_guardians_than_those_of_the_beginning_are_refused(tmp_path: Path)
         guarded_run(tmp_path / "run", resume=True)
     (tmp_path / "run/guardians.json").unlink()  # replaced on purpose
     assert len(guarded_run(tmp_path / "run", resume=True).releases) == 3
-
-
-def test_a_budget_holds_for_the_plan_and_for_every_guardian(tmp_path: Path) -> None:
-    with pytest.raises(BudgetExceeded):
-        guarded_run(tmp_path / "run", privacy={"epsilon": None, "noise_multiplier": 1.0, "budget": 2.0})
-    assert not (tmp_path / "run").exists()
 
 
 def test_runs_on_one_population_share_the_guardians_ledgers_too(tmp_path: Path) -> None:

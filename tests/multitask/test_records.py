@@ -30,7 +30,6 @@ from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sums import noisy_sums
-from privbo.flower.registry import Federation, SiteEntry, require_guardians
 from privbo.plans.privacy import SITES_ARE_SEEN, hidden_unit
 from privbo.protocol.messages import Broadcast, FloatArray, Records
 from privbo.reports.bundle import write_bundle
@@ -525,14 +524,6 @@ def test_a_run_that_releases_nothing_speaks_of_no_readable_scores_and_of_no_odds
         assert SITES_ARE_SEEN not in view
         assert "say together is not hidden" not in view
         assert "could multiply the probability" not in view.partition("Words on this page")[0]
-
-
-def test_flower_is_refused_where_the_server_would_see_sums() -> None:
-    sites = Federation(sites={"north": SiteEntry(clients="0-7")})
-    with pytest.raises(pb.ConfigurationError, match="write trust='sites'"):
-        require_guardians(sites, QUIET)
-    assert require_guardians(sites, dataclasses.replace(QUIET, trust="sites")) == {}
-    assert require_guardians(sites, pb.Privacy(epsilon=1.0)) == {}
 
 
 def test_the_largest_sum_of_a_range_off_zero_is_not_clipped() -> None:
