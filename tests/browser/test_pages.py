@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from selenium.webdriver.support.wait import WebDriverWait
 import privbo as pb
 from accountant.wording import upper_text
 from privbo.audits.empirical import Audit, audit_run
-from privbo.cli.watch import live_server
 from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.verdict import Setting
 from privbo.reports.audit import write_audit
@@ -25,7 +23,7 @@ from privbo.reports.report import report
 from privbo.reports.report_page import Told, document, statement
 from privbo.reports.watch import Watch
 from tests.browser.chromium import Browser, chromium, require_browser
-from tests.cli.test_watch import site
+from tests.cli.test_watch import served, site
 from tests.reports.runs import evil_run, small_run
 
 ACCESS = Path(__file__).with_name("access.js").read_text()
@@ -185,11 +183,7 @@ def test_watched_runs_and_a_site(browser: Browser, finished: pb.Record, tmp_path
 
 
 def test_a_live_page_opens_once_by_its_address_and_asks_for_itself_again(browser: Browser, finished: pb.Record) -> None:
-    watched = Watch(directories=[finished.home.path], every=1)
-    server, address = live_server(watched.page)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with served(Watch(directories=[finished.home.path], every=1).page) as address:
         browser.driver.get(address)
         assert "token" not in browser.driver.current_url
         browser.run("document.title = 'old'")
@@ -198,10 +192,6 @@ def test_a_live_page_opens_once_by_its_address_and_asks_for_itself_again(browser
         assert "It shows public facts only" in browser.run("return document.body.innerText")
         browser.driver.get(address)
         assert "was used" in browser.run("return document.body.innerText")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def test_names_are_inert(browser: Browser, tmp_path: Path) -> None:

@@ -5,30 +5,20 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import privbo as pb
 from privbo.reports.comparison import figures, markdown
-from tests.cli.test_cli import privbo
-from tests.deployment.federations import make
+from tests.cli.test_cli import X, privbo, toml
+from tests.deployment.federations import Federation, make
 
-CONFIG = """
-name = "typo"
-rounds = 2
-[problem]
-objective = "wards:score"
-n_clients = 4
-[problem.space]
-dose = { type = "real", low = 0.0, high = 1.0 }
-[algorithm]
-type = "dp-fts-de"
-n_features = 8
-[privacy]
-epsilon = 2.0
-"""
+PROBLEM = {"objective": "wards:score", "n_clients": 4, "space": {"dose": X["x"]}}
+CONFIG = toml(rounds=2, problem=PROBLEM)
 WRONG = {
     "one argument": "def score(params): return 0.0",
     "three arguments": "def score(client, params, seed): return 0.0",
@@ -45,9 +35,35 @@ WRONG = {
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(__import__("sys").modules, "wards", raising=False)
     (tmp_path / "run.toml").write_text(CONFIG)
     return tmp_path / "run.toml"
+
+
+@pytest.fixture
+def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Federation:
+    monkeypatch.syspath_prepend(tmp_path)
+    return make(tmp_path)
+
+
+def wards(config: Path, code: str) -> None:
+    """Write the clients' code, and forget what stood there before."""
+    (config.parent / "wards.py").write_text(code)
+    shutil.rmtree(config.parent / "__pycache__", ignore_errors=True)
+    sys.modules.pop("wards", None)
+
+
+def played(config: Path, code: str, *options: str) -> tuple[pb.Record, dict[str, Any]]:
+    """A run of clients with this code, and all that is public of it, but for its name."""
+    wards(config, code)
+    done, home = privbo("run", "run.toml", "--out", "out", *options), config.parent / "out"
+    assert done.returncode == 0, done.stderr
+    record = pb.load(home)
+    return record, {
+        "said": re.sub(r"[0-9a-f]{12,}", "ID", done.stdout + done.stderr),
+        "names": sorted(str(path.relative_to(home)) for path in home.rglob("*") if "private" not in path.parts),
+        "events": [entry.event for entry in record.ledger.entries()],
+        "history": [sorted(json.loads(line)) for line in (home / "history.jsonl").read_text().splitlines()],
+    }
 
 
 @pytest.mark.parametrize("command", [["run", "run.toml", "--out", "out"], ["check", "run.toml"]])
@@ -55,7 +71,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_objective_that_cannot_be_called_stops_before_the_first_charge(
     mistake: str, command: list[str], config: Path
 ) -> None:
-    (config.parent / "wards.py").write_text(WRONG[mistake])
+    wards(config, WRONG[mistake])
     done = privbo(*command)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -72,8 +88,7 @@ path = "people.sqlite"
 
 def test_a_preview_says_what_the_ledger_would_and_passes_only_where_the_run_fits(config: Path) -> None:
     """A plan dearer than the bound, and one on top of an exhausted ledger, once passed every preview."""
-    asked = "open('asked', 'a').write('x')"
-    (config.parent / "wards.py").write_text(f"def score(client, params): return params['dose'] + 0 * {asked}\n")
+    wards(config, "def score(client, params): return params['dose'] + 0 * open('asked', 'a').write('x')\n")
     preview, bound = ("run", "run.toml", "--dry-run"), "epsilon = {}\ndelta = 1e-5\n"
     config.write_text(CONFIG + LEDGER + bound.format(1.0))
     for done in (privbo(*preview), privbo("check", "run.toml")):
@@ -116,24 +131,13 @@ def test_nothing_public_tells_whether_the_last_client_fails_once_a_run_has_begun
     config.write_text(CONFIG.replace("n_clients = 4", "n_clients = 20"))
     seen = []
     for late in (False, True):
-        (config.parent / "wards.py").write_text(LAST.format(late=late))
-        __import__("sys").modules.pop("wards", None)
-        shutil.rmtree(config.parent / "__pycache__", ignore_errors=True)
-        done, home = privbo("run", "run.toml", "--out", "out"), config.parent / "out"
-        said = re.sub(r"[0-9a-f]{12,}", "ID", done.stdout + done.stderr)
-        events = [entry.event for entry in pb.load(home).ledger.entries()]
-        history = [sorted(json.loads(line)) for line in (home / "history.jsonl").read_text().splitlines()]
-        names = sorted(str(path.relative_to(home)) for path in home.rglob("*") if "private" not in path.parts)
-        failed = len(pb.load(home).failures)
-        shutil.rmtree(home)
-        seen.append((done.returncode, said, events, history, names))
-        assert failed == 19 + late
+        record, public = played(config, LAST.format(late=late))
+        assert len(record.failures) == 19 + late
+        shutil.rmtree(record.home.path)
+        seen.append(public)
     assert seen[0] == seen[1]
-    assert seen[0][0] == 0
-    assert (
-        "rehearsal: 19 of 20 clients have no value (KeyError 19); the run goes on; see privbo check CONFIG"
-        in seen[0][1]
-    )
+    words = "rehearsal: 19 of 20 clients have no value (KeyError 19); the run goes on; see privbo check CONFIG"
+    assert words in seen[0]["said"]
 
 
 VALUES = """
@@ -150,28 +154,20 @@ def test_clients_without_a_value_have_no_score_and_nothing_public_tells_how_many
     config.write_text('controls = ["local", "zeroed"]\n' + CONFIG)
     public, private = [], []
     for valued in (0, 3, 4):
-        (config.parent / "wards.py").write_text(VALUES.format(valued=valued))
-        shutil.rmtree(config.parent / "__pycache__", ignore_errors=True)
         for seen, asked in ((public, ()), (private, ("--show-private",))):
-            __import__("sys").modules.pop("wards", None)
-            done, home = privbo("run", "run.toml", "--out", "out", "--no-rehearsal", *asked), config.parent / "out"
-            assert done.returncode == 0, done.stderr
-            record = pb.load(home)
-            names = sorted(str(path.relative_to(home)) for path in home.rglob("*") if "private" not in path.parts)
+            record, found = played(config, VALUES.format(valued=valued), "--no-rehearsal", *asked)
             scores, means = record.best_so_far(), [row.utility for row in pb.compare([record]).rows()]
-            assert not asked or privbo("report", str(home), "--private").returncode == 0
+            assert not asked or privbo("report", str(record.home.path), "--private").returncode == 0
             figures(pb.compare([record]))["frontier"].svg("Clients alone.")
             markdown(pb.compare([record], data="simulated"))
             record.ledger.close()
             assert len(record.best()) == valued
-            assert np.isnan(scores).all() == (valued == 0)
-            assert np.isnan(means).all() == (valued == 0)
+            assert np.isnan(scores).all() == np.isnan(means).all() == (valued == 0)
             assert valued == 0 or (scores < 0.0).all()
-            said = re.sub(r"[0-9a-f]{12,}", "ID", done.stdout + done.stderr)
-            shutil.rmtree(home)
-            seen.append((said, names))
+            shutil.rmtree(record.home.path)
+            seen.append(found)
     assert public[0] == public[1] == public[2]
-    none, some, each = (said for said, _ in private)
+    none, some, each = (found["said"] for found in private)
     assert "; 0 of 4 clients of this run have a value" in none
     assert none.count("sharing is not known to help: no client has a value") == 2
     assert re.search(r"this run +│( +- │){4}", none)
@@ -181,14 +177,11 @@ def test_clients_without_a_value_have_no_score_and_nothing_public_tells_how_many
 
 
 def test_a_rehearsal_charges_and_publishes_nothing(config: Path) -> None:
-    (config.parent / "wards.py").write_text(
-        "def score(client, params):\n"
-        "    print('ward', client, 'is empty')\n"
-        "    return params['dos'] if client == 2 else params['dose']\n"
-    )
-    before = {path for path in config.parent.rglob("*") if "__pycache__" not in path.parts}
+    code = "def score(client, params):\n    print('ward')\n    return params['dos' if client == 2 else 'dose']\n"
+    wards(config, code)
+    before = everything(config.parent)
     public, asked = privbo("check", "run.toml"), privbo("check", "run.toml", "--show-private", "--json")
-    assert {path for path in config.parent.rglob("*") if "__pycache__" not in path.parts} == before
+    assert everything(config.parent) == before
     assert public.returncode == 0
     assert "each of 4 clients evaluated dose = 0.5" in public.stdout
     assert "KeyError" not in public.stdout + public.stderr
@@ -196,8 +189,7 @@ def test_a_rehearsal_charges_and_publishes_nothing(config: Path) -> None:
     assert asked.returncode == 3
     found = json.loads(asked.stdout[asked.stdout.index("{") :])
     assert found["private_diagnostics"]["failures"] == {"2": "KeyError: 'dos'"}
-    (config.parent / "wards.py").write_text("def score(client, params):\n    return params['dose']  # mended\n")
-    __import__("sys").modules.pop("wards")
+    wards(config, code.replace("'dos'", "'dose'"))
     mended = privbo("check", "run.toml", "--show-private")
     assert mended.returncode == 0
     # How long a client's part of the run takes is private, as the time of one evaluation is.
@@ -224,10 +216,8 @@ def everything(folder: Path) -> dict[Path, bytes | None]:
 
 
 def test_a_site_rehearses_its_own_clients_and_objective_and_charges_publishes_and_sends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    federation: Federation, tmp_path: Path
 ) -> None:
-    federation = make(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "south_wards.py").write_text(SITE_OBJECTIVE)
     own = federation.site_file("south")
     own.write_text(own.read_text().replace("tests.conformance.small:problem", "south_wards:problem"))
@@ -243,16 +233,18 @@ def test_a_site_rehearses_its_own_clients_and_objective_and_charges_publishes_an
     assert found["private_diagnostics"]["failures"] == {"4": "KeyError: 'dos'"}
     own.write_text(own.read_text().replace('factory = "south_wards:problem"', 'objective = "south_wards:score"'))
     assert "site.toml of south: [problem] names an objective without the run's n_clients" in privbo(*arguments).stderr
-    for wrong in (("--set", "rounds=3"), ("--site", str(federation.site_file("south").with_name("no.toml")))):
-        assert privbo(*arguments, *wrong).returncode == 2
+    (tmp_path / "moon.toml").write_text('name = "moon"\ndirectory = "kept"\n')
+    for option, value, words in (
+        ("--set", "rounds=3", "drop --set"),
+        ("--site", own.with_name("no.toml"), "no.toml"),
+        ("--site", tmp_path / "moon.toml", "north, south, west"),  # those that are registered
+    ):
+        refused = privbo(*arguments, option, str(value))
+        assert (refused.returncode, words in refused.stderr) == (2, True)
 
 
-def test_a_site_reads_nothing_of_the_operators_ledger_which_is_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_reads_nothing_of_the_operators_ledger_which_is_elsewhere(federation: Federation) -> None:
     """An empty ledger once stood in for it, "charged so far 0"; an address was connected to."""
-    federation = make(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
     run = federation.home / "run.toml"
     for path in ("/srv/operator/ward.sqlite", "postgresql://bob@127.0.0.1:9/ward?commits=/srv/operator/ward.commits"):
         shared = f'[ledger]\npath = "{path}"\npopulation = "ward"\nepsilon = 900.0\ndelta = 1e-5\n'
@@ -280,14 +272,6 @@ def test_a_site_of_which_no_client_has_a_value_approves_no_private_run(
     assert "[[approved]]" in own.read_text()
 
 
-def test_a_site_that_is_not_registered_is_told_so(tmp_path: Path) -> None:
-    federation = make(tmp_path)
-    (tmp_path / "moon.toml").write_text('name = "moon"\ndirectory = "kept"\n')
-    done = privbo("check", str(federation.home / "run.toml"), "--site", str(tmp_path / "moon.toml"))
-    assert done.returncode == 2
-    assert "north, south, west" in done.stderr
-
-
 TALKS = """import sys, warnings
 def score(client, params):
     print('client', client, 'has 3 patients')
@@ -310,18 +294,14 @@ path = "people.sqlite"
 
 
 def test_what_an_objective_prints_or_warns_of_stays_on_the_private_side(config: Path) -> None:
-    (config.parent / "wards.py").write_text(TALKS)
-    done = privbo("run", "run.toml", "--out", "out")
-    assert done.returncode == 0, done.stderr
-    said = (config.parent / "out" / "private" / "output.txt").read_text()
+    """Of a sweep, too, also of those who share nothing: once they printed on the terminal."""
+    record, public = played(config, TALKS)
+    said = (record.home.private / "output.txt").read_text()
     for words in SAID:
         assert words in said
-        assert words not in done.stdout + done.stderr
-
-
-def test_a_sweep_keeps_what_they_print_too_also_of_those_who_share_nothing(config: Path) -> None:
-    """The clients alone, who cost nothing, once printed on the terminal."""
-    (config.parent / "wards.py").write_text(TALKS)
+        assert words not in public["said"]
+    shutil.rmtree(record.home.path)
+    wards(config, TALKS)
     (config.parent / "sweep.toml").write_text(SWEEP)
     done = privbo("compare", "sweep.toml", "--out", "out", "--jobs", "1", "--yes")
     assert done.returncode == 0, done.stderr

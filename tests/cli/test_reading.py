@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import privbo as pb
 from privbo.cli.main import app
 from privbo.flower.scaffold import write_app
 from privbo.runs.spec import Spec
-from tests.cli.test_cli import privbo
+from tests.cli.test_cli import X, privbo, toml
 from tests.sources import ROOT
 from tests.system_tools import require_tool
 
@@ -86,24 +86,14 @@ Zoom = dataclasses.make_dataclass("Zoom", [], bases=(Zoom,), frozen=True, kw_onl
 Zoom.__module__ = "theirs"
 """
 SPRUNG = 'raise SystemExit("imported")\n'
-CONFIG = """
-name = "theirs"
-rounds = 2
-[problem]
-factory = "theirs:problem"
-n_clients = 6
-[problem.space]
-x = { type = "real", low = 0.0, high = 1.0 }
-[algorithm]
-type = "theirs:Zoom"
-n_candidates = 2
-[privacy]
-noise_multiplier = 8.0
-[policy]
-epsilon = 90.0
-delta = 1e-5
-"""
-PRICED = CONFIG.replace("theirs:Zoom", "dp-fts-de").replace("n_candidates = 2", "n_features = 8")
+WHAT = {
+    "name": "theirs",
+    "rounds": 2,
+    "problem": {"factory": "theirs:problem", "n_clients": 6, "space": X},
+    "privacy": {"noise_multiplier": 8.0},
+    "policy": {"epsilon": 90.0, "delta": 1e-5},
+}
+CONFIG, PRICED = toml(**WHAT, algorithm={"type": "theirs:Zoom", "n_candidates": 2}), toml(**WHAT)
 LEDGER = '[ledger]\npopulation = "ward"\npath = "{path}"\n'
 DATABASE = "postgresql://reader@127.0.0.1:{port}/ward?commits={commit_log}"
 SWEEP = 'name = "swept"\nconfig = "theirs.toml"\ndata = "public"\n[grid]\n"rounds" = [1, 2]\n'
@@ -281,59 +271,47 @@ ASKED = re.compile(r'(?:AT_FDCWD(?:<[^>]*>)?, |\d+<(?P<folder>[^>]*)>, )?"(?P<pa
 GIVEN = re.compile(r"= \d+<(?P<path>/[^>]*)>$")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Watched:
-    """What one command did, as the kernel saw it."""
-
-    line: str
-    code: int
-    said: str
-    opened: list[str]
-    started: list[str]
-    reached: list[str]
-
-
-def watched(reader: Reader, lines: list[str]) -> list[Watched]:
-    """Carry commands out one after another in one process, and look at every call that opens, starts or connects."""
+def watched(reader: Reader, lines: list[str]) -> list[tuple[int, str, str]]:
+    """Exit code, errors and trace of commands, one after another in one process: what it opens, starts or reaches."""
     log = reader.here / "trace"
     calls = "trace=network,openat,open,execve,execveat"
     strace = ("strace", "-f", "-qq", "-y", "-s", "4096", "-e", calls, "-o", str(log))
     said = played(lines, cwd=reader.here / "own", env=reader.environment("home"), under=strace)
     parts = re.split(r'openat\([^"]*"/privbo-command/\d+".*\n', log.read_text())
     assert len(parts) == len(lines) + 1
-    return [
-        seen_in(text, line=line, code=code, said=err, here=reader.here / "own")
-        for line, (code, err, _), text in zip(lines, said, parts[1:], strict=True)
-    ]
+    return [(code, err, text) for (code, err, _), text in zip(said, parts[1:], strict=True)]
 
 
-def seen_in(text: str, *, line: str, code: int, said: str, here: Path) -> Watched:
-    """What the trace of one command says; of a link both its own path and the one that it led to."""
-    opened, started, reached = set(), [], []
-    for call, rest in ((match["call"], match["rest"]) for match in CALL.finditer(text)):
+def strays(trace: str, reader: Reader, run: Path) -> list[str]:
+    """What a command opened, started or reached though it lies neither in the directory nor in what is the reader's.
+
+    Of a link both its own path and the one that it led to.
+    """
+    opened, others = set(), []
+    for call, rest in ((match["call"], match["rest"]) for match in CALL.finditer(trace)):
         if call in ("open", "openat"):
             asked, given = ASKED.match(rest), GIVEN.search(rest)
-            opened |= {os.path.normpath(here / (asked["folder"] or "") / asked["path"])} if asked else {rest}
-            opened |= {given["path"]} if given else set()
-        elif call.startswith("exec"):
-            started.append(rest)
-        elif "AF_INET" in rest or call == "connect":
-            reached.append(f"{call}({rest}")
-    return Watched(line=line, code=code, said=said, opened=sorted(opened), started=started, reached=reached)
-
-
-def strays(seen: Watched, reader: Reader, run: Path) -> list[str]:
-    """What a command opened, started or reached though it lies neither in the directory nor in what is the reader's."""
+            place = reader.here / "own" / (asked["folder"] or "") / asked["path"] if asked else rest
+            opened |= {os.path.normpath(place), *([given["path"]] if given else [])}
+        elif call.startswith("exec") or "AF_INET" in rest or call == "connect":
+            others.append(rest)
     system = tuple(map(Path, ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys", "/dev")))
     ours = (ROOT / "privbo", ROOT / "accountant", ROOT / "privbo.egg-info")  # the last is an editable installation's
-    python = (Path(sys.prefix), Path(sys.base_prefix), *ours)
-    allowed = (run, reader.here / "home", reader.here / "out", *python)
-    opened = [path for path in seen.opened if not any(Path(path).is_relative_to(one) for one in allowed)]
-    made = [path for path in opened if Path(path).is_relative_to(reader.here.parent)]  # may lie in /dev/shm
-    opened = made + [path for path in opened if not any(Path(path).is_relative_to(one) for one in system)]
-    # An editable installation looks for a folder of this name wherever it stands; the other is where it is installed.
-    opened = [path for path in opened if path != str(ROOT) and "/__editable__." not in path]
-    return [*opened, *seen.started, *seen.reached]
+    allowed = (run, reader.here / "home", reader.here / "out", Path(sys.prefix), Path(sys.base_prefix), *ours)
+
+    def lies_in(path: str, folders: Iterable[Path]) -> bool:
+        return any(Path(path).is_relative_to(folder) for folder in folders)
+
+    # What was made here may lie in /dev/shm. An editable installation looks for a folder of this name wherever it
+    # stands; the other is where it is installed.
+    return others + [
+        path
+        for path in sorted(opened)
+        if not lies_in(path, allowed)
+        and (lies_in(path, [reader.here.parent]) or not lies_in(path, system))
+        and path != str(ROOT)
+        and "/__editable__." not in path
+    ]
 
 
 @pytest.mark.system
@@ -349,30 +327,26 @@ def test_no_reading_command_leaves_a_strangers_directory(reader: Reader) -> None
     ]
     seen = watched(reader, [line for *_, line in asked])
     found = {
-        one.line: stray
-        for (name, _, line), one in zip(asked, seen, strict=True)
-        if (stray := strays(one, reader, reader.sent / name))
+        line: stray
+        for (name, _, line), (*_, trace) in zip(asked, seen, strict=True)
+        if (stray := strays(trace, reader, reader.sent / name))
     }
     assert found == {}
-    by_line = {one.line: one for one in seen}
+    ended = {line: (code, said) for (*_, line), (code, said, _) in zip(asked, seen, strict=True)}
     # Of the others some find nothing there, and an approval asks.
-    shown = {command for name, command, line in asked if name == "own" and by_line[line].code == 0}
+    shown = {command for name, command, line in asked if name == "own" and ended[line][0] == 0}
     assert shown == READING.keys() - {"run", "tell", "trials", "flower approve", "ledger recover"}
-    swept = by_line[f"compare {reader.sent}/own/sweep.toml --finished --out {reader.here}/out/swept"]
-    assert (swept.code, swept.said) == (
-        2,
-        f"privbo: Not importing what {reader.sent}/own/sweep.toml names without --trust.\n",
-    )
-    approved = by_line[f"flower approve {reader.here}/home/site.toml {reader.sent}/own"]
-    assert (approved.code, approved.said) == (1, "Serve this run as site site0? [y/N]: Aborted!\n")
+    sweep = f"{reader.sent}/own/sweep.toml"
+    not_imported = (2, f"privbo: Not importing what {sweep} names without --trust.\n")
+    assert ended[f"compare {sweep} --finished --out {reader.here}/out/swept"] == not_imported
+    approved = ended[f"flower approve {reader.here}/home/site.toml {reader.sent}/own"]
+    assert approved == (1, "Serve this run as site site0? [y/N]: Aborted!\n")
+    opening = {*shown, "flower approve"} - {"verify-bundle", "ledger left"}
     for name, command, line in asked:
-        if name in ("database", "file", "relative") and command in {*shown, "flower approve"} - {
-            "verify-bundle",
-            "ledger left",
-        }:
-            assert by_line[line].code == 2, line
-            assert len(by_line[line].said.splitlines()) == 1
-            assert re.search("Not importing|add --ledger|add --trust", by_line[line].said)
+        if name in ("database", "file", "relative") and command in opening:
+            code, said = ended[line]
+            assert (code, len(said.splitlines())) == (2, 1), line
+            assert re.search("Not importing|add --ledger|add --trust", said)
 
 
 def test_the_trace_of_a_command_that_strays_is_noticed(reader: Reader) -> None:
@@ -388,7 +362,7 @@ def test_the_trace_of_a_command_that_strays_is_noticed(reader: Reader) -> None:
         'connect(3<socket:[1]>, {sa_family=AF_UNIX, sun_path="/run/s"}, 110) = 0': "AF_UNIX",
     }
     for line, stray in lines.items():
-        (only,) = strays(seen_in(f"17 {line}\n", line="", code=0, said="", here=here), reader, run)
+        (only,) = strays(f"17 {line}\n", reader, run)
         assert stray in only
     fine = f'17 openat(AT_FDCWD<{here}>, "{run}/config.json", O_RDONLY) = 3<{run}/config.json>\n'
-    assert strays(seen_in(fine, line="", code=0, said="", here=here), reader, run) == []
+    assert strays(fine, reader, run) == []

@@ -17,14 +17,16 @@ from accountant.wording import upper_text
 from experiments.played import Played, read
 from experiments.worth import MEASURES
 from privbo.algorithms.thompson.scout import Scout, standard_error
-from privbo.cli.scout import GAINS, Gain
-from tests.cli.test_cli import CONFIG, privbo
+from privbo.cli.scout import GAINS
+from tests.cli.test_cli import CONFIG, X, privbo, toml
 from tests.comparisons.test_compare import PRIVATE
+
+NOISY = toml(privacy={"noise_multiplier": 4.0})
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    (tmp_path / "tiny.toml").write_text(CONFIG.replace("epsilon = 2.0", "noise_multiplier = 4.0"))
+    (tmp_path / "tiny.toml").write_text(NOISY)
     done = privbo("run", str(tmp_path / "tiny.toml"), "--out", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     return tmp_path / "run"
@@ -34,20 +36,17 @@ def reported(home: Path) -> dict:
     return json.loads(privbo("report", str(home), "--json").stdout)
 
 
-def test_a_command_that_spends_names_price_and_total_and_charges_nobody_unasked(run: Path) -> None:
-    before = len(pb.load(run).ledger.entries())
-    done = privbo("audit", str(run), "--publish-norms", "0.05")
-    assert done.returncode == 2
-    assert "--yes" in done.stderr
-    price, total = (float(found) for found in re.findall(r"epsilon ([0-9.]+) at delta 1e-05", done.stderr))
+def test_every_headline_of_a_run_holds_what_was_published_beside_it_and_nobody_is_charged_unasked(run: Path) -> None:
+    before, entries, publish = reported(run), len(pb.load(run).ledger.entries()), ("audit", str(run), "--publish-norms")
+    done = privbo(*publish, "0.05")
+    assert (done.returncode, "--yes" in done.stderr) == (2, True)
+    price, total = quoted(done.stderr)
     assert total > price > 200
-    assert len(pb.load(run).ledger.entries()) == before
+    assert len(pb.load(run).ledger.entries()) == entries
     assert not (run / "published_norms.json").exists()
-
-
-def test_every_headline_of_a_run_holds_what_was_published_beside_it(run: Path) -> None:
-    before = reported(run)
-    assert privbo("audit", str(run), "--publish-norms", "0.05", "--yes").returncode == 0
+    assert privbo(*publish, "0.05", "--yes").returncode == 0
+    assert privbo(*publish, "0.05").returncode == 0  # what was published before is free, and asks nobody
+    assert len(pb.load(run).ledger.entries()) == entries + 1
     after, record = reported(run), pb.load(run)
     paid = record.ledger.committed()
     bound = odometer([paid], record.delta, adjacency=record.plan.adjacency)
@@ -76,7 +75,7 @@ def sweep(tmp_path: Path) -> Path:
     """A sweep over private data on the ledger of people whom a run has charged before."""
     here = tmp_path / "people.sqlite"
     (tmp_path / "sweep.toml").write_text(SWEEP.format(path=here, bound=""))
-    alone = CONFIG.replace("epsilon = 2.0", "noise_multiplier = 4.0").replace("n_features = 10", "n_features = 8")
+    alone = NOISY.replace("n_features = 10", "n_features = 8")
     (tmp_path / "run.toml").write_text(alone + LEDGER.replace("PATH", str(here)))
     assert privbo("run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")).returncode == 0
     return tmp_path / "sweep.toml"
@@ -157,20 +156,13 @@ def test_a_sweep_of_an_impossible_setting_is_refused_before_its_table_is_drawn(k
     assert not (tmp_path / "out").exists()
 
 
-def test_publishing_what_was_published_before_is_free_and_asks_nobody(run: Path) -> None:
-    assert privbo("audit", str(run), "--publish-norms", "0.05", "--yes").returncode == 0
-    paid = len(pb.load(run).ledger.entries())
-    again = privbo("audit", str(run), "--publish-norms", "0.05")
-    assert (again.returncode, len(pb.load(run).ledger.entries())) == (0, paid)
-
-
 @pytest.mark.parametrize("multiplier", ["0.05", "400"])
 def test_a_publication_that_the_ledger_cannot_pay_is_refused_in_a_sentence_and_nobody_is_asked(
     multiplier: str, tmp_path: Path
 ) -> None:
     """A bound that is a filter's is quoted whatever is charged, so the projected total is the ledger's own."""
     bound = LEDGER.replace("PATH", str(tmp_path / "people.sqlite")) + 'epsilon = 4.0\ndelta = 1e-5\nrule = "renyi"\n'
-    (tmp_path / "run.toml").write_text(CONFIG.replace("epsilon = 2.0", "noise_multiplier = 4.0") + bound)
+    (tmp_path / "run.toml").write_text(NOISY + bound)
     assert privbo("run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")).returncode == 0
     before = pb.load(tmp_path / "run").ledger.check(Composed()).spent
     done = privbo("audit", str(tmp_path / "run"), "--publish-norms", multiplier)
@@ -204,54 +196,45 @@ def test_nothing_is_published_on_the_ledger_of_one_planned_run(tmp_path: Path) -
 
 STORED = Path(__file__).parents[2] / "docs/results/worth/worth.json"
 PAGE = Path(__file__).parents[2] / "docs/how-to/scout.md"
-UNREAD = """
-name = "tiny"
-rounds = 3
-[problem]
-objective = "no_such_module:score"
-n_clients = 40
-[problem.space.x]
-type = "real"
-low = 0.0
-high = 1.0
-[algorithm]
-type = "dp-fts-de"
-[privacy]
-epsilon = 2.0
-delta = 1e-5
-"""
+ELSEWHERE = {"objective": "no_such_module:score", "n_clients": 40, "space": X}
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.toml"
-    shared = f'[ledger]\npath = "{tmp_path}/people.sqlite"\npopulation = "ward"\nepsilon = 5.0\ndelta = 1e-5\n'
-    path.write_text(CONFIG + shared)
+    shared = {"path": f"{tmp_path}/people.sqlite", "population": "ward", "epsilon": 5.0, "delta": 1e-5}
+    path.write_text(toml(ledger=shared))
     return path
 
 
-def test_a_scout_names_its_price_and_charges_nobody_unasked(config: Path, tmp_path: Path) -> None:
-    done = privbo("scout", str(config), "--epsilon", "0.5", "--out", str(tmp_path / "scout"))
-    assert done.returncode == 2
-    (price,) = (float(found) for found in re.findall(r"charges epsilon ([0-9.]+) at delta 1e-05", done.stderr))
-    bound = r"comes to epsilon ([0-9.]+) at delta 1e-05, of its bound 5"
-    (total,) = (float(found) for found in re.findall(bound, done.stderr))
+def test_a_scout_names_price_and_error_before_it_is_charged_to_the_peoples_ledger_as_any_run(
+    config: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "scout"
+    asked = ("scout", str(config), "--epsilon", "0.5", "--points", "6", "--out", str(home))
+    unasked = privbo(*asked)
+    assert (unasked.returncode, "--yes" in unasked.stderr) == (2, True)
+    price, total = quoted(unasked.stderr)
     assert 0.499 < price <= 0.5
     assert 0.0 < total <= 5.0
-    assert "--yes" in done.stderr
-    assert not (tmp_path / "scout").exists()
-    assert not (tmp_path / "people.sqlite").exists()
-
-
-def test_a_scout_is_charged_to_the_peoples_ledger_as_any_run(config: Path, tmp_path: Path) -> None:
-    home = tmp_path / "scout"
-    done = privbo("scout", str(config), "--epsilon", "0.5", "--points", "6", "--out", str(home), "--yes", "--json")
+    assert "at delta 1e-05, of its bound 5" in unasked.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.toml"]
+    errors = re.search(r"error of the correlation: ([0-9.]+) if .*, ([0-9.]+) if", unasked.stderr)
+    assert errors.end() < unasked.stderr.index("charges epsilon")
+    done = privbo(*asked, "--yes", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["standard_error"] > 0
-    assert (found["n_points"], found["delta"]) == (6, 1e-5)
+    expected = found["expected_error"]
+    assert [float(error) for error in errors.groups()] == pytest.approx(
+        [expected["unlike"], expected["alike"]], abs=6e-3
+    )
+    # The error that came out follows from the release's own noise, by the same formula.
+    (noise,) = (release.noise_stddev for release in pb.load(home).releases)
+    where = {"n_clients": 6, "n_points": 6, "noise_stddev": noise}
+    assert expected["alike"] == pytest.approx(standard_error(1.0, **where), rel=1e-12)
+    assert found["standard_error"] == pytest.approx(standard_error(found["correlation"], **where), rel=1e-12)
+    assert (found["n_points"], found["delta"], found["total"]["runs"]) == (6, 1e-5, 1)
     assert 0.499 < min(found["epsilon"].values()) <= 0.5
-    assert found["total"]["runs"] == 1
     with pb.load(home).ledger as ledger:
         assert len(ledger.entries()) == 1
     assert privbo("run", str(config), "--out", str(tmp_path / "run")).returncode == 0
@@ -269,29 +252,10 @@ def test_a_run_that_will_end_with_a_vote_is_scouted_without_one(config: Path, tm
         assert len(ledger.entries()) == 1
 
 
-def test_the_error_to_expect_is_told_before_the_charge_and_met(config: Path, tmp_path: Path) -> None:
-    home = tmp_path / "scout"
-    asked = ("scout", str(config), "--epsilon", "0.5", "--points", "6")
-    unasked = privbo(*asked, "--out", str(home))
-    assert not home.exists()
-    unlike, alike = map(
-        float, re.search(r"error of the correlation: ([0-9.]+) if .*, ([0-9.]+) if", unasked.stderr).groups()
-    )
-    assert unasked.stderr.index("expected standard error") < unasked.stderr.index("charges epsilon")
-    done = json.loads(privbo(*asked, "--out", str(home), "--yes", "--json").stdout)
-    assert (unlike, alike) == pytest.approx(
-        (done["expected_error"]["unlike"], done["expected_error"]["alike"]), abs=6e-3
-    )
-    # The error that came out follows from the release's own noise, by the same formula.
-    (noise,) = (release.noise_stddev for release in pb.load(home).releases)
-    where = {"n_clients": 6, "n_points": 6, "noise_stddev": noise}
-    assert done["expected_error"]["alike"] == pytest.approx(standard_error(1.0, **where), rel=1e-12)
-    assert done["standard_error"] == pytest.approx(standard_error(done["correlation"], **where), rel=1e-12)
-
-
 def test_a_dry_run_of_a_scout_prints_price_and_error_and_touches_nothing(tmp_path: Path) -> None:
-    config, shared = tmp_path / "tiny.toml", f'[ledger]\npath = "{tmp_path}/people.sqlite"\npopulation = "ward"\n'
-    config.write_text(UNREAD + shared)
+    config, shared = tmp_path / "tiny.toml", {"path": f"{tmp_path}/people.sqlite", "population": "ward"}
+    privacy = {"epsilon": 2.0, "delta": 1e-5}
+    config.write_text(toml(problem=ELSEWHERE, ledger=shared, algorithm={"type": "dp-fts-de"}, privacy=privacy))
     asked = ("scout", str(config), "--epsilon", "1", "--dry-run")
     found = json.loads(privbo(*asked, "--json").stdout)
     assert 0.999 < min(found["epsilon"].values()) <= 1.0
@@ -317,35 +281,32 @@ def test_the_table_of_errors_is_what_scouts_expect() -> None:
 
 
 def test_what_cannot_be_scouted_is_refused(config: Path) -> None:
-    config.write_text(CONFIG.replace("epsilon = 2.0", "none = true"))
-    done = privbo("scout", str(config), "--epsilon", "1", "--yes")
-    assert (done.returncode, "a scout is" in done.stderr) == (2, True)
-    config.write_text(CONFIG)
-    assert privbo("scout", str(config), "--epsilon", "-1", "--yes").returncode == 2
+    """Of records it once charged clients' unit to a ledger of its own, to which no run on the records added up."""
+    records = {
+        "problem": ELSEWHERE | {"n_records": [300] * 40},
+        "algorithm": {"type": "multi-task"},
+        "privacy": {"epsilon": 2.0, "unit": "record", "protects": "records"},
+    }
+    for tables, epsilon, words in (
+        ({"privacy": {"none": True}}, "1", "a scout is"),
+        ({}, "-1", "epsilon=-1"),
+        (records, "1", "privacy.unit='record': a scout hides clients"),
+    ):
+        config.write_text(toml(**{"problem": ELSEWHERE} | tables))
+        done = privbo("scout", str(config), "--epsilon", epsilon, "--dry-run")
+        assert (done.returncode, words in done.stderr) == (2, True), done.stderr
 
 
 def stored() -> list[Played]:
     return [one for one in read(json.loads(STORED.read_text())["overall"]) if one.purpose in ("reporting", "own")]
 
 
-@pytest.mark.parametrize("gain", GAINS, ids=lambda gain: f"{gain.family}, {gain.epsilon:g}")
-def test_the_gains_are_those_of_the_stored_table(gain: Gain) -> None:
-    family = next(one for one in stored() if one.title == gain.family)
-    mean, end = (family.ratio(f"default, epsilon {gain.epsilon:g}", measure) for measure in MEASURES)
-    told = (gain.n_clients, gain.correlation, gain.mean, gain.mean_error, gain.end, gain.end_error)
-    found = (family.n_clients, family.correlation, mean.value, mean.error, end.value, end.error)
-    assert told == pytest.approx(found, abs=0.0051)
-
-
-def test_no_stored_family_without_a_choice_is_left_out() -> None:
-    assert {gain.family for gain in GAINS} == {one.title for one in stored()}
-
-
-def test_a_scout_of_a_run_that_hides_records_is_refused(tmp_path: Path) -> None:
-    """It once charged clients' unit to a ledger of its own, to which no run on the records added up."""
-    text = UNREAD.replace("[privacy]", '[privacy]\nunit = "record"\nprotects = "records"')
-    text = text.replace("n_clients = 40", f"n_clients = 40\nn_records = {[300] * 40}")
-    (tmp_path / "run.toml").write_text(text.replace("dp-fts-de", "multi-task"))
-    done = privbo("scout", str(tmp_path / "run.toml"), "--epsilon", "1", "--dry-run")
-    assert done.returncode == 2
-    assert done.stderr.startswith("privbo: privacy.unit='record': a scout hides clients")
+def test_the_gains_are_those_of_the_stored_table_and_no_family_without_a_choice_is_left_out() -> None:
+    families = {one.title: one for one in stored()}
+    assert {gain.family for gain in GAINS} == families.keys()
+    for gain in GAINS:
+        family = families[gain.family]
+        mean, end = (family.ratio(f"default, epsilon {gain.epsilon:g}", measure) for measure in MEASURES)
+        told = (gain.n_clients, gain.correlation, gain.mean, gain.mean_error, gain.end, gain.end_error)
+        found = (family.n_clients, family.correlation, mean.value, mean.error, end.value, end.error)
+        assert told == pytest.approx(found, abs=0.0051), gain

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -23,8 +21,7 @@ from accountant.ledger.export import Format, export
 from accountant.verify.text import shown, shown_lines
 from experiments.examples.zoom import Zoom
 from privbo.audits.empirical import audit_run
-from privbo.cli.main import main
-from tests.cli.test_cli import CONFIG, privbo
+from tests.cli.test_cli import CONFIG, X, privbo, toml
 from tests.cli.test_reading import READING
 from tests.conformance.cases import bumps
 from tests.conformance.small import problem
@@ -51,13 +48,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """Exit code of a command in this process, and all that it prints."""
-    monkeypatch.setattr(sys, "argv", ["privbo", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    done = capsys.readouterr()
-    return int(end.value.code or 0), done.out + done.err
+def printed(*arguments: str) -> tuple[int, str]:
+    """Exit code of a command, and all that it prints, which steers no terminal."""
+    done = privbo(*arguments)
+    require_harmless(done.stdout + done.stderr)
+    return done.returncode, done.stdout + done.stderr
 
 
 def require_harmless(text: str) -> None:
@@ -69,46 +64,33 @@ LINES = [line for lines in READING.values() for line in lines if not re.search("
 
 
 @pytest.mark.parametrize("command", [*LINES, "bundle {run}", "best {run} --show-private", "report {run}/missing"])
-def test_no_name_of_a_run_steers_a_terminal(
-    command: str, hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, text = printed(monkeypatch, capsys, *command.format(run=hostile, out=tmp_path).split(" "))
+def test_no_name_of_a_run_steers_a_terminal(command: str, hostile: Path, tmp_path: Path) -> None:
+    code, text = printed(*command.format(run=hostile, out=tmp_path).split(" "))
     assert code in (0, 2), text
     assert "Traceback" not in text
-    require_harmless(text)
 
 
-def test_names_that_steer_are_whole_where_programs_read_them(
-    hostile: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, text = printed(monkeypatch, capsys, "best", str(hostile), "--toml")
+def test_names_that_steer_are_whole_where_programs_read_them(hostile: Path) -> None:
+    code, text = printed("best", str(hostile), "--toml")
     assert code == 0
-    require_harmless(text)
     assert f"x{NAMED}" in tomllib.loads(text)["clients"]["0"]
 
 
-def test_the_files_of_a_stranger_that_cannot_be_read_are_told_in_one_line(
-    hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_files_of_a_stranger_that_cannot_be_read_are_told_in_one_line(hostile: Path, tmp_path: Path) -> None:
     content = json.loads((hostile / "config.json").read_text())
     for part in ("format", "run_id", "created", "caveat", "digest"):
         (tmp_path / "config.json").write_text(json.dumps(content | {part: NAMED}))
-        code, text = printed(monkeypatch, capsys, "report", str(tmp_path))
-        assert code == 2
-        assert text.count("\n") == 1
-        require_harmless(text)
+        code, text = printed("report", str(tmp_path))
+        assert (code, text.count("\n")) == (2, 1)
 
 
-def test_a_fault_of_ours_quotes_no_control_character(
-    hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_of_ours_quotes_no_control_character(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty(*_: object, **__: object) -> None:
         raise RuntimeError(NAMED)
 
     monkeypatch.setattr("privbo.cli.run.report", faulty)
-    code, text = printed(monkeypatch, capsys, "report", str(hostile))
+    code, text = printed("report", str(hostile))
     assert (code, "Traceback" in text) == (1, True)
-    require_harmless(text)
 
 
 def test_every_command_prints_through_one_function() -> None:
@@ -124,35 +106,32 @@ def test_text_keeps_what_is_printable() -> None:
     assert shown_lines(f"a\n{NAMED}\n").count("\n") == 4
 
 
-def test_a_charge_whose_name_steers_stays_one_row_of_the_table(
-    tmp_path: Path, hostile: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_charge_whose_name_steers_stays_one_row_of_the_table(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (record := pb.load(hostile)).ledger as ledger:
         rows = export(ledger, "csv").count("\n")
-    named = partial(exported, name=NAMED)
-    monkeypatch.setattr("accountant.ledger.export.export", named)
+    monkeypatch.setattr("accountant.ledger.export.export", exported)
     for form in ("csv", "jsonl"):
-        code, text = printed(monkeypatch, capsys, "ledger", "export", str(record.home.path), "--format", form)
+        code, text = printed("ledger", "export", str(record.home.path), "--format", form)
         assert (code, text.count("\n")) == (0, rows if form == "csv" else rows - 1)
-        require_harmless(text)
 
 
-def exported(ledger: Ledger, form: Format, run: str | None, *, name: str) -> str:
-    """An export as of a ledger whose first charge has this name."""
+def exported(ledger: Ledger, form: Format, run: str | None) -> str:
+    """An export as of a ledger whose first charge has a name that steers."""
     first, *others = ledger.entries(run)
-    hostile = SimpleNamespace(entries=lambda _: [replace(first, release_id=name), *others])
-    return export(cast("Ledger", hostile), form, run)
+    named = SimpleNamespace(entries=lambda _: [replace(first, release_id=NAMED), *others])
+    return export(cast("Ledger", named), form, run)
 
 
 # ---- commands on what is there: a file instead of a directory, a directory without its private side, another version's
 
-RUN = CONFIG.replace("epsilon = 2.0", "noise_multiplier = 3.0")
+FACTS = {"factory": "tests.crash_problem:problem", "n_clients": 6, "space": X}
+STATED = toml(controls=["local", "zeroed"], problem=FACTS, privacy={"noise_multiplier": 3.0})
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("elsewhere")
-    (folder / "tiny.toml").write_text(RUN)
+    (folder / "tiny.toml").write_text(STATED)
     for name in ("north", "south"):
         done = privbo("run", str(folder / "tiny.toml"), "--out", str(folder / name))
         assert done.returncode == 0, done.stderr
@@ -193,15 +172,11 @@ def test_a_directory_without_its_private_side_is_compared_by_price_and_attacked(
     done = privbo("compare", "north", "south", "--out", "compared", "--json")
     assert done.returncode == 0, done.stderr
     assert not any("by_seed" in setting for setting in json.loads(done.stdout)["settings"])
+    assert "(north, south)" in done.stdout  # runs of one configuration are told apart
     done = privbo("audit", "north", "--empirical", "--trials", "1000", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["empirical"]
     assert not (published / "north" / "private").exists()
-
-
-def test_runs_of_one_configuration_are_told_apart(runs: Path, tmp_path: Path) -> None:
-    one = privbo("compare", str(runs / "north"), str(runs / "south"), "--out", str(tmp_path / "compared"))
-    assert "(north, south)" in one.stdout
 
 
 @pytest.mark.parametrize("part", ["privbo", "privbo's code"])
@@ -235,9 +210,6 @@ def test_every_line_that_names_an_epsilon_names_its_delta(runs: Path, tmp_path: 
 
 # ---- commands on a stranger's files: nothing of theirs is run, followed or obeyed
 
-STATED = CONFIG.replace(
-    "[algorithm]", 'n_clients = 6\n[problem.space]\nx = { type = "real", low = 0.0, high = 1.0 }\n[algorithm]'
-)
 TRAP = """
 from pathlib import Path
 Path({path!r}).write_text("run")
@@ -261,19 +233,10 @@ def planted(home: Path, change: Callable[[dict], None]) -> None:
     (home / "config.json").write_text(json.dumps(content))
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("stranger")
-    (folder / "tiny.toml").write_text(STATED)
-    done = privbo("run", str(folder / "tiny.toml"), "--out", str(folder / "run"))
-    assert done.returncode == 0, done.stderr
-    return folder / "run"
-
-
 @pytest.fixture
-def foreign(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def foreign(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    return Path(shutil.copytree(made, tmp_path / "foreign"))
+    return Path(shutil.copytree(runs / "north", tmp_path / "foreign"))
 
 
 def names_the_trap(content: dict) -> None:

@@ -10,12 +10,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.cli.watch import live_server, write_until
+from privbo.cli.watch import Render, live_server, write_until
 from privbo.protocol.files import save_arrays, write_json
 from privbo.protocol.settings import dump_settings
 from privbo.reports.watch import Watch, look
@@ -159,12 +160,13 @@ def test_runs_of_one_ledger_stand_side_by_side_with_their_total(tmp_path: Path) 
 
 
 @contextmanager
-def served(page: str = "the page") -> Iterator[tuple[int, str]]:
-    server, address = live_server(lambda query: page + str(query or ""))
+def served(render: Render) -> Iterator[str]:
+    """The address that opens a page which is served meanwhile."""
+    server, address = live_server(render)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield server.server_address[1], address.partition("?token=")[2]
+        yield address
     finally:
         server.shutdown()
         thread.join()
@@ -181,7 +183,8 @@ def asked(port: int, path: str, method: str = "GET", **headers: str) -> tuple[in
 
 
 def test_the_address_opens_once_and_only_here() -> None:
-    with served() as (port, token):
+    with served(lambda query: f"the page{query or ''}") as address:
+        port, token = urlsplit(address).port, address.partition("?token=")[2]
         assert asked(port, "/")[0] == 403
         assert asked(port, "/?token=wrong")[0] == 403
         status, _, headers = asked(port, f"/?token={token}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.scout import Scout
 from privbo.plans.effect import always
 from privbo.protocol.messages import Algorithm
-from tests.cli.test_cli import privbo
+from tests.cli.test_cli import X, privbo, toml
 
 N = 4
 CLIENT = pb.Privacy(noise_multiplier=1.0, noise="simulation")
@@ -51,22 +53,6 @@ SHARED: list[tuple[Algorithm, pb.Privacy, int]] = [
 ]
 # Ends with its rounds, whatever is left of its horizon.
 ENDS_EARLY = [always(SHARED[7][0])]
-FLCB = """
-name = "flcb"
-rounds = 3
-controls = ["local", "zeroed"]
-[problem]
-objective = "no_such_module:score"
-n_clients = 40
-[problem.space.x]
-type = "real"
-low = 0.0
-high = 1.0
-[algorithm]
-type = "f-lcb"
-[privacy]
-noise_multiplier = 4.0
-"""
 CASES = [
     case
     for algorithm, privacy, calls in SHARED
@@ -114,9 +100,12 @@ def test_a_plan_says_it_in_words_and_an_algorithm_that_does_not_say_is_not_guess
 
 def test_a_dry_run_counts_the_calls_of_the_run_and_of_its_controls(tmp_path: Path) -> None:
     config = tmp_path / "flcb.toml"
-    config.write_text(FLCB)
-    asked = ("run", str(config), "--dry-run")
+    elsewhere = {"objective": "no_such_module:score", "n_clients": 40, "space": X}
+    chosen = {"algorithm": {"type": "f-lcb"}, "privacy": {"noise_multiplier": 4.0}}
+    config.write_text(toml(controls=["local", "zeroed"], problem=elsewhere, **chosen))
+    asked = ("run", str(config), "--out", str(tmp_path / "run"), "--dry-run")
     found = json.loads(privbo(*asked, "--json").stdout)
+    assert found["plan"]["releases"] == 3
     # 3 rounds of 3 calls and the announced point; the control alone announces none, and the noise-only one does.
     assert (found["calls_per_client"], found["calls"], found["control_calls"]) == (10, 400, 40 * 9 + 40 * 10)
     told = "at most 10 calls of the objective per client, 400 in all"
@@ -124,6 +113,7 @@ def test_a_dry_run_counts_the_calls_of_the_run_and_of_its_controls(tmp_path: Pat
     alone = privbo(*asked, "--set", "controls=[]")
     assert told in alone.stdout
     assert "more by controls" not in alone.stdout
+    assert list(tmp_path.iterdir()) == [config]  # nothing was made
 
 
 def test_a_run_that_releases_nothing_calls_as_its_clients_alone() -> None:
@@ -176,35 +166,30 @@ def test_an_envelope_reserves_what_is_declared() -> None:
     found = made(Composed(), rule="envelope", releases=[MANY, FEW])
     assert compose(found.slots) == compose([(PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.0), 100),
                                             (Gaussian(noise_multiplier=9.0), 3)])  # fmt: skip
-    subset = pb.DeclaredReleases(count=2, sample_rate=0.24, noise_multiplier=2.0, sampling="fixed-size")
-    fixed = FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=2.0)
-    assert made(rule="envelope", releases=[subset]).slots == ((fixed, 2),)
-    none = pb.DeclaredReleases(count=2, sample_rate=0.01, noise_multiplier=2.0, sampling="fixed-size")
-    with pytest.raises(pb.ConfigurationError, match="rounds to a sample of none"):
-        made(rule="envelope", releases=[none])
-
-
-def test_declared_releases_that_fit_the_bound_are_an_envelope_by_itself() -> None:
     fitting = made(SAMPLED, releases=[MANY, FEW], epsilon=9.0)
     assert fitting == made(SAMPLED, rule="envelope", releases=[MANY, FEW], epsilon=9.0)
-    assert fitting.rule == "envelope"
+    assert fitting.rule == "envelope"  # by itself, where what is declared fits the bound
     assert made(SAMPLED, epsilon=9.0).rule == "renyi"  # nothing is declared beyond the first run
     assert made(SAMPLED, rule="renyi", releases=[MANY, FEW], epsilon=9.0).rule == "renyi"
 
 
 def test_every_sampling_of_a_run_can_be_declared() -> None:
-    """A bounded batch release by release; a random allocation as one slot for all releases of a run."""
-    bounded = pb.DeclaredReleases(
-        count=20, noise_multiplier=2.0, sample_rate=0.25, sampling="truncated-poisson", max_cohort=16
-    )
-    allotted = pb.DeclaredReleases(count=20, noise_multiplier=3.0, sampling="random-allocation", participations=4)
-    slots = made(rule="envelope", releases=[bounded, allotted, allotted], epsilon=9.0).slots
+    """A subset or bounded batch release by release; a random allocation as one slot for all releases of a run."""
+    declared = partial(pb.DeclaredReleases, noise_multiplier=2.0)
+    subset = declared(count=2, sample_rate=0.24, sampling="fixed-size")
+    bounded = declared(count=20, sample_rate=0.25, sampling="truncated-poisson", max_cohort=16)
+    allotted = declared(count=20, sampling="random-allocation", participations=4)
+    slots = made(rule="envelope", releases=[subset, bounded, allotted, allotted], epsilon=90.0).slots
+    fixed = FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=2.0)
     cut = TruncatedPoissonSampledGaussian(n_clients=40, sample_rate=0.25, batch_size=16, noise_multiplier=2.0)
-    whole = RandomAllocationGaussian(n_rounds=20, participations=4, noise_multiplier=3.0)
-    assert set(slots) == {(cut, 20), (whole, 2)}
-    many = pb.DeclaredReleases(count=3, noise_multiplier=3.0, sampling="random-allocation", participations=4)
-    with pytest.raises(pb.ConfigurationError, match="participations=4, and the plan has 3 releases"):
-        made(rule="envelope", releases=[many])
+    whole = RandomAllocationGaussian(n_rounds=20, participations=4, noise_multiplier=2.0)
+    assert set(slots) == {(fixed, 2), (cut, 20), (whole, 2)}
+    for wrong, words in (
+        (declared(count=2, sample_rate=0.01, sampling="fixed-size"), "rounds to a sample of none"),
+        (replace(allotted, count=3), "participations=4, and the plan has 3 releases"),
+    ):
+        with pytest.raises(pb.ConfigurationError, match=words):
+            made(rule="envelope", releases=[wrong])
 
 
 @pytest.mark.parametrize(
@@ -230,7 +215,6 @@ def test_a_ledger_that_lacks_what_it_needs_is_refused(settings: dict, words: str
     ("change", "words"),
     [
         ({"count": 0}, r"ledger\.releases\.count="),
-        ({"sample_rate": 1.5}, r"ledger\.releases\.sample_rate="),
         ({"participations": 2}, "participations=2 belongs to sampling='random-allocation'"),
     ],
 )

@@ -143,27 +143,10 @@ def test_a_bound_that_was_passed_already_refuses_whatever_comes() -> None:
     assert not decision.allowed
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"epsilon": 0.0}, "policy.epsilon"),
-        ({"delta": 1.0}, "policy.delta"),
-        ({"noise": ["none"]}, "policy.noise"),
-        ({"rule": "planned"}, "policy.rule"),
-    ],
-)
-def test_impossible_policies_are_refused(wrong: dict, words: str) -> None:
-    with pytest.raises(pb.ConfigurationError, match=words):
+@pytest.mark.parametrize("wrong", [{"epsilon": 0.0}, {"delta": 1.0}, {"noise": ["none"]}, {"rule": "planned"}])
+def test_impossible_policies_are_refused(wrong: dict) -> None:
+    with pytest.raises(pb.ConfigurationError, match=f"policy.{next(iter(wrong))}"):
         Policy(**{"epsilon": 4.0, "delta": 1e-6} | wrong)
-
-
-CONFIG = {
-    "name": "tiny",
-    "rounds": 3,
-    "problem": {"factory": "tests.crash_problem:problem"},
-    "algorithm": {"type": "dp-fts-de", "n_features": 8},
-    "privacy": {"epsilon": 2.0, "delta": 1e-6},
-}
 
 
 # ---- settings of privacy
@@ -184,11 +167,8 @@ def test_a_target_is_met_from_below_and_not_wasted() -> None:
     terms = price_plan(pb.Privacy(epsilon=2.0), [request()] * 5, n_clients=10)
     assert terms.releases == 5
     assert 1.999 < min(terms.epsilon().values()) <= 2.0
-
-
-def test_subsampling_and_multiplier() -> None:
-    terms = price_plan(pb.Privacy(noise_multiplier=1.5, sample_rate=0.3), [request()] * 4, n_clients=10)
-    assert terms.event.parts == ((PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5), 4),)
+    given = price_plan(pb.Privacy(noise_multiplier=1.5, sample_rate=0.3), [request()] * 4, n_clients=10)
+    assert given.event.parts == ((PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5), 4),)
 
 
 def test_the_papers_noise_carries_its_true_multiplier() -> None:
@@ -213,9 +193,7 @@ def test_a_target_with_the_papers_noise_prices_rounds_as_they_are() -> None:
 
 
 def test_deltas() -> None:
-    assert pb.default_delta(40) == 1e-5
     assert pb.default_delta(10**6) == pytest.approx(1e-7)
-    assert pb.paper_delta(200) == pytest.approx(200**-1.1)
     with pytest.warns(UserWarning, match=r"1/N = 0\.005"):
         assert pb.Privacy(epsilon=1.0, delta="paper").resolved_delta(200) == pb.paper_delta(200)
 
@@ -254,7 +232,6 @@ def test_a_target_out_of_reach_is_refused() -> None:
 def test_a_budget_too_small_for_the_plan_is_refused() -> None:
     with pytest.raises(BudgetExceeded, match=r"1 release costs epsilon .* over the budget 0\.1"):
         price_plan(pb.Privacy(noise_multiplier=1.0, budget=0.1), [request()], n_clients=10)
-    assert price_plan(pb.Privacy(noise_multiplier=1.0, budget=10.0), [request()], n_clients=10).releases == 1
 
 
 def test_a_request_for_another_unit_than_the_privacys_is_refused() -> None:
@@ -294,6 +271,11 @@ def test_it_is_the_norm_of_equal_answers_beside_the_expected_norm_of_the_noise()
     quarters = price_plan(pb.Privacy(noise_multiplier=5.0), [mean(40, noise_scale=2.0)] * 4, n_clients=40)
     assert quarters.largest_over_noise == pytest.approx(2.0)
     assert quarters.epsilon()["tight"] == pytest.approx(plan.epsilon()["tight"], rel=1e-6)
+    below = price_plan(pb.Privacy(noise_multiplier=50.0), [mean(40)], n_clients=40).outlook
+    assert below == (
+        "sharing cannot beat its noise: even if all 40 clients answer alike, what they share has 0.2 times the norm "
+        "of its noise; take more clients, fewer releases or a larger epsilon"
+    )
 
 
 def test_each_kind_of_release_has_its_two_norms():
@@ -315,15 +297,8 @@ def test_several_regions_are_one_vector():
     assert plan.largest_over_noise == pytest.approx(stacked / (mechanism.noise_stddev() * np.sqrt(16)))
 
 
-def test_below_its_noise_it_says_so_and_what_to_do():
-    plan = price_plan(pb.Privacy(noise_multiplier=50.0), [mean(40)], n_clients=40)
-    assert "cannot beat its noise: even if all 40 clients answer alike" in plan.outlook
-    assert "0.2 times the norm of its noise" in plan.outlook
-
-
 def test_what_was_given_up_is_named_and_costs_nothing():
-    problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.0, n_clients=40)
-    plan = pb.plan(problem, privacy=pb.Privacy(epsilon=0.1), rounds=9)
+    plan = pb.plan(PROBLEM, privacy=pb.Privacy(epsilon=0.1), rounds=9)
     assert (plan.releases, plan.epsilon()["tight"], plan.noise_multiplier) == (0, 0.0, None)
     assert plan.largest_over_noise < 1
     assert plan.outlook.startswith("nothing is released or charged: even if all 40 clients answered alike")
