@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.test_proofs import names_in
+from tests.sources import ROOT
+
 PAGE = (ROOT / "docs" / "attack-model.md").read_text()
 CONCEDED = ("lost", "nothing to say", "the same", "the rows above", "as that site")
 
 
 def cells(page: str) -> dict[str, list[str]]:
-    rows = page.partition("| party | honest | curious | hostile |\n")[2].splitlines()[1:]
-    found = {}
-    for row in rows:
-        if not row.startswith("|"):
-            break
-        party, *does = (cell.strip() for cell in row.strip("|").split("|"))
-        found[party] = does
-    return found
+    rows = page.partition("| party | honest | curious | hostile |\n")[2].partition("\n\n")[0].splitlines()[1:]
+    table = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows)
+    return {party: does for party, *does in table}
 
 
 def listed(page: str) -> dict[int, list[str]]:
@@ -42,18 +37,11 @@ def faults(page: str) -> list[str]:
         and "reading it" not in cell
     ]  # fmt: skip
     found += [f"[{number}] is cited or listed, not both" for number in cited ^ set(tests)]
-    for names in tests.values():
-        for name in names:
-            path, _, function = name.partition("::")
-            if not (ROOT / path).is_file():
-                found.append(f"{path} is not there")
-            elif function and function not in functions(ROOT / path):
-                found.append(f"{name} is not there")
+    for name in (name for names in tests.values() for name in names):
+        path, _, function = name.partition("::")
+        if not (ROOT / path).is_file() or (function and function not in names_in(ROOT / path)):
+            found.append(f"{name} is not there")
     return found
-
-
-def functions(path: Path) -> set[str]:
-    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
 def test_every_cell_of_the_attack_model_is_tried_or_conceded() -> None:

@@ -55,12 +55,8 @@ def test_slow_blocks_run(page: str, folder: Path) -> None:
 
 
 def test_a_broken_block_is_noticed(folder: Path) -> None:
-    for language, code in [
-        ("python", "1 / 0\n"),
-        ("sh", "privbo report nowhere\n"),
-        ("sh", "false\n"),
-        ("toml", "a =\n"),
-    ]:
+    broken = (("python", "1 / 0\n"), ("sh", "privbo report nowhere\n"), ("sh", "false\n"), ("toml", "a =\n"))
+    for language, code in broken:
         with pytest.raises(Exception):  # noqa: B017, PT011  # whatever it is, it must not pass
             run_block(Block("planted", 1, language, code), {})
 
@@ -75,15 +71,20 @@ def test_an_output_that_is_not_what_the_code_prints_is_noticed(tmp_path: Path) -
     for other in ("run-0123456789ab cost 1.0", "run-0123456789ab cost 2.0, and more", ""):
         with pytest.raises(AssertionError, match="prints"):
             require_said(replace(said, code=other), printed)
-    page.write_text("```text\nof nobody knows what\n```\n")
-    with pytest.raises(ValueError, match="output"):
-        blocks_of(page, tmp_path)
 
 
-def test_a_fence_without_a_language_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fence", "words"),
+    [
+        ("```\nls\n```\n", "language"),
+        ("```text\nof nobody knows what\n```\n", "output"),
+        ("```sh\n# not run: hours\nls\n```\n", "comment above"),
+    ],
+)
+def test_a_fence_that_says_too_little_is_refused(fence: str, words: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("```\nls\n```\n")
-    with pytest.raises(ValueError, match="language"):
+    page.write_text(fence)
+    with pytest.raises(ValueError, match=words):
         blocks_of(page, tmp_path)
 
 
@@ -94,6 +95,3 @@ def test_a_mark_is_out_of_sight(tmp_path: Path) -> None:
         ("sh", "ls\n", "slow"),
         ("python", "x = 1\n", None),
     ]
-    page.write_text("```sh\n# not run: hours\nls\n```\n")
-    with pytest.raises(ValueError, match="comment above"):
-        blocks_of(page, tmp_path)

@@ -11,11 +11,7 @@ NAMED = re.compile(r"`((?:accountant|privbo|experiments|benchmarks|tests|docs)[.
 
 
 def missing(text: str) -> list[str]:
-    return [name for name in NAMED.findall(text) if not (is_path(name) if "/" in name else is_name(name))]
-
-
-def is_path(name: str) -> bool:
-    return (ROOT / name).exists()
+    return [name for name in NAMED.findall(text) if not ((ROOT / name).exists() if "/" in name else is_name(name))]
 
 
 def is_name(name: str) -> bool:

@@ -22,11 +22,8 @@ def test_what_a_page_would_fetch_is_found(planted: str, tmp_path: Path) -> None:
     assert faults(tmp_path) == []
     (tmp_path / "index.html").write_text(planted)
     assert len(faults(tmp_path)) == 1
-
-
-def test_a_style_sheet_that_fetches_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.css").write_text("@font-face { src: url(https://fonts.example/a.woff2) }")
-    assert len(faults(tmp_path)) == 1
+    assert len(faults(tmp_path)) == 2
 
 
 def test_a_page_that_is_too_heavy_is_told(tmp_path: Path) -> None:
