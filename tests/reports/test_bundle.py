@@ -28,7 +28,7 @@ from accountant.events import (
     repeat,
 )
 from accountant.ledger import Ledger
-from accountant.ledger.signing import ANSWERED, BUNDLE, checked, kept_secret, sign, signing_key
+from accountant.ledger.signing import ANSWERED, checked, kept_secret, sign, signing_key
 from accountant.verify import auditor
 from accountant.verify.auditor import verify_bundle
 from accountant.verify.events import Adjacency
@@ -41,8 +41,10 @@ from privbo.cli.run import report_run
 from privbo.protocol.errors import RunError
 from privbo.reports.bundle import write_bundle, write_receipt
 from privbo.reports.report_page import Told
+from tests.builders import StoppedError, stopping
 from tests.reports.auditors import as_read
 from tests.reports.runs import small_run
+from tests.reports.test_forgers import signed
 from tests.runs.test_evidence import PARTS, copy, play
 
 ROOT = Path(__file__).parents[2]
@@ -91,17 +93,6 @@ def test_a_bundle_is_checked_without_torch_and_says_what_was_promised_to_whom(ma
     assert "on another ledger too: this file shows one" in done.stdout
     assert "that is the operator's word" in done.stdout
     assert len(done.stdout.splitlines()) < 40
-
-
-def resigned(content: dict, path: Path) -> Path:
-    """The forger's bundle: changed, and signed by a key of the forger's own."""
-    path.write_text(json.dumps(sign(Ed25519PrivateKey.generate(), BUNDLE, content).to_dict()))
-    return path
-
-
-def code_of(path: Path) -> int:
-    """Exit code of a check in this process."""
-    return auditor.main([str(path)])
 
 
 def test_a_bundle_that_was_touched_is_not_as_it_was_signed(made: Path, tmp_path: Path) -> None:
@@ -157,9 +148,9 @@ UNSIGNED = {
 @pytest.mark.parametrize("forgery", UNSIGNED)
 def test_a_bundle_that_a_guardian_did_not_sign_does_not_verify(forgery: str, guarded: Path, tmp_path: Path) -> None:
     content = json.loads(write_bundle(guarded, tmp_path / "bundle.json").path.read_text())["content"]
-    assert verify_bundle(resigned(content, tmp_path / "same.json")).verified
+    assert verify_bundle(signed(content, tmp_path / "same.json")).verified
     UNSIGNED[forgery](content)
-    assert code_of(resigned(content, tmp_path / "forged.json")) == 3
+    assert auditor.main([str(signed(content, tmp_path / "forged.json"))]) == 3
 
 
 def test_a_guardian_whose_signing_key_was_replaced_is_named_with_both(guarded: Path, tmp_path: Path) -> None:
@@ -169,7 +160,7 @@ def test_a_guardian_whose_signing_key_was_replaced_is_named_with_both(guarded: P
     signed_anew(found["signed"], last)
     found["signed"].pop(last)
     found["cards"]["guardian2"] = found["signed"][-1]["key"]
-    checked_ = verify_bundle(resigned(content, tmp_path / "rotated.json"))
+    checked_ = verify_bundle(signed(content, tmp_path / "rotated.json"))
     assert checked_.verified, checked_.problems
     assert any(f"earlier {old}" in words for words in checked_.statement)
 
@@ -191,10 +182,8 @@ COUNTED = {
 @pytest.mark.parametrize("counted", COUNTED)
 def test_the_auditors_own_count_holds_the_tight_number_between_its_ends(counted: str) -> None:
     event, adjacency, apart = COUNTED[counted]
-    found, tight = (
-        recomputed(as_read(event), 1e-5, Adjacency(adjacency)),
-        numerical.epsilon_interval(event, 1e-5, adjacency=adjacency),
-    )
+    found = recomputed(as_read(event), 1e-5, Adjacency(adjacency))
+    tight = numerical.epsilon_interval(event, 1e-5, adjacency=adjacency)
     assert found.lower <= tight.upper * (1 + 1e-9)
     assert found.upper >= tight.lower * (1 - 1e-9)
     assert found.upper - found.lower <= apart * found.upper
@@ -214,11 +203,11 @@ def test_a_sampled_run_that_quotes_too_little_does_not_verify(tmp_path: Path) ->
     """The forger may sign what it likes: the least that the bound releases cost is counted anew."""
     small_run(tmp_path / "run", privacy=pb.Privacy(epsilon=2.0, sample_rate=0.5)).ledger.close()
     content = json.loads(write_bundle(tmp_path / "run").path.read_text())["content"]
-    sound = verify_bundle(resigned(content, tmp_path / "same.json"))
+    sound = verify_bundle(signed(content, tmp_path / "same.json"))
     assert sound.verified, sound.problems
     assert "certified ends" in " ".join(sound.statement)
     content["quoted"]["epsilon"] *= 0.97
-    found = verify_bundle(resigned(content, tmp_path / "forged.json"))
+    found = verify_bundle(signed(content, tmp_path / "forged.json"))
     assert "computed here it is at least" in " ".join(found.problems)
 
 
@@ -233,10 +222,10 @@ def test_what_was_published_beside_a_run_has_to_be_quoted(tmp_path: Path) -> Non
         write_bundle(home)  # of another total: an auditor may hold the first one
     assert (home / "bundle.json").read_bytes() == written
     content = json.loads(write_bundle(home, tmp_path / "later.json").path.read_text())["content"]
-    found = verify_bundle(resigned(content, tmp_path / "same.json"))
+    found = verify_bundle(signed(content, tmp_path / "same.json"))
     assert found.verified, found.problems
     content["quoted"]["epsilon"] = before
-    assert not verify_bundle(resigned(content, tmp_path / "forged.json")).verified
+    assert not verify_bundle(signed(content, tmp_path / "forged.json")).verified
 
 
 def test_a_run_that_protects_nobody_says_so_in_its_bundle(tmp_path: Path) -> None:
@@ -271,14 +260,8 @@ def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_pa
 
 
 def test_a_later_ledger_extends_an_earlier_receipt(tmp_path: Path) -> None:
-    class StoppedError(Exception):
-        pass
-
-    def stop(_: pb.Round) -> None:
-        raise StoppedError
-
     with pytest.raises(StoppedError):
-        play(tmp_path / "run", on_round=stop)
+        play(tmp_path / "run", on_round=stopping(at=0))
     receipt = write_receipt(tmp_path / "run").path
     play(tmp_path / "run", resume=True).ledger.close()
     assert verify(tmp_path / "run", [receipt]).verified

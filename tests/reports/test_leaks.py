@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import privbo as pb
@@ -127,9 +129,7 @@ def swept(spy: Spy, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
 
 
 def run_sweep_job(path: Path, out: Path, *, private: bool = False) -> dict:
-    found = compare_sweep(
-        path, out=out, jobs=1, scheduler=None, budget=None, private=private, yes=True
-    ).to_dict()  # fmt: skip
+    found = compare_sweep(path, out=out, jobs=1, private=private, yes=True).to_dict()
     del found["reuse"]  # of when this machine made what
     (out / ("private" if private else "") / "printed.json").write_text(json.dumps(found))
     return found
@@ -166,15 +166,13 @@ def test_no_public_byte_of_a_comparison_depends_on_scores(swept: tuple[Path, Pat
 def test_runs_side_by_side_are_private_unless_said_otherwise(home: Path, spy: Spy, tmp_path: Path) -> None:
     other = shutil.copytree(home, tmp_path / "runs" / home.name)  # a comparison names the folders of its runs
     scramble(other / "private")
-    for name, runs in (("before", [home]), ("after", [other])):
-        compare_runs(
-            runs, out=tmp_path / name, data="private", budget=None, private=False
-        )  # fmt: skip
+    for name, run in (("before", home), ("after", other)):
+        compare_runs([run], out=tmp_path / name)
     private = private_folder_numbers(home / "private") | spy.numbers
     assert leaks(public_files(tmp_path / "before"), private, spy.sets) == []
     assert differing(tmp_path / "before", tmp_path / "after") == []
     with pytest.raises(pb.ConfigurationError, match="no epsilon covers"):
-        compare_runs([home], out=tmp_path / "x", data="private", budget=9.0, private=False)
+        compare_runs([home], out=tmp_path / "x", budget=9.0)
 
 
 def test_a_planted_leak_in_a_comparison_is_caught(home: Path, tmp_path: Path) -> None:
@@ -196,38 +194,19 @@ def test_a_planted_leak_in_a_comparison_is_caught(home: Path, tmp_path: Path) ->
 def test_the_search_finds_a_planted_leak(home: Path, spy: Spy, tmp_path: Path, form: str) -> None:
     private = private_folder_numbers(home / "private")
     value = max(private, key=lambda v: len(repr(v)))
-    path = plants(value, spy)[form](tmp_path)
+    frame, path = pd.DataFrame({"x": [value, 1.0]}), tmp_path / f"extra.{form}"
+    if form == "sqlite":
+        with sqlite3.connect(path) as store:
+            frame.to_sql("t", store)
+    elif form == "parquet":
+        frame.to_parquet(path)
+    else:
+        contents = {
+            "text": json.dumps([1.0, value]).encode(),
+            "bytes": frame["x"].to_numpy().tobytes(),
+            "swapped": frame["x"].to_numpy().byteswap().tobytes(),
+            "word": b'{"clipped_share": 1}',
+            "set": b'{"x": ' + min(spy.sets, key=len) + b"}",
+        }
+        path.write_bytes(contents[form])
     assert [line.split(":")[0] for line in leaks([path], private, spy.sets)][:1] == [path.name]
-
-
-def plants(value: float, spy: Spy) -> dict[str, Callable[[Path], Path]]:
-    def written(name: str, content: bytes) -> Callable[[Path], Path]:
-        def write(folder: Path) -> Path:
-            (folder / name).write_bytes(content)
-            return folder / name
-
-        return write
-
-    def parquet(folder: Path) -> Path:
-        import pandas as pd
-
-        pd.DataFrame({"round": [0, 1], "extra": [value, 1.0]}).to_parquet(folder / "history.parquet")
-        return folder / "history.parquet"
-
-    def sqlite(folder: Path) -> Path:
-        import sqlite3
-
-        with sqlite3.connect(folder / "store.db") as store:
-            store.execute("create table t (x real)")
-            store.execute("insert into t values (?)", (value,))
-        return folder / "store.db"
-
-    return {
-        "text": written("extra", json.dumps([1.0, value]).encode()),
-        "bytes": written("extra", np.array([1.0, value]).tobytes()),
-        "swapped": written("extra", np.array([1.0, value]).byteswap().tobytes()),
-        "word": written("extra", b'{"clipped_share": 1}'),
-        "set": written("extra", b'{"x": ' + min(spy.sets, key=len) + b"}"),
-        "parquet": parquet,
-        "sqlite": sqlite,
-    }
