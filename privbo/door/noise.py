@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +60,7 @@ class SecureNoise:
 
     name = "secure"
 
-    def stream(self, label: str) -> SecureNoise:  # noqa: ARG002 (nothing is derived from labels)
+    def stream(self, label: str) -> Self:  # noqa: ARG002 (nothing is derived from labels)
         """Itself: every call is independent of every other."""
         return self
 
@@ -201,7 +201,7 @@ def require_scale(scale: float) -> None:
         )
 
 
-class ExactNoise:
+class ExactNoise(SecureNoise):
     """Discrete Gaussian noise by OpenDP (the extra ``exact``); participation as in ``SecureNoise``.
 
     Its sampler uses integer and rational arithmetic only, so the distribution drawn from *is*
@@ -220,11 +220,6 @@ class ExactNoise:
             raise ConfigurationError("exact noise needs OpenDP; install privbo[exact] or use secure noise") from error
         dp.enable_features("contrib")
         self._opendp = dp
-        self.coins, self.subsets = SecureNoise().coins, SecureNoise().subsets
-
-    def stream(self, label: str) -> ExactNoise:  # noqa: ARG002 (nothing is derived from labels)
-        """Itself: OpenDP draws from the operating system every time."""
-        return self
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> IntArray:
         """Independent discrete Gaussians."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -387,17 +387,10 @@ class PersonalElimination(PhasedSettings):
         return self
 
 
-def alone(
-    shared: TreeSettings,
-    *,
-    c: float,
-    c1: float = 1.0,
-    stage2: AloneStage = "optimistic",
-    tail: AloneTail = "commit",
-) -> PersonalElimination:
+def alone(shared: TreeSettings, **chosen: Any) -> PersonalElimination:  # noqa: ANN401  # further fields of the class
     """Give the clients of a shared elimination alone, with the same tree, horizon and rewards."""
     common = {each.name: getattr(shared, each.name) for each in fields(TreeSettings)}
-    return PersonalElimination(**common, c=c, c1=c1, stage2=stage2, tail=tail)
+    return PersonalElimination(**common, **chosen)
 
 
 class AloneServer:

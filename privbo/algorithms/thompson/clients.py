@@ -1,4 +1,6 @@
-"""The private sides of DP-FTS-DE (Algorithm 2 of the paper), the shared prior and the scout: many clients at once.
+"""The private sides of DP-FTS-DE (Algorithm 2 of the paper), the shared prior, the scout and the multi-task process.
+
+Many clients at once.
 
 All that is kept is what was evaluated, and fitted models. An answer, a model and a choice are functions of
 the history up to a round and of the client's streams, so answering a round twice, or
@@ -19,10 +21,12 @@ from privbo.algorithms.thompson.exploration import Regions, assign_regions, firs
 from privbo.algorithms.thompson.features import FourierFeatures, InducingFeatures
 from privbo.algorithms.thompson.local_model import LocalModel, chunks
 from privbo.algorithms.thompson.maximise import Search, maximise
-from privbo.algorithms.thompson.pooled import Decoder, Pooled
+from privbo.algorithms.thompson.pooled import Decoder, Pooled, of_releases
 from privbo.algorithms.thompson.posterior import GrowingRidge, Observations, is_compiled, ridge_mean, ridge_sample
+from privbo.algorithms.thompson.releases import STARTING, Posterior, Releases, front
 from privbo.algorithms.thompson.settings import SharedPriorSettings, ThompsonSettings, digest_array, shared_vectors
 from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms, public_stream
+from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import (
     Array,
@@ -45,7 +49,10 @@ class Clients:
     Attributes:
         setting: The run's facts.
         seen: Everything that was evaluated.
+        model: Their models; None where they make none.
     """
+
+    model: LocalModel | None = None
 
     def __init__(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, scaled: bool = True) -> None:
         self.setting, self.device = setting, torch.device(setting.device)
@@ -57,8 +64,8 @@ class Clients:
         return self.seen.clients
 
     def snapshot(self) -> Arrays:
-        """Evaluations; private."""
-        return self.seen.snapshot()
+        """Evaluations and fitted models; private."""
+        return {**self.seen.snapshot(), **({} if self.model is None else self.model.snapshot())}
 
     def restore(self, snapshot: Arrays) -> None:
         """Take the state of ``snapshot``.
@@ -67,6 +74,8 @@ class Clients:
             ConfigurationError: If it belongs to other clients.
         """
         self.seen.restore(snapshot)
+        if self.model is not None:
+            self.model.restore(snapshot)
 
     def history(self) -> ClientHistory:
         """Every evaluation; the best evaluated point is recommended (NaN where there is none)."""
@@ -119,19 +128,6 @@ class ModellingClients(Clients, Generic[T]):
                 answer[rows] = self.weights(rows, round_).cpu().numpy()
         answer[self.seen.lacking(round_)] = np.nan
         return answer
-
-    def snapshot(self) -> Arrays:
-        """Evaluations and fitted models; private."""
-        return {**super().snapshot(), **self.model.snapshot()}
-
-    def restore(self, snapshot: Arrays) -> None:
-        """Take the state of ``snapshot``.
-
-        Raises:
-            ConfigurationError: If it belongs to other clients.
-        """
-        super().restore(snapshot)
-        self.model.restore(snapshot)
 
     def _check(self, broadcast: Broadcast) -> None:
         if not np.array_equal(broadcast.arrays.get("features", ()), digest_array(self.features.digest)):
@@ -370,3 +366,96 @@ class ScoutClients(Clients):
         values, _ = standardise(self.seen.values, np.isfinite(self.seen.values))
         norms = np.linalg.norm(values, axis=1, keepdims=True)
         return np.asarray(np.where(norms > 0.0, values / np.where(norms > 0.0, norms, 1.0), np.nan))
+
+
+class Sites(Clients):
+    """Sites that keep what they evaluated.
+
+    A site's points after the front are functions of its own values and of all releases; they are never released. With
+    ``is_common`` they are those that are announced, which follow from releases alone; values at them are released.
+
+    Args:
+        setting: Of the run.
+        n_points: Points of every site's front, and of any second release.
+        is_shared: Whether they are released.
+        is_common: Whether the points that are announced are what sites evaluate after the front.
+        clients: Which sites.
+        evaluate: Their objectives.
+        seed: Of their models.
+    """
+
+    model: LocalModel
+
+    def __init__(
+        self,
+        setting: Setting,
+        n_points: tuple[int, ...],
+        *,
+        is_shared: bool,
+        is_common: bool,
+        clients: IntArray,
+        evaluate: Evaluate,
+        seed: int,
+    ) -> None:
+        super().__init__(setting, clients=clients, evaluate=evaluate)
+        self._records, self._is_common = setting.records if is_shared else None, is_common
+        self._n_points, self._n_front, self._prior = n_points, n_points[0], dict[tuple[bytes, bytes], Pooled | None]()
+        self.model = LocalModel(SharedPriorSettings().own, setting, self.clients, seed, avoid=True, failures="worst")
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        """Evaluate the front, announced points or one point per site, unless this round was answered before.
+
+        Returns:
+            In a round with a release the centred sums of every site's scores at its points, ``(n, k)``, those of a
+            failed evaluation as if all its records had the lowest score; else ``(n, 0)``.
+
+        Raises:
+            ConfigurationError: If the broadcast has a wrong shape.
+        """
+        seen, records, round_ = self.seen, self._records, broadcast.round
+        if not len(seen.rounds):
+            for points in front(self.setting, self.clients, self._n_front).swapaxes(0, 1):
+                seen.query(points, INITIAL_ROUND, fixed=True)
+        if round_ > max(0, seen.rounds[-1]):
+            for points in self._announced(broadcast) if self._is_common else self._own(broadcast)[None]:
+                seen.query(points, round_, fixed=True)
+        if round_ >= len(self._n_points) or records is None:
+            return np.empty((len(self.clients), 0))
+        values = seen.values[:, seen.rounds == (round_ or INITIAL_ROUND)]
+        counts = np.array(records.counts, dtype=np.float64)[self.clients]
+        return np.asarray(counts[:, None] * (np.where(np.isfinite(values), values, records.low) - records.middle))
+
+    def _own(self, broadcast: Broadcast) -> FloatArray:
+        """Every site's next point: the rest of a start, if releases say too little, or by its own model."""
+        prior, place = self._prior_of(broadcast), self._n_front + broadcast.round
+        if prior is None and place <= STARTING:
+            return np.asarray(front(self.setting, self.clients, place)[:, -1])
+        return self.model.propose(self.seen, broadcast.round, prior)
+
+    def _announced(self, broadcast: Broadcast) -> FloatArray:
+        """The points of a second release, or the common setting, once for every site, ``(k, n, n_dims)``."""
+        is_last, space = broadcast.round >= len(self._n_points), self.setting.space
+        name, count = ("the common setting", 1) if is_last else ("points", self._n_points[broadcast.round])
+        points = np.asarray(broadcast.arrays.get(CHOSEN if is_last else "points", ()), dtype=np.float64)
+        shape = (space.n_dims,) if is_last else (count, space.n_dims)
+        if points.shape != shape:
+            raise ConfigurationError(f"round {broadcast.round}: {name} of shape {points.shape} must have shape {shape}")
+        return np.tile(points.reshape(count, 1, space.n_dims), (1, len(self.clients), 1))
+
+    def _prior_of(self, broadcast: Broadcast) -> Pooled | None:
+        """What all releases say of every site's surface, None if too little; made once: all of them come at once."""
+        if self._records is None:
+            return None
+        means, noise = (np.asarray(broadcast.arrays.get(name, ())) for name in ("means", "noise_stddev"))
+        shape = (self.setting.n_clients, self._n_front)
+        if means.shape != shape or noise.shape != shape[:1] or not (noise >= 0.0).all():
+            raise ConfigurationError(
+                f"round {broadcast.round}: means of shape {means.shape} and noise_stddev of shape {noise.shape} "
+                f"must have shapes {shape} and {shape[:1]}"
+            )
+        key = means.tobytes(), noise.tobytes()
+        if key not in self._prior:
+            points = front(self.setting, np.arange(self.setting.n_clients), self._n_front)
+            posterior = Posterior(self.setting.space, Releases.of_front(points, means, noise))
+            self._prior = {key: of_releases(posterior, self.device) if posterior.stands_out else None}
+        return self._prior[key]

@@ -113,36 +113,33 @@ def _cloud(count: int, n_dims: int) -> FloatArray:
 def log_expected_improvement(mean: torch.Tensor, variance: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
     """Logarithm of E max(f - best, 0) for normal f, whatever the distance, as broadcast.
 
-    It neither underflows nor flattens (Ament et al. 2023, eq. 9): expected improvement is exactly zero in floating
-    point over most of a space, where its logarithm still says which point is the better one.
+    With s the standard deviation and u = (mean - best) / s it is log(phi(u) + u Phi(u)) + log s. It neither underflows
+    nor flattens (Ament et al. 2023, eq. 9): expected improvement is exactly zero in floating point over most of a
+    space, where its logarithm still says which point is the better one.
 
     Args:
         mean: Of f.
         variance: Of f, positive.
         best: Value to be improved upon.
-    """
-    stddev = variance.sqrt()
-    return log_improvement((mean - best) / stddev) + stddev.log()
-
-
-def log_improvement(u: torch.Tensor) -> torch.Tensor:
-    """Logarithm of phi(u) + u Phi(u), the expected improvement of a standard normal shifted by u.
 
     Example:
         >>> import torch
-        >>> [round(x, 4) for x in log_improvement(torch.tensor([0.0, -40.0], dtype=torch.float64)).tolist()]
+        >>> mean, one = torch.tensor([0.0, -40.0], dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+        >>> [round(x, 4) for x in log_expected_improvement(mean, one, 0.0 * one).tolist()]
         [-0.9189, -808.2986]
     """
+    stddev = variance.sqrt()
+    u = (mean - best) / stddev
     near = u.clamp_min(_DIRECT)
-    direct: torch.Tensor = ((-0.5 * near.square() - _LOG_ROOT_2_PI).exp() + near * torch.special.ndtr(near)).log()
-    if bool((u > _DIRECT).all()):
-        return direct
-    far = -u.clamp_max(_DIRECT)
-    # phi(u) + u Phi(u) = phi(u) (1 - |u| sqrt(pi / 2) erfcx(|u| / sqrt 2)), which is phi(u) (1 / u^2 - 3 / u^4 + ...).
-    scaled = 1.0 - far * _ROOT_HALF_PI * torch.special.erfcx(far / math.sqrt(2.0))
-    inverse = far.square().reciprocal()
-    share = torch.where(far > -_SERIES, inverse - 3.0 * inverse.square(), scaled)
-    return torch.where(u > _DIRECT, direct, -0.5 * far.square() - _LOG_ROOT_2_PI + share.log())
+    found: torch.Tensor = ((-0.5 * near.square() - _LOG_ROOT_2_PI).exp() + near * torch.special.ndtr(near)).log()
+    if bool((u <= _DIRECT).any()):
+        far = -u.clamp_max(_DIRECT)
+        # phi(u) + u Phi(u) = phi(u) (1 - |u| sqrt(pi / 2) erfcx(|u| / sqrt 2)): phi(u) (1 / u^2 - 3 / u^4 + ...).
+        scaled = 1.0 - far * _ROOT_HALF_PI * torch.special.erfcx(far / math.sqrt(2.0))
+        inverse = far.square().reciprocal()
+        share = torch.where(far > -_SERIES, inverse - 3.0 * inverse.square(), scaled)
+        found = torch.where(u > _DIRECT, found, -0.5 * far.square() - _LOG_ROOT_2_PI + share.log())
+    return found + stddev.log()
 
 
 def public_points(setting: Setting) -> FloatArray:

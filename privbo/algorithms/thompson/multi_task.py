@@ -1,6 +1,6 @@
 """Few sites with many records each: every site's first points are released, then each goes on by its own values.
 
-The public side is here, the private side in ``sites``, the posterior in ``releases``. Rounds, for a run of T rounds:
+The public side is here, the private side in ``clients``, the posterior in ``releases``. Rounds, for a run of T rounds:
 
     round 0      sites evaluate the front, a public design for each; with the release: their noisy means there
     round t      each site acts on its own exact values, with all releases as prior mean
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, cast
 import numpy as np
 from pydantic import Field
 
+from privbo.algorithms.thompson.servers import require_told
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.common import CHOSEN, ReleaseWhen
 from privbo.protocol.errors import ConfigurationError
@@ -168,16 +169,9 @@ class MultiTask:
         """Make the public side."""
         return MultiTaskServer(self, setting)
 
-    def cohort(
-        self,
-        setting: Setting,
-        *,
-        clients: IntArray,
-        evaluate: Evaluate,
-        seed: int,
-    ) -> Cohort:
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
         """Make the private side for ``clients``."""
-        from privbo.algorithms.thompson.sites import Sites  # loads torch, which the public side does not
+        from privbo.algorithms.thompson.clients import Sites  # loads torch, which the public side does not
 
         shared = bool(self.requests(setting))
         played = self if shared else self.local()
@@ -265,9 +259,6 @@ class MultiTaskServer:
         Raises:
             ConfigurationError: If the round ends otherwise than planned.
         """
-        planned = self._round < len(self._requests)
-        if (release is not None) != planned:
-            raise ConfigurationError(
-                f"round {self._round} {'ends with' if planned else 'has no'} release, told {release!r}"
-            )
+        planned = self._requests[self._round] if self._round < len(self._requests) else None
+        require_told(release, planned, self._round)
         self._released, self._round = [*self._released, *([] if release is None else [release])], self._round + 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -105,19 +104,15 @@ class Kernel:
         return np.asarray(found * (1.0 + r + r * r / 3.0) * np.exp(-r))
 
 
-@lru_cache(maxsize=64)
-def _kernels(categories: tuple[bool, ...]) -> tuple[Kernel, ...]:
+def kernels(space: Space) -> tuple[Kernel, ...]:
+    """Give the kernels that are averaged over."""
+    categories = tuple(isinstance(parameter, Categorical) for parameter in space.parameters.values())
     factors = _FACTORS if any(categories) else (1.0,)
     lengths = _LENGTHS if not all(categories) else (1.0,)
     return tuple(
         Kernel(length=length, factor=factor, categories=categories)
         for length, factor in itertools.product(lengths, factors)
     )
-
-
-def kernels(space: Space) -> tuple[Kernel, ...]:
-    """Give the kernels that are averaged over."""
-    return _kernels(tuple(isinstance(parameter, Categorical) for parameter in space.parameters.values()))
 
 
 @dataclass(frozen=True)

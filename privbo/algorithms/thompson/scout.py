@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from privbo.algorithms.thompson.exploration import first_points
+from privbo.algorithms.thompson.servers import require_told
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Ask, Broadcast, Cohort, Evaluate, IntArray, Release, Request, Setting
 from privbo.protocol.settings import settings
@@ -89,14 +90,7 @@ class Scout:
         """Make the public side."""
         return ScoutServer(self, setting)
 
-    def cohort(
-        self,
-        setting: Setting,
-        *,
-        clients: IntArray,
-        evaluate: Evaluate,
-        seed: int,  # noqa: ARG002  # the protocol has it
-    ) -> Cohort:
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:  # noqa: ARG002 (the protocol's)
         """Make the private side for ``clients``, which draws nothing."""
         from privbo.algorithms.thompson.clients import ScoutClients  # loads torch, which the public side does not
 
@@ -110,14 +104,13 @@ class ScoutServer:
         points = first_points(setting, np.array([0]), algorithm.evaluations)[0]
         n = setting.n_clients
         mean = Request(dim=len(points), clipping_norm=1.0, weights=np.full((1, n), 1.0 / n))
-        self._ask: Ask | None = Ask(
-            broadcast=Broadcast(round=0, arrays={"points": points}), request=mean if algorithm.is_shared else None
-        )
-        self._planned = (mean,) if algorithm.is_shared else ()
+        self._planned = mean if algorithm.is_shared else None
+        broadcast = Broadcast(round=0, arrays={"points": points})
+        self._ask: Ask | None = Ask(broadcast=broadcast, request=self._planned)
 
     def plan(self) -> Iterator[Request]:
         """The one request of the run."""
-        return iter(self._planned)
+        return iter(() if self._planned is None else (self._planned,))
 
     def ask(self) -> Ask | None:
         """The only round; None after it."""
@@ -125,12 +118,11 @@ class ScoutServer:
 
     def request_for(self, broadcast: Broadcast) -> Request | None:
         """Give the one request for the one round."""
-        return self._planned[0] if self._planned and broadcast.round == 0 else None
+        return None if broadcast.round else self._planned
 
     def tell(self, release: Release | None) -> None:
         """End the run."""
-        if (release is not None) != bool(self._planned):
-            raise ConfigurationError(f"round 0 {'ends with' if self._planned else 'has no'} release, told {release!r}")
+        require_told(release, self._planned, 0)
         self._ask = None
 
 

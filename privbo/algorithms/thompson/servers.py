@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from privbo.algorithms.thompson.maximise import Functions
 
 
+def require_told(release: Release | None, planned: Request | None, round_: int) -> None:
+    """Refuse another end of a round than the planned one.
+
+    Raises:
+        ConfigurationError: If a release is missing, or was not asked for.
+    """
+    if (release is None) != (planned is None):
+        raise ConfigurationError(f"round {round_} {'ends with' if planned else 'has no'} release, told {release!r}")
+
+
 class PoolingServer:
     """One round after the other, each with one release at most, and the weighted mean of all releases."""
 
@@ -49,11 +59,7 @@ class PoolingServer:
 
     def tell(self, release: Release | None) -> None:
         """Add the round's release to the pool."""
-        planned = self._request(self._round) is not None
-        if (release is not None) != planned:
-            raise ConfigurationError(
-                f"round {self._round} {'ends with' if planned else 'has no'} release, told {release!r}"
-            )
+        require_told(release, self._request(self._round), self._round)
         if release is not None:
             weight = self._weight_of(self._round)
             self._sum = self._sum + weight * np.asarray(release.values, dtype=np.float64).mean(axis=0)
