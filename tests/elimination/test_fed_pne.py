@@ -1,6 +1,7 @@
-"""Fed-PNE against its pseudo-code, written out with objects, and at its edges."""
+"""Fed-PNE, PF-PNE and the parallel bandit against their pseudo-code, written out with objects; Fed-PNE at its edges."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -13,7 +14,7 @@ from experiments.baselines.tree import locate
 from privbo.algorithms.elimination.settings import Partition, noise_half_width
 from privbo.protocol.messages import FloatArray, IntArray, Release, Setting
 
-PLAIN = pb.NoPrivacy()
+SPACE = pb.Space({"x": pb.Real(0, 1)})
 
 
 def hills(clients: IntArray, units: FloatArray) -> FloatArray:
@@ -22,97 +23,45 @@ def hills(clients: IntArray, units: FloatArray) -> FloatArray:
     return np.asarray(0.5 + 0.3 * np.sin(7 * x) + 0.15 * np.cos(31 * x))
 
 
-def problem(objective: Callable[[IntArray, FloatArray], FloatArray] = hills, n_clients: int = 20) -> pb.Problem:
-    return pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=objective, n_clients=n_clients, name="hills")
+class Recorder:
+    """Clients without noise whose pulls are noted: client, point and number."""
+
+    def __init__(self, objective: Callable[[IntArray, FloatArray], FloatArray] = hills) -> None:
+        self.objective, self.seen = objective, list[tuple[int, float, int]]()
+
+    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
+        return self.pull(clients, units, np.ones(len(clients), dtype=np.int64))
+
+    def pull(self, clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:
+        self.seen += [(int(c), float(x), int(n)) for c, x, n in zip(clients, units[:, 0], counts, strict=True)]
+        return self.objective(clients, units)
+
+    def of(self, client: int) -> list[tuple[float, int]]:
+        return [(x, n) for who, x, n in self.seen if who == client and n]
 
 
-Cell: TypeAlias = tuple[float, float]
-
-
-def mean_of(m: int) -> Callable[[Cell], float]:
-    return lambda cell: float(hills(np.arange(m), np.full((m, 1), sum(cell) / 2)).mean())
-
-
-def phases(
-    mean: Callable[[Cell], float], m: int, horizon: int, *, tail: str, k: int = 2, c: float = 0.1
-) -> tuple[list[tuple[float, int]], float]:
-    """Centre and pulls of every node of the pseudo-code, and the best node; nu1 = 1, rho = 1/2, c1 = 1."""
-    log = math.log(horizon * m)
-
-    def tau(h: int) -> int:
-        return math.ceil(c**2 * log * 4**h)
-
-    def split(cells: list[Cell]) -> list[Cell]:
-        return [(a + (b - a) * j / k, a + (b - a) * (j + 1) / k) for a, b in cells for j in range(k)]
-
-    active, h, t, played, best = [(0.0, 1.0)], 0, 0, [], (0.0, 1.0)
-    while t < horizon:
-        while len(active) * tau(h) < m or h == 0:
-            active, h = split(active), h + 1
-        pulls = math.ceil(tau(h) / m)
-        if len(active) * pulls > horizon - t:
-            if tail == "commit":
-                played.append((sum(best) / 2, horizon - t))
-            else:
-                for cell in active:
-                    now = min(pulls, horizon - t)
-                    if now:
-                        played.append((sum(cell) / 2, now))
-                    t += now
-            break
-        means = [mean(cell) for cell in active]
-        played += [(sum(cell) / 2, pulls) for cell in active]
-        t += pulls * len(active)
-        b = c * math.sqrt(log / (m * pulls))
-        top = max(means)
-        best = active[means.index(top)]
-        active = split([cell for cell, mu in zip(active, means, strict=True) if not mu + b + 0.5**h < top - b])
-        h += 1
-    return played, sum(best) / 2
-
-
-def played(algorithm: pb.FedPNE, n_clients: int, privacy: Any = PLAIN, rounds: int = 50) -> list[tuple[float, int]]:
-    """What the shipped algorithm made clients pull."""
-    calls: list[tuple[float, int]] = []
-
-    class Recorder:
-        def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
-            return hills(clients, units)
-
-        def pull(self, clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:
-            calls.extend((float(x), int(n)) for x, n in zip(units[clients == 0, 0], counts[clients == 0], strict=True))
-            return hills(clients, units)
-
-    pb.run(problem(Recorder(), n_clients), algorithm, privacy=privacy, rounds=rounds, seed=1)
-    return calls
-
-
-@pytest.mark.parametrize("tail", ["commit", "printed"])
-@pytest.mark.parametrize(("n_clients", "horizon", "k"), [(1, 400, 2), (20, 700, 2), (20, 500, 3), (300, 300, 2)])
-def test_plays_the_pseudo_code(tail: Any, n_clients: int, horizon: int, k: int) -> None:
-    ours = played(pb.FedPNE(horizon=horizon, tail=tail, n_children=k), n_clients)
-    wanted, _ = phases(mean_of(n_clients), n_clients, horizon, tail=tail, k=k)
-    np.testing.assert_allclose(np.array(ours), np.array(wanted), rtol=1e-12)
-    assert sum(n for _, n in ours) == horizon
+def run(algorithm: Any, objective: Any = hills, n_clients: int = 20, **settings: Any) -> tuple[Recorder, pb.Record]:
+    """A run without privacy, and what its clients pulled."""
+    recorder = Recorder(objective)
+    problem = pb.Problem(space=SPACE, batch_objective=recorder, n_clients=n_clients, name="hills")
+    return recorder, pb.run(problem, algorithm, **{"privacy": pb.NoPrivacy(), "rounds": 50, "seed": 1} | settings)
 
 
 FORMS = {
-    "certified": pb.FedPNE(horizon=700),
-    "client-centred": pb.FedPNE(horizon=700, centre="client"),
-    "tight clipping": pb.FedPNE(horizon=700, centre="client", clip=0.01),
-    "not widened": pb.FedPNE(horizon=700, widen=0.0),
+    "client-centred": {"centre": "client"},
+    "tight clipping": {"centre": "client", "clip": 0.01},
+    "not widened": {"widen": 0.0},
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_with_privacy_off_every_private_form_is_the_plain_algorithm(form: str) -> None:
-    assert played(FORMS[form], 20) == played(pb.FedPNE(horizon=700), 20)
-    wanted, _ = phases(mean_of(20), 20, 700, tail="commit")
-    np.testing.assert_allclose(played(FORMS[form], 20), wanted, rtol=1e-12)
+    (found, _), (plain, _) = (run(pb.FedPNE(horizon=700, **more)) for more in (FORMS[form], {}))
+    assert found.seen == plain.seen
 
 
-def test_the_cap_holds_after_the_first_phase_and_is_named() -> None:
-    setting = Setting(space=problem().search_space, n_clients=300, rounds=9, public_seed=0)
+def test_the_cap_holds_after_the_first_phase() -> None:
+    setting = Setting(space=SPACE, n_clients=300, rounds=9, public_seed=0)
     server = pb.FedPNE.heuristic(horizon=3000).server(setting)
     sizes = []
     while (ask := server.ask()) is not None and ask.request is not None:
@@ -122,15 +71,11 @@ def test_the_cap_holds_after_the_first_phase_and_is_named() -> None:
             Release(round=len(sizes), values=np.zeros((1, ask.request.dim)), noise_stddev=1.0, sequence=0, head="")
         )
     assert max(sizes[1:]) <= 8
-    assert not pb.FedPNE.heuristic().is_certified
-    assert pb.FedPNE().is_certified
-    assert not pb.FedPNE(widen=0.5).is_certified
-    assert not pb.FedPNE(clip=0.4).is_certified
 
 
 def test_noise_widens_every_comparison() -> None:
     """A node goes exactly when it is behind by more than 2 b + 2 beta + nu1 rho^h."""
-    setting = Setting(space=problem().search_space, n_clients=20, rounds=3, public_seed=0)
+    setting = Setting(space=SPACE, n_clients=20, rounds=3, public_seed=0)
     algorithm = pb.FedPNE(horizon=700)
     for margin, stays in ((-1e-6, True), (1e-6, False)):
         server = algorithm.server(setting)
@@ -151,9 +96,8 @@ def test_noise_widens_every_comparison() -> None:
 
 def test_the_plan_bounds_every_run() -> None:
     """No noise makes more releases than planned; noise that never eliminates makes fewer."""
-    space = problem().search_space
     for n_clients, horizon in ((5, 900), (100, 5000), (1000, 5000)):
-        setting = Setting(space=space, n_clients=n_clients, rounds=100, public_seed=0)
+        setting = Setting(space=SPACE, n_clients=n_clients, rounds=100, public_seed=0)
         counts = set()
         for scale in (1e-9, 1e9):  # decisive, and hopeless, differences
             server = pb.FedPNE(horizon=horizon).server(setting)
@@ -168,20 +112,18 @@ def test_the_plan_bounds_every_run() -> None:
 
 
 def test_rounds_limit_the_releases_and_the_rest_is_silent() -> None:
-    calls = played(pb.FedPNE(horizon=700), 20, rounds=2)
-    result = pb.run(problem(), pb.FedPNE(horizon=700), privacy=PLAIN, rounds=2, seed=1)
+    recorder, result = run(pb.FedPNE(horizon=700), rounds=2)
     assert len(result.releases) == 2
-    assert sum(n for _, n in calls) == 700
-    assert calls[-1][1] > 600
+    assert sum(n for _, n in recorder.of(0)) == 700
+    assert recorder.of(0)[-1][1] > 600
 
 
 def test_stop_leaves_the_rest_of_the_horizon() -> None:
-    calls = played(pb.FedPNE(horizon=700, tail="stop"), 20)
-    assert sum(n for _, n in calls) < 700
+    assert sum(n for _, n in run(pb.FedPNE(horizon=700, tail="stop"))[0].of(0)) < 700
 
 
 def test_everyone_is_told_the_best_node() -> None:
-    result = pb.run(problem(), pb.FedPNE(horizon=2000), privacy=PLAIN, rounds=50, seed=1)
+    _, result = run(pb.FedPNE(horizon=2000))
     grid = np.linspace(0, 1, 2001)[:, None]
     average = np.mean([hills(np.full(len(grid), m), grid) for m in range(20)], axis=0)
     found = result.clients.recommended
@@ -192,15 +134,17 @@ def test_everyone_is_told_the_best_node() -> None:
 
 def test_the_first_phase_is_split_as_far_as_the_horizon_holds() -> None:
     """A thousand clients would split the root into 64 nodes at once; with 5 pulls each it is 4."""
-    server = pb.FedPNE(horizon=5).server(Setting(space=problem().search_space, n_clients=1000, rounds=5, public_seed=0))
+    server = pb.FedPNE(horizon=5).server(Setting(space=SPACE, n_clients=1000, rounds=5, public_seed=0))
     assert server.phase is not None
     assert server.phase.pulls.tolist() == [1, 1, 1, 1]
 
 
-# ---- the papers' points
+# ---- the papers' points and pulls
 
 
 CASES = range(100)
+Cell: TypeAlias = tuple[float, float]
+Pulls: TypeAlias = list[tuple[float, int]]  # by the centres of nodes, in order
 
 
 def surface(case: int, n_clients: int) -> Callable[[FloatArray], FloatArray]:
@@ -217,24 +161,55 @@ def surface(case: int, n_clients: int) -> Callable[[FloatArray], FloatArray]:
     return values
 
 
+def of_each(values: Callable[[FloatArray], FloatArray]) -> Callable[[IntArray, FloatArray], FloatArray]:
+    """The same as clients' objective."""
+    return lambda clients, units: np.asarray(values(units[:, 0])[clients, np.arange(len(clients))])
+
+
 def split(cells: list[Cell], k: int) -> list[Cell]:
     return [(a + (b - a) * j / k, a + (b - a) * (j + 1) / k) for a, b in cells for j in range(k)]
 
 
-def fed_pne(mean: Callable[[Cell], float], m: int, horizon: int, k: int) -> float:
-    """The best node of the last whole phase of Fed-PNE's Algorithm 1."""
-    return phases(mean, m, horizon, tail="printed", k=k)[1]
+def fed_pne(mean: Callable[[Cell], float], m: int, horizon: int, k: int, tail: str) -> tuple[Pulls, float]:
+    """Algorithm 1 of Fed-PNE with nu1 = 1, rho = 1/2, c = .1, c1 = 1: pulls, and the last whole phase's best node."""
+    log = math.log(horizon * m)
+
+    def tau(h: int) -> int:
+        return math.ceil(0.1**2 * log * 4**h)
+
+    active, h, t, played, best = [(0.0, 1.0)], 0, 0, [], (0.0, 1.0)
+    while t < horizon:
+        while len(active) * tau(h) < m or h == 0:
+            active, h = split(active, k), h + 1
+        pulls = math.ceil(tau(h) / m)
+        if len(active) * pulls > horizon - t:
+            if tail == "commit":
+                return [*played, (sum(best) / 2, horizon - t)], sum(best) / 2
+            for cell in active:
+                now = min(pulls, horizon - t)
+                played += [(sum(cell) / 2, now)] if now else []
+                t += now
+            break
+        means = [mean(cell) for cell in active]
+        played += [(sum(cell) / 2, pulls) for cell in active]
+        t += pulls * len(active)
+        b = 0.1 * math.sqrt(log / (m * pulls))
+        top = max(means)
+        best = active[means.index(top)]
+        active = split([cell for cell, mu in zip(active, means, strict=True) if not mu + b + 0.5**h < top - b], k)
+        h += 1
+    return played, sum(best) / 2
 
 
-def parallel(mean: Callable[[Cell], float], m: int, horizon: int, k: int) -> float:
-    """The parallel bandit with nu1 = 1, rho = 1/2, delta = 1/n: the best node of the last whole depth."""
-    active, depth, spent, best = [(0.0, 1.0)], 0, 0, (0.0, 1.0)
+def parallel(mean: Callable[[Cell], float], m: int, horizon: int, k: int, _: str) -> tuple[Pulls, float]:
+    """The parallel bandit with nu1 = 1, rho = 1/2, delta = 1/n: pulls, and the best node of the last whole depth."""
+    active, depth, played, best = [(0.0, 1.0)], 0, [], (0.0, 1.0)
     while True:
         log = math.log(math.pi**2 * (depth + 1) ** 2 * len(active) / 3 * horizon)
         pulls = math.ceil(log / (2 * 0.25**depth * m))
-        if spent + pulls * len(active) > horizon:
-            return sum(best) / 2
-        spent += pulls * len(active)
+        if sum(n for _, n in played) + pulls * len(active) > horizon:
+            return played, sum(best) / 2
+        played += [(sum(cell) / 2, pulls) for cell in active]
         means = [mean(cell) for cell in active]
         best = active[means.index(max(means))]
         kept = [cell for cell, mu in zip(active, means, strict=True) if mu >= max(means) - 3 * 0.5**depth]
@@ -248,23 +223,19 @@ PAPERS = {
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_the_common_point_is_the_papers_in_a_hundred_cases(name: str) -> None:
+def test_all_pulls_and_the_common_point_are_the_papers_in_a_hundred_cases(name: str) -> None:
     reference, paper = PAPERS[name]
     distinct = set()
     for case in CASES:
         generator = np.random.default_rng([7, case])
-        m, k, horizon = int(generator.integers(2, 40)), int(generator.integers(2, 4)), int(generator.integers(60, 900))
-        values = surface(case, m)
-
-        def play(
-            clients: IntArray, units: FloatArray, values: Callable[[FloatArray], FloatArray] = values
-        ) -> FloatArray:
-            return np.asarray(values(units[:, 0])[clients, np.arange(len(clients))])
-
-        problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=play, n_clients=m)
-        algorithm = paper(horizon=horizon, nu1=1.0, rho=0.5, n_children=k)
-        made = pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=40, seed=case)
-        wanted = reference(lambda cell, values=values: float(values(np.array([sum(cell) / 2])).mean()), m, horizon, k)
+        m, k, horizon = int(generator.integers(1, 40)), int(generator.integers(2, 4)), int(generator.integers(60, 900))
+        tail, values = ("printed", "commit")[case % 2], surface(case, m)
+        more = {"tail": tail} if name == "fed-pne" else {"delta_b": (None, 1.0 / horizon)[case % 2]}
+        algorithm = paper(horizon=horizon, nu1=1.0, rho=0.5, n_children=k, **more)
+        recorder, made = run(algorithm, of_each(values), m, rounds=40, seed=case)
+        mean = lambda cell, values=values: float(values(np.array([sum(cell) / 2])).mean())  # noqa: E731 (a line says it)
+        pulls, wanted = reference(mean, m, horizon, k, tail)
+        np.testing.assert_allclose(recorder.of(0), pulls, rtol=1e-12, err_msg=str(case))
         assert made.common is not None
         assert made.common.params["x"] == pytest.approx(wanted, abs=1e-9), case
         distinct.add(round(wanted, 6))
@@ -324,27 +295,31 @@ def pf_pne(
     return [{x: n for x, n in mine.items() if n} for mine in pulls]
 
 
-def test_every_clients_point_is_that_of_the_papers_pulls_in_a_hundred_cases() -> None:
+def by_point(pulls: Pulls) -> Counter[float]:
+    """Pulls of every point, whatever node they were made for."""
+    found = Counter[float]()
+    for x, n in pulls:
+        found[round(x, 9)] += n
+    return found
+
+
+def test_all_pulls_and_every_clients_point_are_the_papers_in_a_hundred_cases() -> None:
+    """Every third case is PE: nothing is shared."""
     distinct, shares = set(), set()
     for case in CASES:
         generator = np.random.default_rng([8, case])
         m, k, horizon = int(generator.integers(2, 12)), int(generator.integers(2, 4)), int(generator.integers(60, 600))
-        gap, values = float(generator.uniform(0.02, 0.5)), surface(case, m)
-
-        def play(
-            clients: IntArray, units: FloatArray, values: Callable[[FloatArray], FloatArray] = values
-        ) -> FloatArray:
-            return np.asarray(values(units[:, 0])[clients, np.arange(len(clients))])
-
-        problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=play, n_clients=m)
-        algorithm = pb.PFPNE.paper(horizon=horizon, nu1=1.0, rho=0.5, n_children=k, gap=gap)
-        made = pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=40, seed=case)
-        depths = max(1, math.ceil(math.log(gap) / math.log(0.5)))
+        gap, values, tail = float(generator.uniform(0.02, 0.5)), surface(case, m), ("printed", "commit")[case % 2]
+        algorithm = pb.PFPNE.paper(horizon=horizon, nu1=1.0, rho=0.5, n_children=k, gap=gap, tail=tail)
+        depths = max(1, math.ceil(math.log(gap) / math.log(0.5))) if case % 3 else 0
+        recorder, made = run(algorithm if depths else algorithm.local(), of_each(values), m, rounds=40, seed=case)
+        pulls = pf_pne(values, m, horizon, k, depths, tail=tail)
+        assert [by_point(recorder.of(client)) for client in range(m)] == [by_point([*n.items()]) for n in pulls], case
         # The papers name no point that a client returns: it is that with the largest lower bound of its own pulls.
         radius = 0.1 * math.sqrt(math.log(horizon * m))
         wanted = [
             max(mine, key=lambda x, n=mine, i=i, v=values: float(v(np.array([x]))[i, 0]) - radius / math.sqrt(n[x]))
-            for i, mine in enumerate(pf_pne(values, m, horizon, k, depths))
+            for i, mine in enumerate(pulls)
         ]
         found = [made.best(client).params["x"] for client in range(m)]
         assert found == pytest.approx(wanted, abs=1e-9), case

@@ -1,7 +1,6 @@
 """PF-PNE and PE against their pseudo-code, the silent stages, and where each guarantee ends."""
 
 import math
-from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -9,15 +8,11 @@ import pytest
 
 import privbo as pb
 from experiments.baselines.tree import locate
-from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.algorithms.elimination.forest import Forest
-from privbo.algorithms.elimination.pulls import recommend
 from privbo.algorithms.elimination.settings import NOISE_FAILURE, Confidence, Partition, TreeSettings, noise_half_width
 from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate, Release, Setting
-from privbo.protocol.space import Space
-from tests.elimination.test_fed_pne import pf_pne
+from tests.elimination.test_fed_pne import SPACE, by_point, run
 
-PLAIN = pb.NoPrivacy()
 M = 12
 
 
@@ -28,70 +23,20 @@ def hills(clients: IntArray, units: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(0.8 - np.abs(x - 0.3 - 0.01 * np.sin(clients)), second - np.abs(x - 0.8)))
 
 
-class Environment:
-    """Noiseless clients that remember every pull."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[int, float, int]] = []
-
-    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
-        return self.pull(clients, units, np.ones(len(clients), dtype=np.int64))
-
-    def pull(self, clients: IntArray, units: FloatArray, counts: IntArray) -> FloatArray:
-        self.seen += [(int(c), float(x), int(n)) for c, x, n in zip(clients, units[:, 0], counts, strict=True)]
-        return hills(clients, units)
-
-
-def play(algorithm: Any, **settings: Any) -> tuple[Environment, pb.Record]:
-    environment = Environment()
-    problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=environment, n_clients=M, name="hills")
-    return environment, pb.run(problem, algorithm, **({"privacy": PLAIN, "rounds": 50, "seed": 1} | settings))
-
-
-def reference(horizon: int, shared: int, *, tail: str) -> list[dict[float, int]]:
-    def values(x: FloatArray) -> FloatArray:
-        return np.stack([hills(np.full(len(x), client), x[:, None]) for client in range(M)])
-
-    return pf_pne(values, M, horizon, 2, shared, tail=tail)
-
-
-def counts(environment: Environment, client: int) -> dict[float, int]:
-    found: dict[float, int] = {}
-    for who, x, n in environment.seen:
-        if who == client and n:
-            found[x] = found.get(x, 0) + n
-    return found
-
-
-@pytest.mark.parametrize("tail", ["commit", "printed"])
-@pytest.mark.parametrize(("gap", "shared"), [(0.3, 2), (0.04, 5)])
-def test_the_printed_form_plays_the_pseudo_code(tail: str, gap: float, shared: int) -> None:
-    environment, result = play(pb.PFPNE(horizon=900, gap=gap, stage2="printed", tail=tail))
-    assert len(result.releases) == shared
-    assert [counts(environment, client) for client in range(M)] == reference(900, shared, tail=tail)
-
-
-@pytest.mark.parametrize("tail", ["commit", "printed"])
-def test_alone_it_is_pe(tail: str) -> None:
-    environment, result = play(PersonalElimination(horizon=900, stage2="printed", tail=tail))
-    assert result.releases == ()
-    assert [counts(environment, client) for client in range(M)] == reference(900, 0, tail=tail)
-
-
 @pytest.mark.parametrize("stage2", ["printed", "in-phase", "warm", "optimistic"])
 @pytest.mark.parametrize("centre", ["middle", "client"])
 def test_every_client_spends_its_horizon_after_h0_releases(stage2: Any, centre: Any) -> None:
-    environment, result = play(pb.PFPNE(horizon=500, gap=0.04, stage2=stage2, centre=centre))
+    recorder, result = run(pb.PFPNE(horizon=500, gap=0.04, stage2=stage2, centre=centre), hills, M)
     assert len(result.releases) == pb.PFPNE(gap=0.04).shared_depths == 5
     for client in range(M):
-        assert sum(counts(environment, client).values()) == 500
+        assert sum(n for _, n in recorder.of(client)) == 500
     assert np.all(np.isfinite(result.clients.recommended))
 
 
 @pytest.mark.parametrize("stage2", ["in-phase", "optimistic"])
 def test_a_client_keeps_an_optimum_the_average_gave_up(stage2: Any) -> None:
     """Every third client's best hill is not the average's; both double-checking forms find it."""
-    _, result = play(pb.PFPNE(horizon=1500, gap=0.04, c=0.05, stage2=stage2))
+    _, result = run(pb.PFPNE(horizon=1500, gap=0.04, c=0.05, stage2=stage2), hills, M)
     found = result.clients.recommended[:, 0]
     assert np.all(np.abs(found[::3] - 0.8) < 0.03)
     assert np.all(np.abs(np.delete(found, np.s_[::3]) - 0.3) < 0.06)
@@ -99,42 +44,22 @@ def test_a_client_keeps_an_optimum_the_average_gave_up(stage2: Any) -> None:
 
 def test_warm_gives_the_double_check_up() -> None:
     """What the average removed is gone: the named price of starting below its survivors."""
-    only_left = lambda clients, units: hills(np.where(clients == 0, 0, 1), units)  # noqa: E731 (a line says it)
-    problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=only_left, n_clients=M, name="hills")
-    found = {
-        stage2: pb.run(
-            problem,
-            pb.PFPNE(horizon=1500, gap=0.01, nu1=0.5, c=0.02, stage2=stage2),
-            privacy=PLAIN,
-            rounds=50,
-            seed=1,
-        ).clients.recommended[0, 0]
-        for stage2 in ("warm", "optimistic")
-    }
-    assert abs(found["optimistic"] - 0.8) < 0.03
-    assert abs(found["warm"] - 0.3) < 0.06
+    for stage2, top in (("warm", 0.3), ("optimistic", 0.8)):
+        algorithm = pb.PFPNE(horizon=1500, gap=0.01, nu1=0.5, c=0.02, stage2=stage2)
+        _, result = run(algorithm, lambda clients, units: hills(np.where(clients == 0, 0, 1), units), M)
+        assert abs(result.clients.recommended[0, 0] - top) < (0.03 if top == 0.8 else 0.06)
 
 
 def test_silent_rounds_are_public() -> None:
     """Their number is the same whatever the clients see."""
-    lengths = set()
+    seen: list[tuple[float, int]] = []
     for value in (0.0, 1.0):
-        problem = pb.Problem(
-            space={"x": pb.Real(0, 1)},
-            batch_objective=lambda clients, units, v=value: np.full(len(clients), v),
-            n_clients=M,
-            name="flat",
-        )
-        seen: list[int] = []
-        pb.run(
-            problem,
+        run(
             pb.PFPNE(horizon=400, stage2="in-phase"),
-            privacy=PLAIN,
-            rounds=9,
-            on_round=lambda r, s=seen: s.append(r.index),
-        )
-        lengths.add(len(seen))
-    assert len(lengths) == 1
+            lambda clients, units, v=value: np.full(len(clients), v),
+            M, rounds=9, on_round=lambda r, v=value: seen.append((v, r.index)),
+        )  # fmt: skip
+    assert [index for value, index in seen if value] == [index for value, index in seen if not value]
 
 
 def one_tree(client: int, horizon: int, confidence: Confidence, noise: FloatArray) -> list[float]:
@@ -165,7 +90,7 @@ def one_tree(client: int, horizon: int, confidence: Confidence, noise: FloatArra
 
 def test_the_forest_is_one_optimistic_tree_per_client() -> None:
     confidence = Confidence(horizon=150, n_clients=3, nu1=1.0, rho=0.5, c=0.1, c1=1.0)
-    forest = Forest.roots(3, Partition(n_dims=1), Space({"x": pb.Real(0, 1)}), confidence)
+    forest = Forest.roots(3, Partition(n_dims=1), SPACE, confidence)
     noise = np.random.default_rng(5).uniform(-0.1, 0.1, (3, 150))
     played: list[FloatArray] = []
     for turn in range(150):
@@ -186,11 +111,8 @@ def test_local_control_keeps_the_way_clients_go_on() -> None:
 @pytest.mark.parametrize("stage2", ["printed", "in-phase", "warm"])
 def test_who_missed_a_silent_round_eliminates_on_in_the_cells_it_had_left(stage2: Any) -> None:
     """It plays the depth that it missed in the next round, and ends where one does that missed none."""
-    space = Space({"x": pb.Real(0.0, 1.0)})
-    algorithm, setting = (
-        pb.PFPNE(horizon=400, c=0.02, stage2=stage2),
-        Setting(space=space, n_clients=2, rounds=30, public_seed=1),
-    )
+    algorithm = pb.PFPNE(horizon=400, c=0.02, stage2=stage2)
+    setting = Setting(space=SPACE, n_clients=2, rounds=30, public_seed=1)
     evaluate = PlainEvaluate(lambda _, units: np.asarray(1.0 - np.abs(units[:, 0] - 0.8)))
     ends = []
     for to_miss in (0, 1):
@@ -214,7 +136,6 @@ def test_who_missed_a_silent_round_eliminates_on_in_the_cells_it_had_left(stage2
 
 # ---- the point a client would use: never worse than another it has seen, by its own confidence
 
-CLIENTS = 12
 SEARCHES: dict[str, TreeSettings] = {
     "fed-pne": pb.FedPNE(horizon=60),
     "heuristic": pb.FedPNE.heuristic(horizon=60),
@@ -228,63 +149,25 @@ SEARCHES: dict[str, TreeSettings] = {
 }
 
 
-class Seen:
-    """Clients with peaks of their own, 0.05 to 0.95, that note every reward."""
-
-    def __init__(self) -> None:
-        self.rewards: dict[tuple[int, float], list[float]] = defaultdict(list)
-
-    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
-        found = 1.0 - np.abs(units[:, 0] - (0.05 + 0.9 * clients / (CLIENTS - 1)))
-        for client, unit, reward in zip(clients, units[:, 0], found, strict=True):
-            self.rewards[int(client), float(unit)].append(float(reward))
-        return np.asarray(found)
+def peaks(clients: IntArray, units: FloatArray) -> FloatArray:
+    """Clients with peaks of their own, 0.05 to 0.95."""
+    return np.asarray(1.0 - np.abs(units[:, 0] - (0.05 + 0.9 * clients / (M - 1))))
 
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_no_point_a_client_has_seen_is_better_by_its_own_confidence(name: str) -> None:
-    """The lower bounds are computed here from every single reward, not from the clients' tables."""
-    algorithm, seen = SEARCHES[name], Seen()
-    problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=seen, n_clients=CLIENTS)
-    rewards = seen.rewards
-    result = pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=8, seed=0)
-    radius = algorithm.confidence(CLIENTS).radius
-    lower = {key: np.mean(values) - float(radius(len(values))) for key, values in rewards.items()}
-    for client in range(CLIENTS):
-        chosen = float(result.clients.recommended[client, 0])
-        assert lower[client, chosen] >= max(bound for (who, _), bound in lower.items() if who == client) - 1e-12
-
-
-def plainly(owners: IntArray, places: IntArray, worked: IntArray, means: FloatArray, points: FloatArray) -> FloatArray:
-    """The same with radius 1 / pulls, one client and point after the other."""
-    found = np.full((owners.max() + 1, points.shape[1]), -1.0)
-    for client in np.unique(owners):
-        bounds = []
-        for point in np.unique(points, axis=0):
-            mine = (owners == client) & (points[places] == point).all(axis=1) & (worked > 0)
-            if mine.any():
-                pulls = worked[mine].sum()
-                mean = (worked[mine] * means[mine]).sum() / pulls
-                bounds.append((mean - 1.0 / pulls, np.flatnonzero(mine)[-1], tuple(point)))
-        if bounds:
-            found[client] = max(bounds)[2]
-    return found
-
-
-@pytest.mark.parametrize("n_clients", [3, 400])  # dense pairs of client and point, and rare ones
-def test_many_turns_are_judged_as_one_by_one(n_clients: int) -> None:
-    generator = np.random.default_rng(n_clients)
-    owners, places = generator.integers(n_clients, size=300), generator.integers(20, size=300)
-    worked, means = generator.integers(3, size=300), generator.integers(4, size=300) / 4.0  # quarters: sums are exact
-    points = generator.integers(3, size=(20, 2)) / 2.0
-    otherwise = np.full((owners.max() + 1, 2), -1.0)
-    found = recommend(owners, places, worked, means, lambda pulls: 1.0 / pulls, points, otherwise)
-    np.testing.assert_array_equal(found, plainly(owners, places, worked, means, points))
+    """The lower bounds are computed here from all pulls that were made, not from the clients' tables."""
+    algorithm = SEARCHES[name]
+    recorder, result = run(algorithm, peaks, M, rounds=8, seed=0)
+    for client in range(M):
+        pulls = by_point(recorder.of(client))
+        rewards = peaks(np.full(len(pulls), client), np.array([*pulls])[:, None])
+        lower = dict(zip(pulls, rewards - algorithm.confidence(M).radius(np.array([*pulls.values()])), strict=True))
+        assert lower[round(float(result.clients.recommended[client, 0]), 9)] >= max(lower.values()) - 1e-8
 
 
 # ---- what the private forms promise: noise stays inside its half-width, the optimum's cell survives
 
-SPACE = pb.Space({"x": pb.Real(0, 1)})
 OPTIMUM = 0.3217
 
 
@@ -374,32 +257,15 @@ def cone(clients: IntArray, units: FloatArray) -> FloatArray:
     return np.asarray(0.9 - np.abs(units[:, 0] - 0.37))
 
 
-def play_parallel(n_players: int, **settings: Any) -> tuple[pb.Record, float]:
-    problem = pb.Problem(space=SPACE, batch_objective=cone, n_clients=n_players, name="cone")
-    algorithm = pb.ParallelXArmed(**({"horizon": 2000, "nu1": 0.5, "rho": 0.5} | settings))
-    result = pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=60, seed=1)
-    return result, 0.9 - float(cone(np.zeros(1, dtype=int), result.clients.recommended[:1])[0])
-
-
 def test_more_players_go_deeper_and_keep_the_bound() -> None:
     depths = []
     for n_players in (1, 4, 16, 64):
-        result, loss = play_parallel(n_players)
-        depth = len(result.releases) - 1
-        depths.append(depth)
-        assert loss <= 6 * 0.5 * 0.5**depth
+        _, result = run(pb.ParallelXArmed(horizon=2000, nu1=0.5, rho=0.5), cone, n_players, rounds=60)
+        depths.append(len(result.releases) - 1)
+        loss = 0.9 - float(cone(np.zeros(1, dtype=int), result.clients.recommended[:1])[0])
+        assert loss <= 6 * 0.5 * 0.5 ** depths[-1]
     assert depths == sorted(depths)
     assert depths[-1] >= depths[0] + 2
-
-
-def test_pulls_follow_the_formula() -> None:
-    algorithm = pb.ParallelXArmed(horizon=2000, nu1=0.5, rho=0.5, delta_b=0.01)
-    for depth, nodes, players in ((0, 1, 1), (3, 4, 16), (6, 8, 4)):
-        wanted = math.log(math.pi**2 * (depth + 1) ** 2 * nodes / (3 * 0.01)) / (2 * (0.5 * 0.5**depth) ** 2 * players)
-        assert algorithm.pulls_per_player(depth, nodes, players) == math.ceil(wanted)
-    assert pb.ParallelXArmed(horizon=100).pulls_per_player(3, 4, 4) == pb.ParallelXArmed(
-        horizon=100, delta_b=0.01
-    ).pulls_per_player(3, 4, 4)
 
 
 @pytest.mark.parametrize(("behind", "stays"), [(-1e-9, True), (1e-9, False)])
@@ -416,14 +282,3 @@ def test_keeps_what_lies_within_three_variations_and_two_noise_widths(behind: fl
     assert ask is not None
     assert ask.request is not None
     assert ask.request.dim == (4 if stays else 2)
-
-
-def test_pulls_stay_within_the_horizon_and_the_plan() -> None:
-    result, _ = play_parallel(4, horizon=500)
-    plan = pb.plan(
-        pb.Problem(space=SPACE, batch_objective=cone, n_clients=4),
-        pb.ParallelXArmed(horizon=500, nu1=0.5, rho=0.5),
-        privacy=pb.NoPrivacy(),
-        rounds=60,
-    )
-    assert 1 <= len(result.releases) <= plan.releases
