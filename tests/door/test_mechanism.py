@@ -1,4 +1,4 @@
-"""What a mechanism says of itself: sensitivity, noise, event."""
+"""What a mechanism says of itself: sensitivity, noise, event; and one reward as the unit of privacy."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from hypothesis import given, strategies as st
 from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, NonPrivate, PoissonSampledGaussian
 from privbo.door import sums
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND
-from privbo.door.mechanism import PlainSum, PrivateSum, WeightGeometry, everybody
-from privbo.door.noise import SimulatedNoise
+from privbo.door.mechanism import PlainSum, PrivateSum, UnitMove, WeightGeometry, everybody, require_request
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
-from tests.builders import mechanism_for
+from tests.builders import mechanism_for, request
 
 WEIGHTS = np.array([[0.3, 0.0, 0.1], [0.4, 0.2, 0.1]])
 
@@ -171,12 +170,6 @@ def test_a_sample_of_other_clients_is_refused() -> None:
         PrivateSum(clipping_norm=1.0, geometry=WeightGeometry.of(WEIGHTS), noise_multiplier=1.0, sample=everybody(4))
 
 
-def test_noise_that_integers_cannot_hold_is_refused() -> None:
-    geometry = replace(WeightGeometry.of(WEIGHTS), largest_total=1e12)
-    with pytest.raises(ConfigurationError, match="raise noise_multiplier"):
-        PrivateSum(clipping_norm=1.0, geometry=geometry, noise_multiplier=1e-6, sample=everybody(3)).grid_step()
-
-
 # ---- the door's arithmetic: sums on a grid against exact fractions, in chunks of any size; who takes part
 
 N, STEP = 7, 2.0**-6
@@ -200,13 +193,81 @@ def test_sums_are_those_of_exact_fractions_in_chunks_of_any_size(entries_at_once
     assert found.tolist() == [[[exact_sum(t, b, d) for d in range(3)] for b in range(2)] for t in range(4)]
 
 
-def test_a_fixed_size_sample_has_its_size_and_a_poisson_one_varies() -> None:
-    """200 draws of 20 clients at one half; that all coins agree has a chance below 2^-199."""
-    request = Request(dim=2, clipping_norm=1.0, weights=np.full((1, 20), 0.05))
-    fixed = mechanism_for(request, noise_multiplier=1.0, sample_rate=0.5, sampling="fixed-size")
-    coins = mechanism_for(request, noise_multiplier=1.0, sample_rate=0.5)
-    sizes = fixed.sample.draw(200, SimulatedNoise(0)).sum(axis=1)
-    assert set(sizes.tolist()) == {10}
-    drawn = coins.sample.draw(200, SimulatedNoise(0))
-    assert drawn.shape == (200, 20)
-    assert len(set(drawn.sum(axis=1).tolist())) > 1
+# ---- one reward as the unit: what it moves, what it costs, what is refused
+
+REWARD = {"adjacency": Adjacency.REPLACE_ONE}
+
+
+def test_one_reward_moves_a_release_by_its_bound_and_no_more_than_clipping_allows() -> None:
+    small = mechanism_for(request(unit="reward", unit_bound=0.01), noise_multiplier=2.0, **REWARD)
+    assert small.sensitivity() == pytest.approx(0.5 * 0.01, rel=1e-3)
+    assert small.sensitivity() > 0.5 * 0.01  # rounding is paid for
+    assert small.noise_stddev() == pytest.approx(2.0 * small.sensitivity())
+    assert small.event() == Gaussian(noise_multiplier=2.0)
+    large = mechanism_for(request(unit="reward", unit_bound=100.0), noise_multiplier=2.0, **REWARD)
+    vector_bound = 2.0 / math.sqrt(2)
+    assert large.sensitivity() == pytest.approx(0.5 * 2 * vector_bound, rel=1e-3)
+    client = mechanism_for(request(), noise_multiplier=2.0, **REWARD)
+    assert large.sensitivity() >= client.sensitivity()
+
+
+def test_rounding_is_added_and_counts_every_entry_and_the_vectors_size() -> None:
+    move, vector_bound = UnitMove(bound=1e-9, n_entries=100), 1e6
+    rounding = 4 * (100 + 64) * 2.0**-53 * vector_bound
+    coarse = math.sqrt(100) * 2.0**-16
+    assert move.after_clipping(vector_bound, 1.0) == pytest.approx((1e-9 + rounding) / (1 - coarse), rel=1e-9)
+    described = mechanism_for(request(unit="reward", unit_bound=0.01), noise_multiplier=2.0, **REWARD)
+    assert described.move == UnitMove(bound=0.01, n_entries=3 * 2)
+
+
+def test_truncation_is_paid_for_by_more_entries_and_more_noise() -> None:
+    few, many = UnitMove(bound=0.1, n_entries=4), UnitMove(bound=0.1, n_entries=4000)
+    assert few.after_clipping(1.0, 10.0) < many.after_clipping(1.0, 10.0) < many.after_clipping(1.0, 100.0)
+    # z sqrt(entries) 2^-16 of the distance itself
+    coarse = 100.0 * math.sqrt(4000) * 2.0**-16
+    assert many.after_clipping(1.0, 100.0) == pytest.approx(0.1 / (1 - coarse), rel=1e-9)
+    with pytest.raises(ConfigurationError, match=r"too large for 4000 entries .* keep it below 518\.1"):
+        many.after_clipping(1.0, 519.0)
+    assert many.after_clipping(1.0, 518.0) < 0.1 / 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sample_rate": 0.5}, "sample_rate"),
+        ({"sampling": "fixed-size"}, "sampling"),
+        ({"calibration": "paper"}, "calibration"),
+        ({"adjacency": Adjacency.ZERO_OUT}, "replace-one"),
+    ],
+)
+def test_settings_that_say_nothing_about_a_reward_are_refused(change: dict, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        mechanism_for(request(unit="reward", unit_bound=0.1), noise_multiplier=1.0, **(REWARD | change))
+
+
+@pytest.mark.parametrize("bound", [0.0, math.nan, True])
+def test_a_reward_bound_out_of_range_is_refused(bound: float) -> None:
+    with pytest.raises(ConfigurationError, match="unit_bound"):
+        require_request(request(unit="reward", unit_bound=bound))
+
+
+def test_noise_for_a_reward_that_the_grid_would_swallow_is_refused() -> None:
+    """Sums this large need a coarser grid than the noise's own, which truncation was not paid for."""
+    geometry = WeightGeometry.of(np.full((1, 1000), 1.0))
+    settings = {"clipping_norm": 1e9, "geometry": geometry, "noise_multiplier": 1.0, "sample": everybody(1000)} | REWARD
+    with pytest.raises(ConfigurationError, match="one unit is too small"):
+        PrivateSum(**settings, move=UnitMove(bound=0.01, n_entries=1)).grid_step()
+    fine = PrivateSum(**settings, move=UnitMove(bound=0.3, n_entries=1))
+    assert 2**16 <= fine.noise_stddev() / fine.grid_step() < 2**17
+    coarse = replace(geometry, largest_total=2.0**40)
+    assert PrivateSum(**(settings | {"geometry": coarse})).grid_step() > 0  # one client as the unit has no such limit
+
+
+def test_noise_is_refused_exactly_where_its_grid_has_fewer_than_1024_units() -> None:
+    geometry = replace(WeightGeometry.of(np.ones((1, 1))), largest_total=2.0**31)
+    step = 2.0 ** (32 - 61)  # the exponent of the largest sum, less 61 bits
+    last = PrivateSum(clipping_norm=1.0, geometry=geometry, noise_multiplier=2.0**10 * step, sample=everybody(1))
+    assert last.grid_step() == step
+    below = replace(last, noise_multiplier=math.nextafter(2.0**10 * step, 0.0))
+    with pytest.raises(ConfigurationError, match="raise noise_multiplier"):
+        below.grid_step()

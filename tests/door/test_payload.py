@@ -197,14 +197,6 @@ def test_vectors_of_another_kind_contribute_exactly_zero(vector: str) -> None:
     assert statistics.n_absent == 1
 
 
-def test_float32_vectors_are_taken_as_they_are() -> None:
-    answers = [*HONEST]
-    answers[CLIENT] = HONEST[CLIENT].astype(np.float32)
-    rows = HONEST.copy()
-    rows[CLIENT] = answers[CLIENT]
-    np.testing.assert_array_equal(released(answers)[0].values, released(rows)[0].values)
-
-
 ANSWERS = {
     "nothing": None,
     "too few rows": HONEST[:3],
@@ -224,13 +216,6 @@ def test_answers_of_another_shape_are_an_absence_of_everyone(answers: str) -> No
     np.testing.assert_array_equal(release.values, released(np.zeros((N, DIM)))[0].values)
     assert statistics.n_absent == statistics.n_participants
     assert statistics.norm_quantiles == ()
-
-
-@pytest.mark.parametrize("share", [0, 40, 100])
-def test_dropouts_change_nothing_but_their_own_rows(share: int) -> None:
-    gone = np.arange(N) < N * share // 100
-    release, _ = released(np.where(gone[:, None], np.nan, HONEST))
-    np.testing.assert_array_equal(release.values, released(np.where(gone[:, None], 0.0, HONEST))[0].values)
 
 
 def test_an_empty_sample_is_noise_of_the_same_size_and_price() -> None:

@@ -7,78 +7,49 @@ import dataclasses
 import numpy as np
 import pytest
 
-from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian
+from accountant.events import Adjacency, FixedSizeSampledGaussian
 from privbo.door.mechanism import PrivateSum
 from privbo.protocol.messages import Request
 from tests.builders import mechanism_for
-from tests.door.replayed_runs import Play, Replay, replay, through_the_door
+from tests.door.replayed_runs import Replay, replay
 from tests.statistical.faults import quieter
 
 WEIGHTS = np.array([[0.2, 0.9, 0.1, 0.4], [0.3, 0.9, 0.2, 0.4]])
 REQUEST = Request(dim=2, clipping_norm=2.0, weights=WEIGHTS)
-GAUSSIAN = Gaussian(noise_multiplier=2.0)
 
 
 def spec(**settings) -> PrivateSum:
     return mechanism_for(REQUEST, **{"noise_multiplier": 2.0} | settings)
 
 
-# --- findings, each from a release that was made up ------------------------------------------
-
-OF_PARTICIPANTS = "what is drawn depends on who takes part"
-POISSON = PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=2.0)
-FIXED = FixedSizeSampledGaussian(n_clients=4, sample_size=2, noise_multiplier=2.0)
-COINS, SUBSET = ("coins", (1, 4), 1.0), ("subset", 4, 2)
-
-
-def made(signal=None, gains=1.0, *, samplers=(COINS,), scales=(64.0,), empty=1.0, mix=None, event=GAUSSIAN) -> Play:
-    """Releases of a signal, with noise times these gains (and times ``empty`` where nobody takes part)."""
-
-    def play(mechanism, request, rows, noise):
-        for kind, shape, size in samplers:
-            noise.coins(shape, size) if kind == "coins" else noise.subsets((1, shape), size)
-        drawn = [noise.gaussian((1, 2, 2), scale).ravel() for scale in scales]
-        added = drawn[-1].astype(float) if drawn else np.zeros(4)
-        added = added if mix is None else added[mix]
-        who = noise.participants
-        sent = np.zeros((2, 2)) if signal is None else signal(rows, who)
-        return sent + gains * added.reshape(2, 2) * (1.0 if who.any() else empty), event
-
-    return play
-
-
-def where(condition, then: Play, otherwise: Play) -> Play:
-    """One release or another, by everybody's vectors and the script."""
-
-    def play(mechanism, request, rows, noise):
-        return (then if condition(rows, noise) else otherwise)(mechanism, request, rows, noise)
-
-    return play
-
-
-def found_in(play: Play, mechanism: PrivateSum | None = None) -> Replay:
-    return replay(lambda _: mechanism or spec(), REQUEST, np.ones((4, 2)), client=1, seed=0, play=play)
-
-
-OTHER = made(samplers=(("coins", (1, 4), 0.5),))
+# --- a finding, from releases that were made up
 
 
 def test_draws_that_follow_the_participants_are_named() -> None:
-    two = spec(sample_rate=0.5, sampling="fixed-size")
-    sound, other = (made(samplers=(SUBSET,), event=FIXED, scales=(scale,)) for scale in (64.0, 65.0))
-    assert found_in(sound, two).findings == ()
-    replaced = where(lambda _, noise: noise.participants.any() and not noise.participants[1], other, sound)
-    assert found_in(replaced, two).findings == (OF_PARTICIPANTS, OF_PARTICIPANTS)  # two may take its slot
+    """Releases without noise, of samples of two: sound ones, and those that draw otherwise without a client."""
+    event = FixedSizeSampledGaussian(n_clients=4, sample_size=2, noise_multiplier=2.0)
+
+    def made(follows: bool) -> Replay:
+        def play(mechanism, request, rows, noise):
+            noise.subsets((1, 4), 2)
+            absent = noise.participants.any() and not noise.participants[1]
+            return noise.gaussian((1, 2, 2), 65.0 if follows and absent else 64.0).astype(float), event
+
+        two = spec(sample_rate=0.5, sampling="fixed-size")
+        return replay(lambda _: two, REQUEST, np.ones((4, 2)), client=1, seed=0, play=play)
+
+    assert made(follows=False).findings == ()
+    assert made(follows=True).findings == ("what is drawn depends on who takes part",) * 2  # two may take its slot
 
 
 # --- the whole, through the shipped door -----------------------------------------------------
 
 
-def replayed(others: float = 0.5, *, play: Play = through_the_door, factor: float = 1.0, **settings) -> Replay:
+def replayed(others: float = 0.5, *, factor: float = 1.0, **settings) -> Replay:
     """A saturating client among others alike; ``factor`` times the noise that is due."""
     rows = np.full((4, 2), others)
     rows[1] = [50.0, 0.0]
-    return replay(lambda _: quieter(spec(**settings), factor), REQUEST, rows, client=1, seed=0, play=play)
+    return replay(lambda _: quieter(spec(**settings), factor), REQUEST, rows, client=1, seed=0)
 
 
 @pytest.mark.parametrize(
