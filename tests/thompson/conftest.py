@@ -21,17 +21,6 @@ def bumps(clients, units):
     return np.exp(-6.0 * ((units - centre) ** 2).sum(axis=1))
 
 
-class Counting:
-    """Counts evaluations and remembers who was asked."""
-
-    def __init__(self, function=bumps):
-        self.function, self.calls = function, []
-
-    def __call__(self, clients, units):
-        self.calls.append((clients.copy(), units.copy()))
-        return self.function(clients, units)
-
-
 @contextmanager
 def machine_code(*, used):
     """Runs of any size by compiled code, or by NumPy and torch."""

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson import local_model
 from privbo.algorithms.thompson.evaluations import Evaluations
-from privbo.algorithms.thompson.local_model import LocalModel, grid_index
+from privbo.algorithms.thompson.local_model import LocalModel
 from privbo.algorithms.thompson.posterior import kernel_values
 from privbo.algorithms.thompson.settings import OwnModel, Prior, Theorem1, information_gains, regularisation
 from privbo.protocol.errors import ConfigurationError
@@ -57,13 +57,6 @@ def test_an_inflation_of_nothing_is_the_posterior_mean_whatever_the_draw():
         found.append(_proposed(own, GRID, n=6, t=9))
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
-
-
-@pytest.mark.parametrize("space", [FINITE, GRID], ids=["finite", "grid"])
-def test_grid_points_are_found_again(space):
-    grid = space.grid()
-    order = np.random.default_rng(0).permutation(len(grid))
-    np.testing.assert_array_equal(grid_index(space, grid, grid[order][None])[0], order)
 
 
 @pytest.mark.parametrize("draw", ["paths", "exact"])

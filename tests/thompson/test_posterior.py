@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from privbo.algorithms.thompson import compiled
+from privbo.algorithms.thompson.features import draw_frequencies
 from privbo.algorithms.thompson.fits import fit, start
 from privbo.algorithms.thompson.posterior import (
     Observations,
@@ -20,6 +21,7 @@ from privbo.algorithms.thompson.posterior import (
 )
 from privbo.algorithms.thompson.settings import OwnModel
 from tests.thompson.conftest import hyperparameters, moments, observed, shared
+from tests.thompson.test_features import _correlation
 
 KERNELS = ["se", "matern52", "matern32", "matern12"]
 
@@ -38,10 +40,7 @@ def _own(kernel, n=3, t=6, c=5, f=2048, seed=0):
     models = hyperparameters(
         generator.uniform(0.2, 0.6, (n, 2)), generator.uniform(0.5, 2.0, n), generator.uniform(0.01, 0.1, n)
     )
-    normals = generator.normal(size=(f, 2))
-    if kernel != "se":
-        freedom = {"matern52": 5, "matern32": 3, "matern12": 1}[kernel]
-        normals /= np.sqrt(generator.chisquare(freedom, (f, 1)) / freedom)
+    normals = draw_frequencies(generator, f, 2, kernel)
     return observations, models, torch.as_tensor(normals), torch.as_tensor(generator.random((n, c, 2)))
 
 
@@ -53,14 +52,7 @@ def _exact(kernel, observations, models, points, n):
     scale, ell, noise = float(models.outputscale[n]), models.lengthscale[n].numpy(), float(models.noise[n])
 
     def k(a, b):
-        d = np.sqrt((((a[:, None] - b[None]) / ell) ** 2).sum(-1))
-        if kernel == "se":
-            return scale * np.exp(-0.5 * d**2)
-        if kernel == "matern12":
-            return scale * np.exp(-d)
-        if kernel == "matern32":
-            return scale * (1 + np.sqrt(3) * d) * np.exp(-np.sqrt(3) * d)
-        return scale * (1 + np.sqrt(5) * d + 5 * d**2 / 3) * np.exp(-np.sqrt(5) * d)
+        return scale * _correlation(kernel, np.sqrt((((a[:, None] - b[None]) / ell) ** 2).sum(-1)))
 
     gain = k(points, known) @ np.linalg.inv(k(known, known) + noise * np.eye(len(known)))
     return gain @ y, k(points, points) - gain @ k(known, points)
@@ -82,24 +74,14 @@ def _paths(kernel, observations, models, frequencies, prior, noise):
     )
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_path_of_zero_normals_is_the_exact_posterior_mean(kernel):
-    observations, models, frequencies, points = _own(kernel)
-    normals = torch.zeros(3, 2 * len(frequencies) + 6, dtype=torch.float64).split([2 * len(frequencies), 6], dim=1)
-    values = _paths(kernel, observations, models, frequencies, *normals)(points).numpy()
-    for n in range(3):
-        mean, _ = _exact(kernel, observations, models, points[n].numpy(), n)
-        np.testing.assert_allclose(values[n], mean, atol=1e-9)
-
-
-def _path_covariance(kernel, observations, models, frequencies, points, n):
-    """Exact covariance of a client's path values, over the normals it is made of."""
+def _path_moments(kernel, observations, models, frequencies, points, n):
+    """Exact mean and covariance of a client's path values, over the normals it is made of."""
     one = torch.tensor([n])
 
     def draw(prior, noise):
         return _paths(kernel, observations.rows(one), models.rows(one), frequencies, prior, noise)(points[n][None])
 
-    return moments(draw, (2 * len(frequencies), 6))[1]
+    return moments(draw, (2 * len(frequencies), 6))
 
 
 # 500 frequencies: prior covariances are means of 500 terms within the output scale (< 2), so errors
@@ -107,18 +89,19 @@ def _path_covariance(kernel, observations, models, frequencies, points, n):
 # The frequencies are seeded: a pass is a pass for ever.
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("n", [0, 1, 2])
-def test_paths_have_the_exact_posteriors_covariance(kernel, n):
+def test_paths_have_the_exact_posteriors_moments(kernel, n):
     observations, models, frequencies, points = _own(kernel, f=500)
-    found = _path_covariance(kernel, observations, models, frequencies, points, n)
-    _, expected = _exact(kernel, observations, models, points[n].numpy(), n)
-    np.testing.assert_allclose(found, expected, atol=0.2 if n == 2 else 0.1)
+    mean, covariance = _path_moments(kernel, observations, models, frequencies, points, n)
+    expected_mean, expected = _exact(kernel, observations, models, points[n].numpy(), n)
+    np.testing.assert_allclose(mean, expected_mean, atol=1e-9)
+    np.testing.assert_allclose(covariance, expected, atol=0.2 if n == 2 else 0.1)
 
 
 def test_paths_without_observation_noise_are_caught():
     observations, models, frequencies, points = _own("se", f=500)
     loud = dataclasses.replace(models, noise=torch.full((3,), 1.0))
     _, expected = _exact("se", observations, loud, points[0].numpy(), 0)
-    found = _path_covariance("se", observations, models, frequencies, points, 0)
+    _, found = _path_moments("se", observations, models, frequencies, points, 0)
     assert np.abs(found - expected).max() > 0.1
 
 
@@ -137,31 +120,21 @@ def _exact_moments(observations, models, n, known, points):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_exact_draws_have_the_exact_posteriors_moments(kernel, n):
+    """At a client's own points, and on a grid whose factor all clients share."""
     observations, models, _, points = _own(kernel)
     factors = own_factors(torch.cat([points, observations.embedded], dim=1), models, kernel)[n : n + 1]
-    mean, covariance = _exact_moments(observations, models, n, factors[:, 5:], factors[:, :5])
-    expected_mean, expected_covariance = _exact(kernel, observations, models, points[n].numpy(), n)
-    np.testing.assert_allclose(mean, expected_mean, atol=1e-6)
-    np.testing.assert_allclose(covariance, expected_covariance, atol=1e-6)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("n", [0, 1, 2])
-def test_exact_draws_on_a_common_grid_have_the_exact_posteriors_moments(kernel, n):
-    observations, models, _, _ = _own(kernel)
-    axis = torch.linspace(0, 1, 7, dtype=torch.float64)
-    grid = torch.cartesian_prod(axis, axis)
-    where = torch.arange(18).reshape(3, 6) * 2
-    on_grid = dataclasses.replace(observations, embedded=grid[where])
-    common, scale = (
-        hyperparameters(np.full((3, 2), 0.4), models.outputscale[0], models.noise),
-        float(models.outputscale[0]),
-    )
+    axis, scale = torch.linspace(0, 1, 7, dtype=torch.float64), float(models.outputscale[0])
+    grid, where = torch.cartesian_prod(axis, axis), torch.arange(18).reshape(3, 6) * 2
     factor = common_factor(grid.numpy().tobytes(), 2, 0.4, scale, kernel, "cpu")
-    mean, covariance = _exact_moments(on_grid, common, n, factor[where[n : n + 1]], factor)
-    expected_mean, expected_covariance = _exact(kernel, on_grid, common, grid.numpy(), n)
-    np.testing.assert_allclose(mean, expected_mean, atol=1e-6)
-    np.testing.assert_allclose(covariance, expected_covariance, atol=1e-6)
+    common = hyperparameters(np.full((3, 2), 0.4), models.outputscale[0], models.noise)
+    on_grid = dataclasses.replace(observations, embedded=grid[where])
+    for seen, of, at, known, wanted in (
+        (observations, models, points[n], factors[:, 5:], factors[:, :5]),
+        (on_grid, common, grid, factor[where[n : n + 1]], factor),
+    ):
+        found = _exact_moments(seen, of, n, known, wanted)
+        for ours, theirs in zip(found, _exact(kernel, seen, of, at.numpy(), n), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
 def test_a_smooth_kernel_needs_few_directions():

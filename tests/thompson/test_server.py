@@ -1,17 +1,21 @@
+"""The server of DP-FTS-DE, its plan, and settings that contradict."""
+
 import dataclasses
 import math
+import warnings
 from functools import partial
 
 import numpy as np
 import pytest
 
+import privbo as pb
 from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson.exploration import Exploration, Weighting
 from privbo.algorithms.thompson.settings import OwnModel, Prior, Theorem1
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Release
 from privbo.protocol.space import Categorical, Space
-from tests.thompson.conftest import setting
+from tests.thompson.conftest import PLANE, play, setting
 
 
 def _release(round_, shape=(1, 64)):
@@ -106,3 +110,51 @@ def test_impossible_settings_are_refused_by_name(kind, numbers):
         for number in wrong:
             with pytest.raises(ConfigurationError, match="prior" if kind is PRIOR else name):
                 kind(**{name: number})
+
+
+# ---- settings of the paper's variants
+
+CUTS = (pb.Cut(parameter="x", at=(0.2,)), pb.Cut(parameter="y", at=(1.0,)))
+
+
+@pytest.mark.parametrize("change", [{"n_regions": 3}, {"start": "nowhere"}, {"features": "regular"}])
+def test_settings_that_contradict_are_refused(change):
+    with pytest.raises(ConfigurationError, match=next(iter(change))):
+        pb.DPFTSDE(**({"n_regions": 4, "cuts": CUTS} | change))
+
+
+def test_cuts_decide_where_clients_start():
+    algorithm = pb.DPFTSDE(
+        n_regions=4, cuts=CUTS, n_features=8, n_init=3, own=OwnModel(n_features=16, fit_steps=2, n_candidates=32)
+    )
+    _, cohort = play(algorithm, setting(n_clients=8, rounds=1))
+    first = cohort.history().units[:, :3]
+    inside = (first[..., 0] >= 0.2) * 2 + (first[..., 1] >= PLANE.parameters["y"].encode(1.0))
+    np.testing.assert_array_equal(inside, np.repeat(np.arange(8)[:, None] % 4, 3, axis=1))
+
+
+PROBLEM = pb.Problem(
+    space={"C": pb.Real(1e-4, 10.0), "gamma": pb.Real(0.01, 10.0)},
+    objective=lambda client, params: 0.0,  # never called: a plan touches no data
+    n_clients=29,
+)
+
+
+# Source: measured from the authors' code (true cost of the paper's runs, tight accountant,
+# heterogeneous rounds, T = 60, delta = 29^-1.1); the paper prints 15.17, 5.14 and 3.75.
+@pytest.mark.parametrize(("rate", "z", "epsilon"), [(0.35, 1.0, 6.20), (0.35, 2.0, 2.00), (0.10, 1.0, 1.19)])
+def test_true_price_of_the_papers_noise(rate, z, epsilon):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # delta = "paper" warns, as it should
+        privacy = pb.Privacy(noise_multiplier=z, sample_rate=rate, delta="paper", calibration="paper")
+        terms = pb.plan(PROBLEM, pb.DPFTSDE.paper(), privacy=privacy, rounds=60)
+        found = terms.epsilon()["tight"]
+    assert terms.releases == 60
+    assert found == pytest.approx(epsilon, abs=0.005)
+
+
+def test_own_models_of_every_algorithm_have_a_limit_and_the_papers_have_none() -> None:
+    own = pb.OwnModel(refit_every=0)
+    capped = [pb.SharedPrior(), pb.DPFTSDE(), pb.SharedPrior(own=own), pb.DPFTSDE(own=own), pb.DPFTSDE().local()]
+    assert {algorithm.own.max_points for algorithm in capped} == {200}
+    assert pb.DPFTSDE.paper().own == dataclasses.replace(pb.DPFTSDE().own, max_points=None)
