@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from experiments import board_page, peers_page, worth_page
 from experiments.baselines.private_search import PrivateSearch
-from experiments.board import HOUSE, common, ranks, recommended, standings, winner
+from experiments.board import ranks, recommended, standings, winner
 from experiments.outcome import Outcome, Task
 from experiments.played import Entry, Played, added, kept, played, read
 from experiments.plays import peers
 from experiments.plays.board import EVALUATIONS, play
 from experiments.plays.worth import FIRST, FLOOR, judged, seen, share
 from experiments.run import Options, write
-from experiments.statistics import Estimate, geometric, ratio
+from experiments.statistics import Estimate, ratio
 from experiments.study import Arm, Panel, Study
 from experiments.worth import Family
 from privbo.protocol.messages import Algorithm, ClientHistory
@@ -121,22 +120,6 @@ def test_standings_have_ranks_of_those_who_played_everywhere() -> None:
     assert found["alone, TS"].worse is None
 
 
-def test_tables_name_what_is_best_and_what_wins_nowhere() -> None:
-    seen = board_page.overall([(one.panel, one.found) for one in (family("one"), family("two"))])
-    assert board_page.epsilons([on_board("one")]) == [2.0]
-    assert "**Leaderboard at epsilon 2**" in seen.text
-    assert "| algorithm | epsilon 2 |\n|---|---|\n| A | 0.75 (0.00) |" in seen.text
-    assert f"| {', '.join(HOUSE)} | none of the classes |" in seen.text
-    # Two families that agree to the last digit say no more than their signs: p = 1/4.
-    said = "| fewer than 20 clients | 2 (2) | no sharing: no gain shown | A 0.75 (0.00) | 1.00 (0.00) | A 0.75"
-    assert said in seen.text
-    assert "| B and a vote | 0.200 ± 0.000 |" in seen.text
-    assert common([on_board("one")], 2.0)["A"].value == pytest.approx(0.6)
-    assert seen.pictures["figure"].startswith(b"\x89PNG")
-    assert board_page.again(json.loads(json.dumps(seen.summary))) == seen
-    assert board_page.overall([]).text == ""
-
-
 # ---- more of what is kept
 
 
@@ -190,14 +173,6 @@ def test_only_what_beats_alone_and_its_noise_over_families_is_recommended(
 ) -> None:
     found = recommended({"all": [judged_family(f"f{i}", *cell) for i, cell in enumerate(cells)]}, 2.0)
     assert [one.name for one, _ in found.values()] == wanted
-
-
-def test_another_family_is_what_an_error_speaks_of() -> None:
-    """A hundred seeds of two families that differ leave the mean as unsure as the families are."""
-    one = geometric([Estimate(0.5, 0.001, 100), Estimate(0.8, 0.001, 100)])
-    assert one.value == pytest.approx(0.4**0.5)
-    assert one.error == pytest.approx(one.value * abs(math.log(0.8 / 0.5)) / 2)
-    assert (one.count, geometric([Estimate(0.5, 0.001, 100)]).error) == (2, math.inf)
 
 
 # ---- the study of what sharing is worth: its judgement, its ratios and its tables
@@ -310,38 +285,6 @@ def test_clients_are_compared_one_by_one_with_our_own_arms() -> None:
     assert found.worse == 0.25
     assert found.decile == pytest.approx(np.quantile([0.5, 0.5, 1 / 3, 1.4], 0.9))
     assert FAMILY.clients("alone, TPE") is None
-
-
-# ---- tables
-
-
-def test_tables_over_all_families() -> None:
-    stress = panel("noisy", "stress")
-    found = worth_page.overall(
-        [(panel("first", correlation=0.6), FOUND), (panel("second", "choosing"), FOUND), (stress, FOUND)]
-    )
-    assert "| first | 2 | 0.60 | 1.00 (0.00) | 1.33 (0.44) | 1.00 (0.00) |" in found.text
-    assert "| second * | 2 |" in found.text
-    assert "| **all held out** | 2 | 1 | 1.00 | 1.00 (first) | 0 | 1.00 | 1.00 (first) | 0 |" in found.text
-    assert "| used in development | 2 | 1 | 1.00 | 1.00 (second) |" in found.text
-    assert "| epsilon 2 | 25 % | 25 % |" in found.text
-    assert "| noisy | 1.00 (0.00) | 1.33 (0.44) |" in found.text
-    assert found.pictures["figure"].startswith(b"\x89PNG")
-    assert json.loads(json.dumps(found.summary))["first"]["entries"]["default, epsilon 2"]["seeds"] == [0, 1]
-    assert worth_page.again(found.summary) == found
-
-
-def test_other_tools_are_summed_up_over_families() -> None:
-    """Ours over theirs: 1/2 and 2/1 on one family, so the tool is ahead by two errors nowhere; 3/2 twice on another."""
-    ours, theirs = outcome(1.0, 2.0), outcome(2.0, 1.0)
-    families = [
-        (panel("one"), {peers_page.OURS: {0: ours}, "tool": {0: theirs}}),
-        (panel("two"), {peers_page.OURS: {0: outcome(3.0, 3.0)}, "tool": {0: outcome(2.0, 2.0)}}),
-        (panel("three"), {peers_page.OURS: {0: ours}}),
-    ]
-    seen = peers_page.overall(families)
-    assert "| tool | 2 | 1.22 (0.25) | 1.22 (0.25) | 1 / 1 |" in seen.text
-    assert peers_page.again(seen.summary) == seen
 
 
 def test_a_study_shows_what_was_seen_over_all_panels(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The leaderboard of many evaluations: families set aside by digest, its player and its tables."""
+"""The leaderboard of many evaluations: families set aside by digest, and its player."""
 
 import dataclasses
 import hashlib
@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.many_page import again
 from experiments.outcome import Task, make
-from experiments.played import Entry, Played, kept
 from experiments.plays.many import HORIZON, alone, play
 from experiments.study import study
 
@@ -69,36 +67,3 @@ def test_a_tree_alone_finds_the_best_point_of_each_client():
     assert found.figures["end"] < found.figures["mean"] < 0.06
     with pytest.raises(pb.ConfigurationError, match="names none"):
         play(dataclasses.replace(task(None), algorithm=None))
-
-
-def entry(series, at, epsilon=None, *, zeroed=False, **more):
-    mean = tuple(at + shift for shift in (-0.001, 0.001))
-    return Entry(series=series, epsilon=epsilon, zeroed=zeroed, seeds=(0, 1), mean=mean, end=mean, **more)
-
-
-def family(title, n_clients, factor):
-    """Fed-PNE has so much of the regret alone, with noise only twice, and half where nobody is hidden."""
-    entries = {
-        "HCT": entry("alone", 0.2, global_regret=(0.1, 0.1)),
-        "model": entry("alone", 0.3, global_regret=(0.2, 0.2)),
-        "private": entry("Fed-PNE", 0.2 * factor, 2.0, worse=0.25, common=(0.05, 0.07), global_regret=(0.0, 0.1)),
-        "noise": entry("Fed-PNE", 0.4, 2.0, zeroed=True),
-        "open": entry("Fed-PNE", 0.1),
-    }
-    return Played(
-        title=title, purpose="reporting", n_clients=n_clients, correlation=0.9, is_model=False, entries=entries
-    )
-
-
-def test_tables_show_noise_only_and_what_is_not_private_beside_and_recommend_by_families():
-    few = [family(f"{name}, 40", 40, factor) for name, factor in (("a", 0.7), ("b", 0.75), ("c", 0.65), ("d", 0.8))]
-    many = [family(f"{name}, 200", 200, factor) for name, factor in (("a", 0.5), ("b", 1.5), ("c", 0.6), ("d", 1.4))]
-    text = again(kept([*many, *few])).text
-    row = next(line for line in text.splitlines() if line.startswith("| Fed-PNE"))
-    value = (0.7 * 0.75 * 0.65 * 0.8) ** 0.25
-    assert row.startswith(f"| Fed-PNE | {value:.2f} (0.03) | 2.00 (0.00) | 0.50 (0.00) | {value:.2f}")
-    assert row.endswith("| 0.050 ± 0.000 | 0.060 ± 0.000 | 25 % |")
-    over, end = text.partition("**Which algorithm for many evaluations, at the end**")[::2]
-    for part in (over, end):
-        assert "| 40 clients | 4 (4) | Fed-PNE (p = " in part
-        assert "| 200 clients | 4 (4) | no sharing: no gain shown | Fed-PNE" in part

@@ -10,10 +10,8 @@ from experiments.outcome import Task, make
 from experiments.plays.records import play
 from experiments.problems.record_families import TABLES
 from experiments.problems.records import sites
-from experiments.records_page import Compared, again
 from privbo.algorithms.thompson.releases import Posterior, Releases, front
 from privbo.protocol.messages import Records, Setting
-from privbo.protocol.settings import dump_settings
 
 SETTING = Setting(
     space=pb.Space({"x": pb.Real(0, 1)}), n_clients=12, rounds=22, public_seed=0, unit="record",
@@ -90,39 +88,3 @@ def test_a_second_release_finds_a_better_common_setting_than_one_of_as_many_poin
         losses.append([max(0.01, (mean.max() - mean[at_once]) / np.ptp(mean)), play(asked).figures["end"]])
     once, twice = np.mean(losses, axis=0)
     assert twice < 0.7 * once
-
-
-def _compared(family, ours, error, measure="mean"):
-    return Compared(
-        group="12 sites, frozen families", arm="n=1000, epsilon 1", family=family, measure=measure,
-        ours=ours, alone=1.0, error=error, pairs=24, worse=0.25,
-    )  # fmt: skip
-
-
-def test_families_that_lose_are_counted_by_holm_and_stored_tables_are_the_same():
-    families = [("a", 1.5, 0.1), ("b", 1.3, 0.11), ("c", 1.3, 0.14), ("d", 0.5, 0.1)]
-    every = [_compared(*one, measure=measure) for one in families for measure in ("mean", "end")]
-    seen = again({"compared": [dump_settings(one) for one in every]})
-    # One-sided p: a 3e-5, b 0.006, c 0.021; of four at 5 %: 0.0125, 0.0167, 0.025.
-    row = next(line for line in seen.text.splitlines() if line.startswith("| n=1000"))
-    middle = (1.5 * 1.3 * 1.3 * 0.5) ** 0.25
-    assert row.startswith(f"| n=1000, epsilon 1 | {middle:.2f} [")
-    assert "| 4 families | mean over evaluations | worst | lose |" in seen.text
-    assert row.endswith("| 1.50 | 3 | 25 % |")
-    worse = [_compared(*one) for one in (*families[:2], ("c", 1.3, 0.16), families[3])]
-    assert "| 1.50 | 2 |" in again({"compared": [dump_settings(one) for one in [*worse, *every[1::2]]]}).text
-    assert again(seen.summary).text == seen.text
-
-
-def test_beside_the_best_arm_of_each_family_stands_one_arm_for_all():
-    """Over the best arm of each family it is .9 and 1.1; over one arm, of twice the regret on one, .9 and .55."""
-    every = [
-        replace(_compared(*given, 0.1, measure=measure), one=one)
-        for given, one in ((("a", 0.9), 1.0), (("b", 1.1), 2.0))
-        for measure in ("mean", "end")
-    ]
-    text = again({"compared": [dump_settings(one) for one in every]}).text
-    row = next(line for line in text.splitlines() if line.startswith("| n=1000")).split(" | ")
-    assert "| mean over evaluations | one arm | worst |" in text
-    assert row[1].startswith(f"{(0.9 * 1.1) ** 0.5:.2f} [")
-    assert row[2] == row[6] == f"{(0.9 * 0.55) ** 0.5:.2f}"

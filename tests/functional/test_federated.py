@@ -17,7 +17,7 @@ from experiments.plays.f_lcb import federated
 from experiments.problems.three_functions import N_CLIENTS, algorithm, problem
 from experiments.summary import tight
 from privbo.algorithms.functional.federated import Search, answers
-from privbo.protocol.messages import Release, Setting
+from privbo.protocol.messages import Setting
 from privbo.runs.spec import Spec
 
 SETTING = Setting(space=problem(0, 4).search_space, n_clients=4, rounds=12, public_seed=0)
@@ -63,39 +63,6 @@ def test_the_plan_is_fixed_and_stopping_early_quotes_it(tmp_path) -> None:
     assert result.epsilon() == pytest.approx(min(planned.values()))
 
 
-def server_after(values, noise_stddev, rounds=12):
-    server = algorithm().server(SETTING)
-    for index in range(rounds):
-        ask = server.ask()
-        assert ask.request is not None
-        release = Release(
-            round=index,
-            values=np.full((1, ask.request.dim), values),
-            noise_stddev=noise_stddev,
-            sequence=index,
-            head="",
-        )
-        server.tell(release)
-    return server
-
-
-def searched(noise_stddev, rounds=12):
-    search = Search(algorithm(), SETTING)
-    for _ in range(rounds):
-        search.absorb(search.selected, np.zeros(len(search.arms.free) + 1), noise=noise_stddev)
-    return search
-
-
-def test_noise_enters_width_and_rate() -> None:
-    one, other = searched(0.01), searched(0.1)
-    quiet, loud = one.bounds, other.bounds
-    again, anew = ([state.k > 1 for state in each.states] for each in (one, other))
-    np.testing.assert_allclose(loud.width / quiet.width, 10.0)
-    assert quiet.width[0] > 3 * 0.01 / algorithm().loss_scale
-    assert (loud.rate[anew] > quiet.rate[again].min()).all()
-    assert (loud.lower < quiet.lower).all()
-
-
 def test_widths_and_the_first_rate_are_neither_too_small_nor_three_times_too_large() -> None:
     """Against the noise's own quantile over all 2 K T ends, and the gap of the steepest straight slope there is."""
     chosen, noise = algorithm(), 0.1
@@ -108,17 +75,6 @@ def test_widths_and_the_first_rate_are_neither_too_small_nor_three_times_too_lar
     gap = chosen.gradient_bound / math.sqrt(n_dims) * n_dims * max(chosen.start, 1 - chosen.start)
     for lower, bound in ((exact, width), (gap, rate)):
         assert 0.3 * bound < lower <= bound  # the planted faults: three tenths, and more than three times
-
-
-def test_after_the_last_round_the_result_is_announced() -> None:
-    server = server_after(0.0, 0.1)
-    ask = server.ask()
-    assert ask.request is None
-    server.tell(None)
-    assert server.ask() is None
-    best = ask.broadcast.arrays["best"]
-    assert best.shape == (SETTING.space.n_dims,)
-    assert ((best >= 0) & (best <= 1)).all()
 
 
 def test_local_clients_search_alone() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 
 import privbo as pb
 from experiments.baselines.convex_sets import Ball, Everywhere
@@ -22,7 +21,7 @@ from experiments.baselines.first_order import (
 from experiments.baselines.functions import Huber, Quadratic
 from experiments.baselines.heavy_tailed import ClippedSSTM, RestartedClippedSSTM
 from experiments.baselines.stochastic import StronglyConvexStochasticAccelerated
-from privbo.algorithms.functional.methods import Box, GradientNoise, StochasticAccelerated
+from privbo.algorithms.functional.methods import Box, GradientNoise
 from tests.functional.instances import DETERMINISTIC, STOCHASTIC, exact_value, minimum
 
 TINY = 1e-9
@@ -161,31 +160,6 @@ def test_printed_rate_of_triple_averaging_fails_on_its_worst_function() -> None:
         state = method.step(state, slope)
     assert f(state.point) > 1.09 * printed(method).rate(16, 0.0)
     assert 0.3 * method.rate(16, 0.0) < f(state.point) <= method.rate(16, 0.0)
-
-
-# Lower sides of the certified rates. Of deterministic methods: a gap that one run reaches, or the theorem's bound at
-# its stronger exponent. Of stochastic ones: the proof's sums before they are bounded, with the noise's own quantiles.
-
-
-def attained(method, f, start):
-    return lambda k, _: run_method(method, f, np.array(start), k)
-
-
-def sums(method, inverse_size, reach):
-    """2 / (k (k+1)) of the first distance's weight at k, the sum of t steps times squared noise, and the martingale."""
-
-    def bound(k, delta):
-        t, s, d = np.arange(1, k + 1), method.noise.stddev, method.noise.n_dims
-        square = method.lipschitz**2 + s**2 * (d if delta == 1.0 else stats.chi2.isf(delta / (2 * k), d))
-        drift = 0.0 if delta == 1.0 else stats.norm.isf(delta / 2) * s * method.domain.diameter * np.sqrt((t**2).sum())
-        start, steps = inverse_size(t, k)
-        return 2.0 / (k * (k + 1)) * (start * reach**2 / 2.0 + square * (t * steps).sum() + drift)
-
-    return bound
-
-
-SPHERE = Ball(centre=np.zeros(3), radius=1.5)
-EXACT = StochasticAccelerated(smoothness=0.7, noise=GradientNoise(stddev=0.0, n_dims=3), domain=SPHERE)
 
 
 @pytest.mark.parametrize("draw", [*DETERMINISTIC, *STOCHASTIC], ids=lambda f: f.__name__)
