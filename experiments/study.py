@@ -14,29 +14,66 @@ A file holds experiments by name and what they share::
 ``{paper = ..., small = ...}`` is a value by scale; ``only = "paper"`` drops a table at the other scale;
 ``each`` repeats a panel or an arm for every combination and fills ``{name}`` in its strings; an arm that is
 a string stands for a shared list of arms; ``zeroed = true`` adds the same arm with its sum zeroed; ``like`` takes
-others' panels (``alike``). A panel has its experiment's keys, an arm its panel's problem, player, rounds, options.
+others' panels. A panel has its experiment's keys, an arm its panel's problem, player, rounds, options.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
-from experiments.alike import Table, names_used, with_panels
-from experiments.claim import Claim
-from experiments.filled import filled
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import Count, JsonObject, Sequence, read_settings, settings
 
 FOLDER = Path(__file__).parent / "studies"
 Scale: TypeAlias = Literal["small", "paper"]
+Table: TypeAlias = dict[str, object]
 _OF_ARMS = ("problem", "play", "rounds", "options")
 _OF_STUDY = ("title", "statement", "note", "pictures", "overall", "again")
+
+
+@settings(table="claim")
+class Claim:
+    """Something the paper says of a figure that a paired difference can tell.
+
+    Attributes:
+        says: The sentence.
+        less: Label of the arm that loses less, or a pattern for several (``"DP-FTS-DE, q=*"``).
+        than: Label of the other.
+        by: The measure that the sentence speaks of; empty for the panel's.
+        within: Where the paper says that arms are alike: the largest difference, as a share of the other's loss.
+        exists: Whether the sentence says that one such arm exists, and not that all of them lose less.
+        chosen: Values of the setting that the paper does not name, which are ours; empty where all are the paper's.
+        ours: Whether it is our control and not the paper's sentence.
+        stands: Whether it is judged where its panel is withdrawn: the reason does not concern its arms.
+    """
+
+    says: str
+    less: str
+    than: str
+    by: str = ""
+    within: float | None = None
+    exists: bool = False
+    chosen: str = ""
+    ours: bool = False
+    stands: bool = False
+
+    def of(self, labels: Iterable[str]) -> list[str]:
+        """Give the labels that are held against the other.
+
+        Example:
+            >>> Claim(says="", less="q=*", than="q=1").of(["q=1", "q=2", "q=3, sum zeroed"])
+            ['q=2']
+        """
+        found = (label for label in labels if fnmatch.fnmatchcase(label, self.less) and label != self.than)
+        return [label for label in found if label == self.less or "zeroed" not in label]
 
 
 @settings(table="arm")
@@ -287,3 +324,47 @@ def merged(below: Mapping[str, object], above: Mapping[str, object]) -> Table:
         under = found.get(key)
         found[key] = merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
     return found
+
+
+def with_panels(table: Table, content: Mapping[str, Table]) -> Table:
+    """Give an experiment's table with the panels of those that it is ``like``, with the arms that their uses name."""
+    if "like" not in table:
+        return table
+    found: list[Table] = []
+    left_out = cast("Mapping[str, list[str]]", table.get("leave", {}))
+    for name, by_use in cast("Mapping[str, Mapping[str, list[object]]]", table["like"]).items():
+        for panel in cast("list[Table]", content[name]["panels"]):
+            uses = {*names_used(panel), *names_used(cast("Table", panel.get("problem", {})))}
+            arms = [arm for use, arms in by_use.items() if use in uses for arm in arms]
+            gone = {arm for use, arms in left_out.items() if use in uses for arm in arms}
+            if kept := [arm for arm in arms if arm not in gone]:
+                found.append(panel | {"arms": kept})
+    return {key: value for key, value in table.items() if key not in ("like", "leave")} | {"panels": found}
+
+
+def names_used(table: Table) -> list[str]:
+    """Give the names of the shared tables that a table uses."""
+    use = table.get("use", [])
+    return [use] if isinstance(use, str) else cast("list[str]", use)
+
+
+def filled(value: object, row: Mapping[str, object]) -> object:
+    """Fill in names: ``"{z}"`` becomes the value itself, ``"z={z:g}"`` a text; what has no name in ``row`` stays.
+
+    Example:
+        >>> filled({"q": "{q}", "label": "q={q:g}, {other}"}, {"q": 0.5})
+        {'q': 0.5, 'label': 'q=0.5, {other}'}
+    """
+    if isinstance(value, dict):
+        return {key: filled(inside, row) for key, inside in value.items()}
+    if isinstance(value, list):
+        return [filled(inside, row) for inside in value]
+    if not isinstance(value, str):
+        return value
+    if value[:1] + value[-1:] == "{}" and value[1:-1] in row:
+        return row[value[1:-1]]
+    return re.sub(
+        r"\{(\w+)(:[^}]*)?\}",
+        lambda found: f"{{{found[2] or ''}}}".format(row[found[1]]) if found[1] in row else found[0],
+        value,
+    )

@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from experiments.claim import Claim
 from experiments.statistics import LEVEL, Measure
 from experiments.stored import panels_of
-from experiments.study import Panel, study, titles
+from experiments.study import Claim, Panel, study, titles
 from experiments.summary import Row, Rows, zeroed
 from privbo.comparisons.verdict import holm
 from privbo.protocol.files import read_json

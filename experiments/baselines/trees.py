@@ -12,6 +12,7 @@ which throws its subtree away; ``resplit=True`` does the same, for cross-checks.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from experiments.baselines.tree import Tree, require_smoothness
 from privbo.algorithms.elimination.settings import Partition
@@ -117,40 +118,24 @@ class HCT:
         return tree.totals[node] / visits + self._nu1 * self._rho ** tree.depths[node] + radius
 
 
-class VHCT:
+class VHCT(HCT):
     """HCT with intervals from the empirical variance (Bernstein).
 
     ``U = mean + nu1 rho^h + c sqrt(2 v l / n) + 3 b c^2 l / n`` with ``l = log(1/d~)`` and v the
     node's variance, at least 0.001; thresholds per node.
 
     Args:
-        partition, nu1, rho, c, delta_b, resplit: As for ``HCT``.
+        partition: The partition.
         noise_bound: b, bound of the reward noise.
+        settings: As for ``HCT``.
 
     Raises:
         ConfigurationError: If a number is out of its range.
     """
 
-    def __init__(
-        self,
-        partition: Partition,
-        *,
-        nu1: float = 1.0,
-        rho: float = 0.5,
-        c: float = 0.1,
-        delta_b: float = 0.01,
-        noise_bound: float = 1.0,
-        resplit: bool = False,
-    ) -> None:
-        _require(c, delta_b, nu1, rho)
-        self.tree = Tree(partition)
-        self._c, self._nu1, self._rho, self._noise_bound = c, nu1, rho, noise_bound
-        self._scaled = (rho / (3 * nu1)) ** 0.125 * delta_b
-        self._resplit = resplit
-        self._iteration = 1
-        self._path: list[int] = []
-        self._due = 0.0
-        self.tree.split(0)
+    def __init__(self, partition: Partition, *, noise_bound: float = 1.0, **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(partition, **settings)
+        self._noise_bound, self._due = noise_bound, 0.0
 
     def _variance(self, node: int) -> float:
         visits = self.tree.visits[node]
@@ -183,22 +168,22 @@ class VHCT:
         """Book the reward, refresh bounds, split the node when due."""
         tree = self.tree
         epoch = _next_power_of_two(self._iteration)
-        log = math.log(1 / min(1.0, self._scaled / epoch))
+        self._log_for_upper = math.log(1 / min(1.0, self._scaled / epoch))
         if self._iteration == epoch:
             for node, visits in enumerate(tree.visits):
                 if visits:
-                    tree.uppers[node] = self._upper(node, log)
+                    tree.uppers[node] = self._upper(node)
             tree.lift_all()
         node = self._path[-1]
         tree.book(node, reward)
         self._iteration += 1
-        tree.uppers[node] = self._upper(node, log)
+        tree.uppers[node] = self._upper(node)
         tree.lift(self._path)
         if tree.visits[node] >= self._due and (self._resplit or tree.first[node] < 0):
             tree.split(node)
 
-    def _upper(self, node: int, log: float) -> float:
+    def _upper(self, node: int) -> float:
         tree = self.tree
-        visits, wide = tree.visits[node], self._c**2 * log
+        visits, wide = tree.visits[node], self._c**2 * self._log_for_upper
         radius = math.sqrt(2 * wide * self._variance(node) / visits) + 3 * self._noise_bound * wide / visits
         return tree.totals[node] / visits + radius + self._nu1 * self._rho ** tree.depths[node]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -19,12 +19,11 @@ from experiments.baselines.trees import HCT, VHCT
 from experiments.outcome import Outcome, Task, make, paid
 from experiments.problems.clients import Clients
 from experiments.problems.environments import Environment, Shifted
-from privbo.algorithms.elimination.alone import PersonalCohort, PersonalElimination
+from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.algorithms.elimination.settings import Partition
 from privbo.protocol.messages import (
     Algorithm,
     Ask,
-    Evaluate,
     FloatArray,
     IntArray,
     PlainEvaluate,
@@ -33,6 +32,7 @@ from privbo.protocol.messages import (
     Server,
     Setting,
 )
+from privbo.testing.subject import Wrapped
 
 Searches: TypeAlias = pb.FedPNE | pb.PFPNE | PersonalElimination
 POINTS = 100  # of every curve
@@ -115,35 +115,9 @@ def lost_optimum(algorithm: pb.FedPNE, env: Environment, releases: tuple[Release
 # ---- some clients go on alone
 
 
-@dataclass(frozen=True, kw_only=True)
-class SharedStage:
-    """The shared phases of an algorithm alone: the run ends where it would fall silent."""
-
-    algorithm: Searches
-
-    answers_together = True
-
-    @property
-    def caveat(self) -> str | None:
-        """The algorithm's."""
-        return self.algorithm.caveat
-
-    @property
-    def is_certified(self) -> bool:
-        """The algorithm's."""
-        return self.algorithm.is_certified
-
-    def server(self, setting: Setting) -> Server:
-        """Give the algorithm's, until it asks for nothing."""
-        return _UntilSilence(self.algorithm.server(setting))
-
-    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:
-        """Give the algorithm's."""
-        return cast("PersonalCohort", self.algorithm.cohort(setting, clients=clients, evaluate=evaluate, seed=seed))
-
-    def local(self) -> Algorithm:
-        """Give the algorithm's."""
-        return self.algorithm.local()
+def shared_stage(algorithm: Searches) -> Wrapped:
+    """Give the shared phases of an algorithm alone: the run ends where it would fall silent."""
+    return Wrapped(algorithm=algorithm, on_cohort=lambda cohort: cohort, on_server=_UntilSilence)
 
 
 class _UntilSilence:
@@ -166,7 +140,7 @@ def _sampled(task: Task, clients: Clients, env: Environment, fitted: Searches, s
 
     What a client does alone depends on nobody else, so their mean estimates that of all.
     """
-    result = task.run(env.problem(), SharedStage(algorithm=fitted))
+    result = task.run(env.problem(), shared_stage(fitted))
     few = Environment(
         _some(env, np.linspace(0, clients.n_clients - 1, sampled).astype(int)),
         seed=task.seed + 1_000_000,

@@ -6,7 +6,6 @@ least 1 % of that: below, nobody cares which of two points is better. Curves run
 
 from __future__ import annotations
 
-import dataclasses
 from typing import cast
 
 import numpy as np
@@ -15,17 +14,9 @@ import privbo as pb
 from experiments.baselines.dp_fts_de import Variant
 from experiments.outcome import Outcome, Paid, Task, make, paid
 from experiments.problems.surfaces import Surfaces
-from privbo.protocol.messages import (
-    Algorithm,
-    ClientHistory,
-    Cohort,
-    Evaluate,
-    FloatArray,
-    IntArray,
-    Server,
-    Setting,
-)
+from privbo.protocol.messages import Algorithm, ClientHistory, Cohort, FloatArray, IntArray
 from privbo.runs.altered import AlteredCohort
+from privbo.testing.subject import Wrapped
 
 FLOOR = 0.01
 FIRST = 2  # evaluations every arm begins with; the mean over evaluations leaves them out
@@ -43,7 +34,7 @@ def share(task: Task) -> Outcome:
     if poisoned and isinstance(algorithm, pb.SharedPrior | pb.DPFTSDE | Variant):
         bad = max(1, round(poisoned * clients.n_clients))
         honest[np.linspace(0, clients.n_clients - 1, bad).astype(int)] = False
-        algorithm = Poisoned(algorithm=algorithm, clients=tuple(int(i) for i in np.flatnonzero(~honest)))
+        algorithm = poisoning(algorithm, np.flatnonzero(~honest))
     result = task.run(clients.problem(), algorithm)
     history = result.clients
     return judged(seen(clients.losses(history), history)[honest], clients.correlation(), paid(result))
@@ -95,49 +86,25 @@ def judged(losses: FloatArray, correlation: float, plan: Paid | None) -> Outcome
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Poisoned:
-    """An algorithm some of whose clients send the mean of the others turned round, as long as clipping lets it be.
+def poisoning(algorithm: Algorithm, bad: IntArray) -> Wrapped:
+    """Give an algorithm some of whose clients send the mean of the others turned round, as long as clipping lets it be.
 
-    Attributes:
+    Args:
         algorithm: What is run.
-        clients: Numbers of those clients.
+        bad: Numbers of those clients.
     """
 
-    algorithm: pb.SharedPrior | pb.DPFTSDE | Variant
-    clients: tuple[int, ...]
-
-    answers_together = True
-
-    @property
-    def caveat(self) -> str | None:
-        """The algorithm's."""
-        return self.algorithm.caveat
-
-    @property
-    def is_certified(self) -> bool:
-        """The algorithm's."""
-        return self.algorithm.is_certified
-
-    def server(self, setting: Setting) -> Server:
-        """Give the algorithm's."""
-        return self.algorithm.server(setting)
-
-    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
-        """Give the algorithm's, with some answers altered."""
-        bad = np.isin(clients, self.clients)
+    def poisoned(cohort: Cohort) -> Cohort:
+        turned = np.isin(cohort.clients, bad)
 
         def alter(answers: FloatArray, _: int) -> FloatArray:
             if not answers.size:
                 return answers
-            honest = np.nanmean(answers[~bad], axis=0)
+            honest = np.nanmean(answers[~turned], axis=0)
             # The door clips it to the longest vector that is allowed.
             worst = -1e6 * honest / max(float(np.linalg.norm(honest)), 1e-12)
-            return np.where(bad[:, None], worst, answers)
+            return np.where(turned[:, None], worst, answers)
 
-        cohort = self.algorithm.cohort(setting, clients=clients, evaluate=evaluate, seed=seed)
         return AlteredCohort(cohort=cohort, alter=alter)
 
-    def local(self) -> Algorithm:
-        """Give the algorithm's."""
-        return self.algorithm.local()
+    return Wrapped(algorithm=algorithm, on_cohort=poisoned, on_server=lambda server: server)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 import privbo as pb
 from experiments.problems.clients import named
-from experiments.problems.surfaces import PROBES, Surfaces, on_points, searched, sobol
+from experiments.problems.surfaces import Surfaces, on_points, spread_out
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Space
 
@@ -54,19 +54,9 @@ def _process(seed: int, n_clients: int, n_dims: int, correlation: float, lengths
         return np.asarray((waves * weights[clients]).sum(axis=1))
 
     space = Space({f"x{i}": pb.Real(0.0, 1.0) for i in range(n_dims)})
-    points = sobol(space, 4096, seed=1)
-    heights = weights @ np.cos(points @ frequencies.T + phases).T
-    best, low = searched(values, space, points, heights), heights.min(axis=1)
     name = f"GP {n_dims}-D, correlation {correlation:g}"
-    return Surfaces(
-        name=name,
-        seed=seed,
-        space=space,
-        values=values,
-        best=best,
-        low=low,
-        probes=heights[:, :PROBES],
-    )
+    heights = lambda points: weights @ np.cos(points @ frequencies.T + phases).T  # noqa: E731 (a line says it)
+    return spread_out(name, seed, space, values, heights)
 
 
 def shifted(seed: int, function: str, n_clients: int, shift: float = 0.1, noise: float = 0.0) -> Surfaces:
@@ -95,15 +85,5 @@ def _shifted(seed: int, function: str, n_clients: int, shift: float) -> Surfaces
         return test.function(inside)
 
     space = Space({f"x{i}": pb.Real(0.0, 1.0) for i in range(test.n_dims)})
-    points = sobol(space, 4096, seed=1)
-    heights = on_points(values, n_clients, points)
-    best, low = searched(values, space, points, heights), heights.min(axis=1)
-    return Surfaces(
-        name=f"{function}, shifts {shift:g}",
-        seed=seed,
-        space=space,
-        values=values,
-        best=best,
-        low=low,
-        probes=heights[:, :PROBES],
-    )
+    name = f"{function}, shifts {shift:g}"
+    return spread_out(name, seed, space, values, partial(on_points, values, n_clients))

@@ -122,6 +122,29 @@ def tabulated(
     )
 
 
+def spread_out(
+    name: str,
+    seed: int,
+    space: Space,
+    values: Values,
+    heights: Callable[[FloatArray], FloatArray],
+    noise: float = 0.0,
+) -> Surfaces:
+    """Give clients of any values, which ``heights`` gives at points spread over the space, ``(n_clients, k)``."""
+    points = sobol(space, 4096, seed=1)
+    table = heights(points)
+    return Surfaces(
+        name=name,
+        seed=seed,
+        space=space,
+        values=values,
+        best=searched(values, space, points, table),
+        low=table.min(axis=1),
+        probes=table[:, :PROBES],
+        noise=noise,
+    )
+
+
 def sobol(space: Space, count: int, seed: int) -> FloatArray:
     """Give points spread over a space, ``(count, n_dims)``."""
     return space.snap(qmc.Sobol(space.n_dims, seed=seed).random(count))

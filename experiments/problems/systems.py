@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 from scipy.special import ndtr
 
 import privbo as pb
-from experiments.problems.surfaces import PROBES, Surfaces, on_points, searched, sobol
+from experiments.problems.surfaces import Surfaces, on_points, spread_out
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Parameter, Space
 
@@ -150,16 +151,4 @@ def system(seed: int, name: str, n_clients: int, noise: float = 0.0) -> Surfaces
     def values(clients: IntArray, units: FloatArray) -> FloatArray:
         return made.system(np.asarray(space.embed(units)), own[clients])
 
-    points = sobol(space, 4096, seed=1)
-    heights = on_points(values, n_clients, points)
-    best, low = searched(values, space, points, heights), heights.min(axis=1)
-    return Surfaces(
-        name=name,
-        seed=seed,
-        space=space,
-        values=values,
-        best=best,
-        low=low,
-        probes=heights[:, :PROBES],
-        noise=noise,
-    )
+    return spread_out(name, seed, space, values, partial(on_points, values, n_clients), noise)

@@ -119,7 +119,7 @@ def test_some_clients_go_on_alone_after_all_of_them_shared() -> None:
     algorithm = pb.PFPNE(gap=0.1, horizon=300, reward_range=(-0.1, 1.1), release_when="always")
     full = pb.run(problem, algorithm, privacy=privacy, rounds=60, seed=1)
     problem = Clients(seed=1, function="garland", n_clients=5, horizon=300).environment().problem()
-    shared = elimination.SharedStage(algorithm=algorithm)
+    shared = elimination.shared_stage(algorithm)
     part = pb.run(problem, shared, privacy=privacy, rounds=60, seed=1)
     for ours, theirs in zip(part.releases, full.releases, strict=True):
         np.testing.assert_array_equal(ours.values, theirs.values)

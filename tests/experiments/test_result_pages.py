@@ -14,7 +14,6 @@ import pytest
 
 import privbo as pb
 from experiments import one, result_pages, spend
-from experiments.claim import Claim
 from experiments.families_page import AIMS, again
 from experiments.frontier import best_alone, gain
 from experiments.played import kept, read
@@ -22,7 +21,7 @@ from experiments.problems import client_families, later_families
 from experiments.result_pages import refresh
 from experiments.statistics import Measure
 from experiments.stored import rows_of
-from experiments.study import Panel, study, titles
+from experiments.study import Claim, Panel, study, titles
 from experiments.verdicts import judge, table, together
 from privbo.protocol.errors import ConfigurationError
 
