@@ -31,17 +31,6 @@ def _asks(algorithm, where):
     return found
 
 
-def test_initial_points_answer_first_and_every_release_is_broadcast():
-    asks = _asks(Variant(), setting(rounds=4))
-    assert [ask.broadcast.round for ask in asks] == [0, 1, 2, 3, 4]
-    assert [ask.request is not None for ask in asks] == [True, True, True, True, False]
-    assert "vectors" not in asks[0].broadcast.arrays
-    for ask in asks[1:]:
-        assert (ask.broadcast.arrays["vectors"] == ask.broadcast.round - 1).all()
-        assert ask.broadcast.arrays["noise_stddev"] == 0.5
-    assert all(ask.broadcast.arrays["rounds"] == 4 for ask in asks)
-
-
 def test_a_release_carries_the_weights_of_the_iteration_it_serves():
     algorithm = Variant(n_regions=2, weighting=Weighting(hold=1, decay=0))
     first, second, *_ = algorithm.server(setting(rounds=4)).plan()

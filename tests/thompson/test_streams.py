@@ -45,30 +45,7 @@ def test_initial_points_are_those_of_every_clients_own_stream(space, start: str)
         np.testing.assert_array_equal(units[client, :3], regions.sample(home, 3, space, generator))
 
 
-def test_streams_depend_on_seed_client_round_and_purpose_only():
-    clients = np.array([3, 1, 2])
-    draws = client_normals(7, clients, 4, Stream.PRIOR, (6,))
-    np.testing.assert_array_equal(client_normals(7, clients[1:2], 4, Stream.PRIOR, (6,))[0], draws[1])
-    others = [
-        client_normals(8, clients, 4, Stream.PRIOR, (6,)),
-        client_normals(7, clients, 5, Stream.PRIOR, (6,)),
-        client_normals(7, clients, 4, Stream.SHARED_SAMPLE, (6,)),
-    ]
-    everything = np.concatenate([draws, *others])
-    assert len(np.unique(everything)) == everything.size
-
-
 def test_streams_keep_their_numbers():
     # Frozen at first release: resumed runs rely on it.
     first = [generator.random() for generator in client_streams(2026, np.array([0, 41]), 3, Stream.CHOICE)]
     np.testing.assert_allclose(first, [0.826214091932845, 0.17345451877228646], rtol=1e-15)
-
-
-def test_clients_generators_are_independent_of_each_other():
-    """Kept side by side and drawn from in turns, each gives what it gives alone."""
-    clients = np.array([0, 41, 7])
-    alone = [generator.random(3) for generator in client_streams(2026, clients, 3, Stream.CHOICE)]
-    kept = list(client_streams(2026, clients, 3, Stream.CHOICE))
-    in_turns = np.array([[generator.random() for generator in kept] for _ in range(3)])
-    np.testing.assert_array_equal(in_turns.T, alone)
-    np.testing.assert_array_equal(in_turns[0], client_uniforms(2026, clients, 3, Stream.CHOICE)[:, 0])
