@@ -5,58 +5,33 @@ import pytest
 
 import privbo as pb
 from privbo.algorithms.thompson.evaluations import kept_points
+from privbo.algorithms.thompson.settings import Part
+from privbo.protocol.messages import FloatArray
 
 GENERATOR = np.random.default_rng(4)
-UNITS, VALUES = GENERATOR.random((5, 60, 2)), GENERATOR.standard_normal((5, 60))
+UNITS, VALUES = GENERATOR.random((6, 60, 2)), GENERATOR.standard_normal((6, 60))
 VALUES[3, ::3] = -np.inf
-THIRDS = ("best", "newest", "spread")
+VALUES[5, np.delete(np.arange(60), [4, 30])] = -np.inf
 
 
-def test_the_best_the_newest_and_the_farthest_are_kept_in_order():
-    kept = kept_points(UNITS, VALUES, 30, THIRDS)
-    assert kept.shape == (5, 30)
-    for row, chosen in enumerate(kept):
-        assert (np.diff(chosen) > 0).all()
-        known = np.flatnonzero(VALUES[row] > -np.inf)
-        assert set(known[-10:]) <= set(chosen)
-        assert set(np.argsort(-VALUES[row])[:10]) <= set(chosen)
-        assert set(chosen) <= set(known)
-        left = np.setdiff1d(known, chosen)
-        near = np.linalg.norm(UNITS[row, left][:, None] - UNITS[row, chosen], axis=-1).min(axis=1)
-        # By chance, not by distance, the farthest that is left is farther away.
-        by_chance = np.random.default_rng(row).choice(known, 30, replace=False)
-        others = np.setdiff1d(known, by_chance)
-        far = np.linalg.norm(UNITS[row, others][:, None] - UNITS[row, by_chance], axis=-1).min(axis=1)
-        assert near.max() < far.max()
+def plainly(units: FloatArray, values: FloatArray, count: int, parts: tuple[Part, ...]) -> list[int]:
+    """The rule for one client, one point after the other; what is unknown is chosen last."""
+    places, known = range(len(values)), values > -np.inf
+    orders = {"best": values, "newest": np.where(known, places, -1)}
+    chosen = set[int]()
+    for order in (orders[part] for part in parts if part in orders):
+        chosen.update(sorted(places, key=lambda i, by=order: (-by[i], i))[: count // len(parts)])
+    while len(chosen) < count:
+        near = {i: min((np.square(units[i] - units[j]).sum() for j in chosen), default=np.inf) for i in places}
+        left = [i for i in places if i not in chosen]
+        chosen.add(max(left, key=lambda i, near=near: (near[i] if known[i] else -1.0, -i)))
+    return sorted(chosen)
 
 
-@pytest.mark.parametrize("rule", ["best", "newest"])
-def test_a_single_rule_keeps_nothing_else(rule: str):
-    order = VALUES if rule == "best" else np.where(np.isfinite(VALUES), np.arange(60), -1)
-    expected = np.sort(np.argsort(-order, axis=1, kind="stable")[:, :24], axis=1)
-    np.testing.assert_array_equal(kept_points(UNITS, VALUES, 24, (rule,)), expected)
-
-
-def test_spread_points_alone_leave_no_hole():
-    """Greedy farthest points are at most twice as far from any point as the best choice, and no two are closer."""
-    chosen = kept_points(UNITS, VALUES, 24, ("spread",))
-    for row in (0, 1, 2, 4):
-        apart = np.linalg.norm(UNITS[row, chosen[row]][:, None] - UNITS[row, chosen[row]], axis=-1)
-        left = np.setdiff1d(np.arange(60), chosen[row])
-        near = np.linalg.norm(UNITS[row, left][:, None] - UNITS[row, chosen[row]], axis=-1).min(axis=1)
-        assert near.max() <= apart[~np.eye(24, dtype=bool)].min()
-
-
-def test_a_clients_points_do_not_depend_on_who_else_is_asked():
-    whole = kept_points(UNITS, VALUES, 24, THIRDS)
-    for row in range(5):
-        np.testing.assert_array_equal(kept_points(UNITS[[row]], VALUES[[row]], 24, THIRDS)[0], whole[row])
-
-
-def test_where_too_few_are_known_all_of_them_are_kept():
-    values = np.full((1, 60), -np.inf)
-    values[0, [4, 30]] = 1.0, 2.0
-    assert {4, 30} <= set(kept_points(UNITS[:1], values, 12, THIRDS)[0])
+@pytest.mark.parametrize("parts", [("best", "newest", "spread"), ("best",), ("newest",), ("spread",)])
+def test_what_is_kept_is_a_clients_own_points_by_the_rule(parts: tuple[Part, ...]):
+    expected = [plainly(units, values, 24, parts) for units, values in zip(UNITS, VALUES, strict=True)]
+    assert kept_points(UNITS, VALUES, 24, parts).tolist() == expected
 
 
 def hill(client: int, params: dict[str, float]) -> float:
