@@ -10,13 +10,11 @@ import torch
 
 import privbo as pb
 from experiments.baselines.dp_fts_de import Variant
-from experiments.baselines.fts import FTS
 from experiments.baselines.inducing import Inducing, projected
 from experiments.baselines.informed import explain
 from experiments.cells import Context, algorithm_of
 from experiments.outcome import Outcome, Task, world
-from experiments.plays import elimination, f_lcb, returned
-from experiments.plays.parallel import parallel
+from experiments.plays import elimination, f_lcb
 from experiments.problems.clients import Clients
 from experiments.run import Options, run
 from experiments.study import study
@@ -24,7 +22,6 @@ from privbo.algorithms.thompson.exploration import Exploration
 from privbo.algorithms.thompson.fits import fit, start
 from privbo.algorithms.thompson.posterior import Observations, condition
 from privbo.algorithms.thompson.settings import OwnModel
-from privbo.algorithms.thompson.streams import Stream, client_streams
 from privbo.protocol.messages import PlainEvaluate
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, hyperparameters, play, setting
 
@@ -71,27 +68,6 @@ def test_a_lost_optimum_is_seen() -> None:
     privacy = pb.Privacy(noise_multiplier=50.0, noise="simulation")
     given = task(lottery, privacy, SMALL | {"n_clients": 100, "horizon": 2000, "worlds": 1})
     assert any(elimination.federated(dataclasses.replace(given, seed=seed)).figures["lost"] for seed in range(5))
-
-
-def test_the_parallel_experiment_reports_its_bound() -> None:
-    algorithm = {"type": "parallel", "horizon": 1600, "nu1": 5.0, "rho": 0.5}
-    problem = {"type": "experiments.problems.clients:moved", "function": "two-sines", "n_clients": 4, "horizon": 1600}
-    found = parallel(task(algorithm, problem=problem))
-    assert found.figures["above"] == 0
-    assert found.figures["pulls"] <= 1600
-    assert found.curves["loss"][-1] == found.figures["loss"] >= 0
-
-
-def test_what_is_returned_is_judged_on_the_average_and_by_every_client() -> None:
-    """Alike clients without noise return one point: own losses are the common one's."""
-    alike = SMALL | {"shift": 0.0, "noise": "none", "horizon": 2000}
-    figures = returned.returned(task(FED, problem=alike)).figures
-    assert figures["own"] == pytest.approx(figures["worst"]) == pytest.approx(figures["own, own loss"])
-    assert figures["common"] == pytest.approx(figures["common, own loss"])
-    assert 0 < figures["common"] < 0.2
-    unlike = returned.returned(task(FED, problem=SMALL | {"shift": 0.1, "horizon": 2000})).figures
-    assert unlike["own, own loss"] < unlike["common, own loss"]
-    assert unlike["worst"] > unlike["own"] == pytest.approx(unlike["common"] + unlike["own more"])
 
 
 def test_numbers_told_are_those_of_the_broadcasts() -> None:
@@ -208,41 +184,6 @@ def test_clients_with_inducing_points_go_on_beyond_them() -> None:
     np.testing.assert_array_equal(runs[0].units[:, :4], runs[1].units[:, :4])
     assert not np.allclose(runs[0].units, runs[1].units)
     assert np.isfinite(runs[0].values).all()
-
-
-# ---- federated Thompson sampling as first published, against the choice written out plainly
-
-SPACE = pb.Space({"x": pb.Int(0, 99)})
-SMALL_SE = OwnModel(kernel="se", n_features=16, fit_steps=2, n_candidates=64)
-ALGORITHM = FTS(
-    n_features=8, n_init=3, features="phase", lengthscale=0.1, exploration=Exploration(power=0.0), own=SMALL_SE
-)  # every coin falls for the others
-
-
-def test_a_federated_step_maximises_the_draw_of_a_picked_agent():
-    where = setting(space=SPACE, n_clients=5, rounds=3)
-    trace, cohort = play(ALGORITHM, where, seed=5)
-    grid = SPACE.grid(100)
-    heights = ALGORITHM.draw_features(where)(torch.as_tensor(SPACE.embed(grid))).numpy()
-    history, distinct = cohort.history(), set()
-    for ask, _ in trace[1:]:
-        round_, vectors = ask.broadcast.round, ask.broadcast.arrays["vectors"]
-        assert vectors.shape == (5, 8)
-        at = np.flatnonzero(history.rounds == round_)[0]
-        for client, stream in enumerate(client_streams(5, np.arange(5), round_, Stream.REPLACEMENT)):
-            picked = int(stream.integers(5))
-            distinct.add(picked)
-            np.testing.assert_allclose(history.units[client, at], grid[np.argmax(heights @ vectors[picked])])
-    assert len(distinct) > 2
-
-
-def test_no_vector_is_mixed_with_another_or_clipped():
-    where = setting(space=SPACE, n_clients=5, rounds=2)
-    trace, _ = play(ALGORITHM, where)
-    for ask, answers in trace[:-1]:
-        np.testing.assert_array_equal(ask.request.weights, np.eye(5))
-        assert np.linalg.norm(answers, axis=1).max() < ask.request.clipping_norm / np.sqrt(5)
-    assert len(list(ALGORITHM.server(where).plan())) == 2
 
 
 # ---- how far a client trusts what it is sent, against a plain regression per client

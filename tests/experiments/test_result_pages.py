@@ -288,7 +288,7 @@ def test_the_gain_is_over_the_best_local_engine_and_paired_over_seeds() -> None:
 CHEAP = {
     "f-lcb-smooth": "printed",
     "f-lcb-inexact": "certified",
-    "dp-fts-de-2a": "FTS",
+    "dp-fts-de-2a": "FTS of 2020",
     "dp-fts-de-7b": "FTS-DE, 1-p = 1/t",
     "fed-pne": "VHCT",
     "parallel": "4 players",
