@@ -11,7 +11,7 @@ import pytest
 
 import privbo as pb
 from experiments.baselines.private_search import PrivateSearch
-from experiments.board import ranks, recommended, standings, winner
+from experiments.board import recommended
 from experiments.outcome import Outcome, Task
 from experiments.played import Entry, Played, added, kept, played, read
 from experiments.plays import peers
@@ -65,59 +65,6 @@ def outcome(*clients: float, **more: float) -> Outcome:
 
 def arm(label: str, series: str, x: float | None = None, control: Any = None) -> Arm:
     return Arm(label=label, problem=OF_SIX, series=series, x=x, control=control)  # type: ignore[arg-type]  # it is JSON
-
-
-COMPETITORS = (
-    arm("alone, LogEI", "alone"),
-    arm("alone, TS", "alone"),
-    arm("A 2", "A", 2.0),
-    arm("A 2 zeroed", "A", 2.0, "zeroed"),
-    arm("B 2", "B", 2.0),
-    arm("B and a vote 2", "B and a vote", 2.0),
-)
-OUTCOMES = {
-    "alone, LogEI": {0: outcome(0.25, 0.5), 1: outcome(0.25, 0.5)},
-    "alone, TS": {0: outcome(0.5, 0.5), 1: outcome(0.75, 0.75)},
-    "A 2": {0: outcome(0.125, 0.25, common=0.5), 1: outcome(0.125, 0.625, common=0.7)},
-    "A 2 zeroed": {0: outcome(0.375, 0.375), 1: outcome(0.375, 0.375)},
-    "B 2": {0: outcome(0.75, 0.75), 1: outcome(0.125, 0.125)},
-    "B and a vote 2": {0: outcome(0.1, 0.1, common=0.2), 1: outcome(0.1, 0.1, common=0.2)},
-}
-
-
-def family(title: str, *without: str, correlation: float = 0.9) -> Family:
-    found = {label: runs for label, runs in OUTCOMES.items() if label not in without}
-    panel = Panel(title=title, arms=COMPETITORS, seeds=2, columns={}, purpose="reporting", correlation=correlation)
-    return Family(panel=panel, found=found)
-
-
-def on_board(title: str, *without: str) -> Played:
-    return played(family(title, *without))
-
-
-def test_ranks_are_over_all_who_played_seed_by_seed() -> None:
-    """Seed 0: A .19, LogEI .375, TS .5, B .75. Seed 1: B .125, A and LogEI .375 each, TS .75."""
-    one = on_board("one")
-    names = list(one.competitors(2.0))
-    assert names == ["alone, LogEI", "alone, TS", "A", "B"]
-    assert ranks(one, 2.0, "mean", names) == {"A": 1.75, "alone, LogEI": 2.25, "alone, TS": 3.5, "B": 2.5}
-    assert winner(one, 2.0) == "A"
-    assert list(one.competitors(8.0)) == ["alone, LogEI", "alone, TS"]
-
-
-def test_standings_have_ranks_of_those_who_played_everywhere() -> None:
-    found = {one.name: one for one in standings([on_board("one"), on_board("two", "B 2")], 2.0)}
-    assert found["B"].rank is None
-    assert found["B"].families == 1
-    assert found["A"].rank == Estimate(1.25, 0.0, 2)  # of LogEI, TS and A, in both: 1 and 1.5
-    assert found["A"].ratios["mean"].value == pytest.approx(0.75)
-    assert found["A"].zeroed["mean"].value == pytest.approx(1.0)
-    assert found["A"].over_noise["end"].value == pytest.approx(0.75)
-    assert found["B"].over_noise == {}
-    assert found["A"].worse == 0.25  # one of four pairs: .625 against .5
-    assert found["A"].won == ("one", "two")
-    assert found["A"].seeds == (2, 2)
-    assert found["alone, TS"].worse is None
 
 
 # ---- more of what is kept

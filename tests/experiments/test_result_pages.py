@@ -22,7 +22,7 @@ from experiments.result_pages import refresh
 from experiments.statistics import Measure
 from experiments.stored import rows_of
 from experiments.study import Claim, Panel, study, titles
-from experiments.verdicts import judge, table, together
+from experiments.verdicts import judge, together
 from privbo.protocol.errors import ConfigurationError
 
 PAGE = """# Found
@@ -174,25 +174,6 @@ def test_a_claim_stands_where_what_withdraws_its_panel_does_not_concern_it():
     for stands, verdict in ((False, "withdrawn"), (True, "found")):
         claim = Claim(says="s", less="a*", than="b", stands=stands)
         assert judged(claim, [(-0.5, 0.2)], withdrawn="half is clipped")[0].verdict == verdict
-
-
-def test_claims_that_differ_in_one_word_share_a_row_and_others_do_not():
-    claims = [
-        ("on a less", False),
-        ("on b less", False),
-        ("on a more", False),
-        ("on c less", False),
-        ("on d less", True),
-    ]
-    found = [
-        one for says, ours in claims for one in judged(Claim(says=says, less="a*", than="b", ours=ours), [(-0.5, 0.2)])
-    ]
-    cell = f"**found** -0.50 ± 0.20 ({found[0].p})"
-    assert table(found).splitlines()[4:] == [
-        f"| 9z | on ... less | a: {cell}; b: {cell}; c: {cell} | 12 |",
-        f"| 9z | on a more | {cell} | 12 |",
-        f"| 9z | *our control:* on d less | {cell} | 12 |",
-    ]
 
 
 def test_of_four_hundred_papers_without_an_effect_few_find_anything():
