@@ -276,7 +276,13 @@ def pf_pne(
         while left > 0:  # PE: what the server keeps is not pulled
             known = said[h] if h < len(said) else {}
             need = {cell: max(0, tau(h) - counted.get((h, cell), 0)) for cell in cells if cell not in known}
-            if sum(need.values()) > left and tail == "commit":
+            if sum(need.values()) > left and tail == "commit":  # to the best of what is known by then
+                at = {
+                    cell: known.get(cell, (float(own(cell)[client]),))[0]
+                    for cell in cells
+                    if cell in known or (h, cell) in counted
+                }
+                best = max(at, key=lambda cell, at=at: at[cell], default=best)
                 need, cells = {best: left}, []
             for cell, number in need.items():  # a depth that does not fit is pulled in order
                 now = min(number, left)
