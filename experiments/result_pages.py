@@ -26,6 +26,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -136,10 +137,12 @@ def _overall(results: Path, beside: Path, chosen: Study) -> list[str]:
 
 def _again(beside: Path, chosen: Study) -> Seen | None:
     """What is shown over all panels, made from what is kept."""
-    if not chosen.again:
-        return None
-    kept = read_json(_kept(beside, chosen.name))["overall"]
-    return cast("Again", load_function(chosen.again, "again"))(kept)
+    return _made_again(chosen.again, _kept(beside, chosen.name).read_bytes()) if chosen.again else None
+
+
+@lru_cache(maxsize=4)  # a page has several parts of it
+def _made_again(again: str, kept: bytes) -> Seen:
+    return cast("Again", load_function(again, "again"))(json.loads(kept)["overall"])
 
 
 def _made(beside: Path) -> str:
