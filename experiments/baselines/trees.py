@@ -133,7 +133,7 @@ class VHCT(HCT):
         ConfigurationError: If a number is out of its range.
     """
 
-    def __init__(self, partition: Partition, *, noise_bound: float = 1.0, **settings: Any) -> None:  # noqa: ANN401
+    def __init__(self, partition: Partition, *, noise_bound: float = 1.0, **settings: Any) -> None:  # noqa: ANN401 (as HCT)
         super().__init__(partition, **settings)
         self._noise_bound, self._due = noise_bound, 0.0
 
