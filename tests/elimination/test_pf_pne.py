@@ -282,3 +282,8 @@ def test_keeps_what_lies_within_three_variations_and_two_noise_widths(behind: fl
     assert ask is not None
     assert ask.request is not None
     assert ask.request.dim == (4 if stays else 2)
+
+
+def test_of_equal_bounds_that_of_the_point_pulled_last_counts() -> None:
+    recorder, result = run(pb.ParallelXArmed(horizon=300), lambda clients, units: np.full(len(clients), 0.5), 3)
+    assert result.clients.recommended[:, 0].tolist() == [recorder.of(client)[-1][0] for client in range(3)]
