@@ -99,6 +99,17 @@ def test_few_candidates_without_refinement_are_caught():
     assert _share_reached(Search(n_candidates=64, n_refinements=0)) < 0.99
 
 
+def test_refinement_never_goes_down():
+    functions, _ = _rough_paths(4)
+    heights = []
+    for n_refinements in range(5):
+        search = Search(n_candidates=32, n_starts=3, n_neighbours=8, n_refinements=n_refinements)
+        found = maximise(functions, PLANE, search, _generator())
+        heights.append(functions(found[:, None, :])[:, 0].numpy())
+    assert (np.diff(heights, axis=0) >= -1e-12).all()
+    assert (heights[-1] > heights[0]).any()
+
+
 @pytest.mark.parametrize("u", [5.0, 0.0, -0.99, -1.0, -1.01, -5.0, -40.0, -999.0, -1001.0, -1e5, -1e8])
 def test_log_expected_improvement_keeps_its_digits_however_far_the_best_value_is(u):
     """The mean is u standard deviations of .5 above the best value: E max(f - best, 0) = .5 (phi(u) + u Phi(u))."""
