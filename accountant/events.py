@@ -27,14 +27,15 @@ from accountant.mechanisms.basic import (
     parts as parts,
     to_dict as to_dict,
 )
-from accountant.mechanisms.fixed_size import FixedSizeSampledGaussian as FixedSizeSampledGaussian
-from accountant.mechanisms.gaussian import Gaussian as Gaussian
+from accountant.mechanisms.gaussian import Gaussian as Gaussian, ZeroConcentrated as ZeroConcentrated
 from accountant.mechanisms.laplace import Laplace as Laplace, PoissonSampledLaplace as PoissonSampledLaplace
 from accountant.mechanisms.mixture import MixtureOfGaussians as MixtureOfGaussians
-from accountant.mechanisms.poisson import PoissonSampledGaussian as PoissonSampledGaussian
+from accountant.mechanisms.sampled import (
+    FixedSizeSampledGaussian as FixedSizeSampledGaussian,
+    PoissonSampledGaussian as PoissonSampledGaussian,
+)
 from accountant.mechanisms.selection import BestOfRandomRuns as BestOfRandomRuns
 from accountant.mechanisms.truncated import TruncatedPoissonSampledGaussian as TruncatedPoissonSampledGaussian
-from accountant.mechanisms.zero_concentrated import ZeroConcentrated as ZeroConcentrated
 
 Combine: TypeAlias = Callable[[Iterable[Event]], Composed]
 SLACK: Final = 2.0**-40

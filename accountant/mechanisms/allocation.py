@@ -137,23 +137,15 @@ class RandomAllocationGaussian(Basic):
         return allotted(min(self.n_rounds, _MOST_ROUNDS), self.noise_multiplier)
 
     def renyi_curve(self, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
-        return allocation_divergence(self.n_rounds, self.participations, self.noise_multiplier, orders)
+        z, k = self.noise_multiplier, self.participations
+        total = sum(times * _one(block.n_releases, z, orders) for block, times in self.blocks())
+        return np.asarray(np.minimum(total, k * orders / (2.0 * z * z)), dtype=np.float64)
 
     def seen_samples(self) -> tuple[Basic, int]:
         return Gaussian(noise_multiplier=self.noise_multiplier), self.participations
 
     def dp_event(self, factor: float) -> DpCall:
         raise EventError(f"dp-accounting has no event for {self!r}")
-
-
-def allocation_divergence(rounds: int, participations: int, z: float, orders: FloatArray) -> FloatArray:
-    """The larger direction's divergence of ``participations`` of ``rounds``, at real orders above 1."""
-    short, longer = participations - rounds % participations, rounds % participations
-    size = rounds // participations
-    total = short * _one(size, z, orders)
-    if longer:
-        total = total + longer * _one(size + 1, z, orders)
-    return np.asarray(np.minimum(total, participations * orders / (2.0 * z * z)), dtype=np.float64)
 
 
 def _one(rounds: int, z: float, orders: FloatArray) -> FloatArray:
@@ -308,13 +300,8 @@ def _pair(loss: FloatArray, p: FloatArray, q: FloatArray, *, infinite: float, er
 
     def tails(edges: FloatArray) -> Tails:
         above = np.searchsorted(loss, edges, side="right")
-        return Tails(
-            p_above=p_up[above] + infinite,
-            p_below=p_down[above],
-            q_above=q_up[above],
-            q_below=q_down[above],
-            relative_error=np.full(len(edges), error),
-        )
+        error_there = np.full(len(edges), error)
+        return Tails(p_up[above] + infinite, p_down[above], q_up[above], q_down[above], error_there)
 
     def loss_range(t: float) -> tuple[float, float]:
         rare = float(ndtr(-t))

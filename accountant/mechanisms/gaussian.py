@@ -1,4 +1,4 @@
-"""Gaussian noise at full participation."""
+"""Gaussian noise at full participation, and what a bound of Rényi divergences alone is known of."""
 
 from __future__ import annotations
 
@@ -63,13 +63,7 @@ def gaussian_pair(mu: float) -> Pair:
 
     def tails(edges: FloatArray) -> Tails:
         p, q = edges / mu - 0.5 * mu, edges / mu + 0.5 * mu
-        return Tails(
-            p_above=ndtr(-p),
-            p_below=ndtr(p),
-            q_above=ndtr(-q),
-            q_below=ndtr(q),
-            relative_error=normal_error(np.abs(p) + mu),
-        )
+        return Tails(ndtr(-p), ndtr(p), ndtr(-q), ndtr(q), normal_error(np.abs(p) + mu))
 
     def loss_range(t: float) -> tuple[float, float]:
         return 0.5 * mu * mu - mu * t, 0.5 * mu * mu + mu * t
@@ -79,3 +73,51 @@ def gaussian_pair(mu: float) -> Pair:
         return 0.5 * mu * mu + mu * x, log_weight
 
     return Pair(tails=tails, loss_range=loss_range, loss_error=16.0 * EPS * (1.0 + mu * mu), nodes=nodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroConcentrated(Basic):
+    """A mechanism of which a bound of Rényi divergences is all that is known: at most xi + rho a at every order a > 1.
+
+    So-called (xi, rho)-zCDP (Bun and Steinke 2016), for mechanisms that are no event here, such as discrete noise. It
+    is priced through its Rényi curve; the lower end is that of the Gaussian of this rho, which satisfies the bound.
+    What is done to the mechanism's input, a sample for instance, is not described by it.
+
+    Proof: docs/proofs/zero-concentrated.md.
+
+    .. versionadded:: 0.3.0
+
+    Attributes:
+        rho: Positive; 1 / (2 z^2) for Gaussian noise, continuous or discrete.
+        xi: At least 0.
+
+    Example:
+        >>> from accountant import Adjacency, Gaussian, renyi
+        >>> foreign, gaussian = ZeroConcentrated(rho=0.125), Gaussian(noise_multiplier=2.0)
+        >>> prices = [renyi.epsilon(event, 1e-5, adjacency=Adjacency.ZERO_OUT) for event in (foreign, gaussian)]
+        >>> prices[0] == prices[1]
+        True
+    """
+
+    is_attained = False
+
+    rho: float
+    xi: float = 0.0
+
+    @property
+    def text(self) -> str:
+        return f"zero-concentrated, rho {self.rho:.4g}" + (f", xi {self.xi:.4g}" if self.xi else "")
+
+    def renyi_curve(self, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
+        return self.xi + self.rho * orders
+
+    def for_group(self, size: int, adjacency: Adjacency) -> ZeroConcentrated:
+        """(xi k (1 + 1/2 + ... + 1/k), rho k^2) (Bun and Steinke 2016, Proposition 27)."""
+        xi = self.xi * size * sum(1.0 / i for i in range(1, size + 1))
+        return ZeroConcentrated(xi=xi, rho=self.rho * size * size)
+
+    def seen_samples(self) -> tuple[Basic, int]:
+        return self, 1
+
+    def dp_event(self, factor: float) -> DpCall:
+        return DpCall("ZCDpEvent", {"rho": self.rho, "xi": self.xi})

@@ -33,7 +33,7 @@ import numpy as np
 
 from accountant.mechanisms.basic import Adjacency, Basic, DpCall
 from accountant.mechanisms.pair import EPS, NODES, FloatArray, Pair, Tails
-from accountant.mechanisms.quadrature import Grid, divergence, log_mixture, panels
+from accountant.mechanisms.quadrature import Grid, divergence, log_mixture, panels, top_of
 
 _GROWTH = 8.0  # an integrand grows by at most exp(2 * _GROWTH) over a panel
 _MAX_PANELS = 2000  # beyond it an order is answered by bounds that hold without a quadrature
@@ -122,8 +122,26 @@ class PoissonSampledLaplace(Basic):
         return (opposed_laplace(q, b),) if adjacency == Adjacency.REPLACE_ONE else sampled_laplace(q, b)
 
     def renyi_curve(self, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
-        opposed = adjacency == Adjacency.REPLACE_ONE
-        return sampled_laplace_divergence(self.sample_rate, self.scale_multiplier, orders, opposed=opposed)
+        """The larger direction's divergence; at orders too large for the panels the smaller of two upper bounds.
+
+        Sampling never costs more than taking all (Rényi divergence is jointly quasi-convex), and no divergence
+        exceeds the largest loss.
+        """
+        q, b, opposed = self.sample_rate, self.scale_multiplier, adjacency == Adjacency.REPLACE_ONE
+        everybody = laplace_divergence(b, orders)
+        if q == 1.0:
+            return everybody
+        reach = 0.5 / b if opposed else 1.0 / b
+        largest = float(log_mixture(q, np.array([reach]))[0])
+        if opposed:
+            largest -= float(log_mixture(q, np.array([-reach]))[0])
+        out = np.minimum(everybody, largest)
+        few = reach * np.maximum(1.0, orders / _GROWTH) <= _MAX_PANELS
+        if np.any(few):
+            top = top_of(orders[few])
+            grids = _opposed_grid(q, b, top) if opposed else _removed_grids(q, b, top)
+            out[few] = np.minimum(out[few], np.max([divergence(grid, orders[few]) for grid in grids], axis=0))
+        return np.asarray(out, dtype=np.float64)
 
     def seen_samples(self) -> tuple[Basic, int]:
         return Laplace(scale_multiplier=self.scale_multiplier), 1
@@ -223,13 +241,10 @@ def _between(
         y = np.clip(y, *ends)
         zero, one = np.zeros_like(y), np.ones_like(y)
         (p_below, p_above), (q_below, q_above) = p(y), q(y)
-        return Tails(
-            p_above=np.select([over, under], [zero, one], p_above),
-            p_below=np.select([over, under], [one, zero], p_below),
-            q_above=np.select([over, under], [zero, one], q_above),
-            q_below=np.select([over, under], [one, zero], q_below),
-            relative_error=EPS * (8.0 + np.abs(y) + ends[1] - ends[0]),
-        )
+        above, below = [zero, one], [one, zero]  # beyond either end
+        masses = ((above, p_above), (below, p_below), (above, q_above), (below, q_below))
+        error = EPS * (8.0 + np.abs(y) + ends[1] - ends[0])
+        return Tails._make([*(np.select([over, under], *both) for both in masses), error])
 
     def nodes(t: float) -> tuple[FloatArray, FloatArray]:  # noqa: ARG001 - bounded losses need no cut
         y = np.linspace(*ends, NODES + 1)
@@ -243,28 +258,6 @@ def _between(
         return low, high
 
     return Pair(tails=tails, loss_range=loss_range, loss_error=loss_error, nodes=nodes)
-
-
-def sampled_laplace_divergence(q: float, b: float, orders: FloatArray, *, opposed: bool) -> FloatArray:
-    """The larger direction's divergence; at orders too large for the panels the smaller of two upper bounds.
-
-    Sampling never costs more than taking all (Rényi divergence is jointly quasi-convex), and no divergence
-    exceeds the largest loss.
-    """
-    everybody = laplace_divergence(b, orders)
-    if q == 1.0:
-        return everybody
-    reach = 0.5 / b if opposed else 1.0 / b
-    largest = float(log_mixture(q, np.array([reach]))[0])
-    if opposed:
-        largest -= float(log_mixture(q, np.array([-reach]))[0])
-    out = np.minimum(everybody, largest)
-    few = reach * np.maximum(1.0, orders / _GROWTH) <= _MAX_PANELS
-    if np.any(few):
-        top = float(2.0 ** math.ceil(math.log2(float(orders[few].max()))))
-        grids = _opposed_grid(q, b, top) if opposed else _removed_grids(q, b, top)
-        out[few] = np.minimum(out[few], np.max([divergence(grid, orders[few]) for grid in grids], axis=0))
-    return np.asarray(out, dtype=np.float64)
 
 
 def _panels(high: float, top: float) -> tuple[FloatArray, FloatArray]:

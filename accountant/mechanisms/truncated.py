@@ -16,7 +16,7 @@ release is (1 - q_T) N(w) + q_T N(v) with the unit's contribution v. It is held 
 - add-or-remove-one, where j is always in: N(w). v - w is at most twice a contribution: a Poisson sample's pair at
   rate q_T and noise multiplier z / 2, both directions;
 - replace-one, where contributions have length 1/2: (1 - q_T) N(w) + q_T N(v'). For g >= 1 the worst is v' = w = -v
-  (turn them there as in ``accountant.mechanisms.poisson``), either way round: a sample of fixed size at rate q_T and
+  (turn them there as in ``accountant.mechanisms.sampled``), either way round: a sample of fixed size at rate q_T and
   multiplier z.
 
 The Rényi curve takes a sample of fixed size at multiplier z / 2 for the first two, which is simple and much looser.
@@ -36,7 +36,7 @@ j and everything measured from the other B - 1,
 
 For g >= 1, H_g(P || Q) = sup over sets A of q E_v[A] - g q E_0[A] - (g-1) (1-q) E_w[A]. This is a E_v - b E_0 - c E_w
 with a, b, c >= 0, and the best A has outward normals in the cone of -v and w - v: by the argument of
-``accountant.mechanisms.poisson`` for replace-one turning w away from v only helps, and then lengthening either, up to w
+``accountant.mechanisms.sampled`` for replace-one turning w away from v only helps, and then lengthening either, up to w
 = -v of length 1.
 
 For g >= 1, H_g(Q || P) = sup of q E_0[A] - g q E_v[A] - (g-1) (1-q) E_w[A], and the best A has outward normals in the
@@ -58,7 +58,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from accountant.mechanisms.basic import Adjacency, Basic, DpCall
-from accountant.mechanisms.fixed_size import fixed_size_curve, fixed_size_pair
 from accountant.mechanisms.gaussian import Gaussian, gaussian_curve, gaussian_pair
 from accountant.mechanisms.pair import (
     EPS,
@@ -72,8 +71,8 @@ from accountant.mechanisms.pair import (
     told,
     with_rest,
 )
-from accountant.mechanisms.poisson import PoissonSampledGaussian, sampled_pairs
 from accountant.mechanisms.quadrature import from_log_excess, log_mixture
+from accountant.mechanisms.sampled import PoissonSampledGaussian, fixed_size_curve, fixed_size_pair, sampled_pairs
 
 _ERROR = 1e-9  # relative, far above the incomplete beta function's; tests/accountant/test_truncated.py has digits
 _LEAST = 1e-300
