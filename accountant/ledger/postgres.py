@@ -20,6 +20,7 @@ from typing import Any
 from accountant.errors import LedgerError
 from accountant.ledger.address import Endpoint, PostgresAddress, endpoint_of, is_here
 from accountant.ledger.chain import BUSY_SECONDS, SCHEMA_VERSION, Identity
+from accountant.ledger.store import Tables, failing_closed
 
 try:
     import psycopg
@@ -73,9 +74,6 @@ _SESSION = {
     f"-c lock_timeout={BUSY_SECONDS:.0f}s",
 }
 
-# Connections inherited over a fork are kept, unused: closing one would end the parent's.
-_inherited: list[psycopg.Connection[Any]] = []
-
 
 def make(address: PostgresAddress, owner: str, policy: str, ledger_id: str) -> None:
     """Make an empty ledger as its database's owner, and let the address' role append to it.
@@ -90,7 +88,7 @@ def make(address: PostgresAddress, owner: str, policy: str, ledger_id: str) -> N
         LedgerError: If it stands already, or the owner may not make it.
     """
     names = {"ledger": sql.Identifier(address.ledger), "role": sql.Identifier(address.endpoint.role)}
-    with _failing_closed(address), psycopg.connect(_conninfo(endpoint_of(owner))) as connection:
+    with failing_closed(address, psycopg.Error), psycopg.connect(_conninfo(endpoint_of(owner))) as connection:
         _require_verified(connection, address)
         for statement in _SCHEMA:
             connection.execute(sql.SQL(statement).format(**names))
@@ -100,28 +98,15 @@ def make(address: PostgresAddress, owner: str, policy: str, ledger_id: str) -> N
         )
 
 
-class PostgresTables:
+class PostgresTables(Tables[psycopg.Connection[Any]]):
     """Tables of a ledger in an open database."""
 
-    def __init__(self, place: PostgresAddress) -> None:
-        self.place = place
-        self._connection = _connected(place)
-        self._process = os.getpid()
-
-    @property
-    def connection(self) -> psycopg.Connection[Any]:
-        """The connection of this process; a forked child, or a lost connection, gets a new one."""
-        if os.getpid() != self._process:
-            _inherited.append(self._connection)
-        elif not self._connection.closed:
-            return self._connection
-        self._connection, self._process = _connected(self.place), os.getpid()
-        return self._connection
+    place: PostgresAddress
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Exclusive for writing; committed and flushed to disk when left without an error."""
-        with _failing_closed(self.place):
+        with failing_closed(self.place, psycopg.Error):
             connection = self.connection
             # The snapshot is taken after the turn has come. The isolation guards against those who do not wait.
             turn = hashlib.sha256(f"privbo ledger {self.place.ledger}".encode()).digest()[:8]
@@ -142,7 +127,7 @@ class PostgresTables:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """One state of the database for several reads."""
-        with _failing_closed(self.place):
+        with failing_closed(self.place, psycopg.Error):
             connection = self.connection
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
@@ -153,7 +138,7 @@ class PostgresTables:
 
     def identity(self) -> Identity:
         """Read the ledger's identity, and refuse objects that could change what the tables say."""
-        with _failing_closed(self.place):
+        with failing_closed(self.place, psycopg.Error):
             found = set(self.connection.execute(_FOUND, (self.place.ledger,)).fetchall())
             if not found:
                 raise LedgerError(
@@ -176,33 +161,24 @@ class PostgresTables:
             raise LedgerError(f"{self.place}: schema version or identity is not a ledger's; restore it from a copy")
         return Identity(ledger_id=rows[0][1], policy=rows[0][2])
 
-    def damage(self) -> str | None:
-        """Name what storage itself finds wrong: a database raises where it does."""
-        return None
-
     def execute(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
         """Run a statement, which has ``?`` for every value and ``{ledger}`` before a table, and give its rows."""
         query = sql.SQL(statement.replace("?", "%s")).format(ledger=sql.Identifier(self.place.ledger))
-        with _failing_closed(self.place):
+        with failing_closed(self.place, psycopg.Error):
             done = self.connection.execute(query, values)
             return done.fetchall() if done.description else []
 
-    def close(self) -> None:
-        """Close the connection of this process."""
-        if os.getpid() == self._process:
-            self._connection.close()
-
-
-def _connected(place: PostgresAddress) -> psycopg.Connection[Any]:
-    with _failing_closed(place):
-        connection = psycopg.connect(_conninfo(place.endpoint), autocommit=True)
-        try:
-            _require_verified(connection, place)
-            _require_durable(connection, place)
-        except BaseException:
-            connection.close()
-            raise
-    return connection
+    def connected(self) -> psycopg.Connection[Any]:
+        """A connection that is verified, and durable."""
+        with failing_closed(self.place, psycopg.Error):
+            connection = psycopg.connect(_conninfo(self.place.endpoint), autocommit=True)
+            try:
+                _require_verified(connection, self.place)
+                _require_durable(connection, self.place)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
 
 
 def _conninfo(endpoint: Endpoint) -> str:
@@ -236,13 +212,3 @@ def _require_durable(connection: psycopg.Connection[Any], place: PostgresAddress
     found = {name: says(name) for name in _DURABLE}
     if found != _DURABLE or says("synchronous_commit") not in _SYNCHRONOUS:
         raise LedgerError(f"{place}: the server has {found} instead of {_DURABLE}; a charge would not be durable")
-
-
-@contextmanager
-def _failing_closed(place: PostgresAddress) -> Iterator[None]:
-    """Turn every error of storage into a ``LedgerError``."""
-    try:
-        yield
-    except (psycopg.Error, OSError, OverflowError, UnicodeError) as error:
-        said = " ".join(str(error).split())
-        raise LedgerError(f"{place}: storage failed ({said}); nothing was released, fix it and try again") from error

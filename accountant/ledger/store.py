@@ -18,17 +18,21 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import astuple
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from accountant.errors import LedgerError
 from accountant.ledger.address import PostgresAddress, place_of
 from accountant.ledger.chain import BUSY_SECONDS, SCHEMA_VERSION, Identity, Row, row_digest
 from accountant.ledger.durable import CommitLog, appearing_whole
+
+if TYPE_CHECKING:
+    import psycopg
 
 _TYPES = (int, str, bytes, str, str)  # of a row's columns
 APPLICATION_ID = 0x70726976  # "priv", in the file's header
@@ -42,15 +46,16 @@ CREATE TABLE releases (sequence INTEGER PRIMARY KEY, release_id TEXT NOT NULL UN
 
 
 @contextmanager
-def failing_closed(path: object) -> Iterator[None]:
-    """Turn every error of storage into a ``LedgerError``."""
+def failing_closed(place: object, *kinds: type[Exception]) -> Iterator[None]:
+    """Turn every error of storage, and those of other ``kinds``, into a ``LedgerError``."""
+    caught: tuple[type[Exception], ...] = (sqlite3.Error, OSError, OverflowError, UnicodeError, *kinds)
     try:
         yield
     except FileExistsError:
         raise
-    except (sqlite3.Error, OSError, OverflowError, UnicodeError) as error:
-        where = "the ledger in memory" if path is None else path
-        raise LedgerError(f"{where}: storage failed ({error}); nothing was released, fix it and try again") from error
+    except caught as error:
+        where, said = "the ledger in memory" if place is None else place, " ".join(str(error).split())
+        raise LedgerError(f"{where}: storage failed ({said}); nothing was released, fix it and try again") from error
 
 
 def require_own_header(path: Path) -> None:
@@ -104,25 +109,67 @@ def _made_of_schema() -> frozenset[tuple[str, ...]]:
         return frozenset(connection.execute(_OBJECTS).fetchall())
 
 
-# Connections inherited over a fork are kept, unused: closing one could touch the parent's file.
-_inherited: list[sqlite3.Connection] = []
+Place: TypeAlias = Path | PostgresAddress
+Table: TypeAlias = Literal["charges", "releases"]
+TABLES: tuple[Table, ...] = get_args(Table)
+_Connection = TypeVar("_Connection", sqlite3.Connection, "psycopg.Connection[Any]")
+
+# Connections inherited over a fork are kept, unused: closing one could touch the parent's file, or end the parent's.
+_inherited: list[object] = []
 
 
-class SqliteTables:
-    """Tables of an open file (or, with ``place=None``, of a private database in memory)."""
+class Tables(ABC, Generic[_Connection]):
+    """Where rows are kept: every error of storage is a ``LedgerError``, and a forked process has its own connection."""
 
-    def __init__(self, place: Path | None, connection: sqlite3.Connection) -> None:
+    def __init__(self, place: Place | None, connection: _Connection | None = None) -> None:
         self.place = place
-        self._connection = connection
+        self._connection: _Connection = connection or self.connected()
         self._process = os.getpid()
 
     @property
-    def connection(self) -> sqlite3.Connection:
-        """The connection of this process; a forked child gets one of its own."""
+    def connection(self) -> _Connection:
+        """The connection of this process; a forked child gets one of its own, and so does who lost it to a server."""
         if os.getpid() != self._process:
             _inherited.append(self._connection)
-            self._connection, self._process = _connected(self.place), os.getpid()
+        elif not getattr(self._connection, "closed", False):
+            return self._connection
+        self._connection, self._process = self.connected(), os.getpid()
         return self._connection
+
+    @abstractmethod
+    def connected(self) -> _Connection:
+        """Make a connection."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """Exclusive for writing; committed and durable when left without an error."""
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[None]:
+        """One state for several reads."""
+
+    @abstractmethod
+    def identity(self) -> Identity:
+        """Read the ledger's identity, and refuse objects that could change what the tables say."""
+
+    @abstractmethod
+    def execute(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        """Run a statement, which has ``?`` for every value and ``{ledger}`` before a table, and give its rows."""
+
+    def damage(self) -> str | None:
+        """Name what storage itself finds wrong, or None: a database raises where it does."""
+        return None
+
+    def close(self) -> None:
+        """Close the connection of this process."""
+        if os.getpid() == self._process:
+            self._connection.close()
+
+
+class SqliteTables(Tables[sqlite3.Connection]):
+    """Tables of an open file (or, with ``place=None``, of a private database in memory)."""
+
+    place: Path | None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -179,54 +226,23 @@ class SqliteTables:
         with failing_closed(self.place):
             return self.connection.execute(statement.format(ledger="main"), values).fetchall()
 
-    def close(self) -> None:
-        """Close the connection of this process."""
-        if os.getpid() == self._process:
-            self._connection.close()
-
-
-def _connected(path: Path | None) -> sqlite3.Connection:
-    if path is None:
-        raise LedgerError("a ledger in memory cannot be used by a forked process; give it a file")
-    with failing_closed(path):
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=BUSY_SECONDS
-        )
-        set_durable(connection, path)
-    return connection
-
-
-Place: TypeAlias = Path | PostgresAddress
-Table: TypeAlias = Literal["charges", "releases"]
-TABLES: tuple[Table, ...] = ("charges", "releases")
-
-
-class Tables(Protocol):
-    """Where rows are kept: every error of storage is a ``LedgerError``, and a forked process has its own connection."""
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Exclusive for writing; committed and durable when left without an error."""
-
-    def snapshot(self) -> AbstractContextManager[None]:
-        """One state for several reads."""
-
-    def identity(self) -> Identity:
-        """Read the ledger's identity, and refuse objects that could change what the tables say."""
-
-    def damage(self) -> str | None:
-        """Name what storage itself finds wrong, or None."""
-
-    def execute(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        """Run a statement, which has ``?`` for every value and ``{ledger}`` before a table, and give its rows."""
-
-    def close(self) -> None:
-        """Close the connection of this process."""
+    def connected(self) -> sqlite3.Connection:
+        """A connection that may write, durably."""
+        if self.place is None:
+            raise LedgerError("a ledger in memory cannot be used by a forked process; give it a file")
+        with failing_closed(self.place):
+            uri = f"{self.place.absolute().as_uri()}?mode=rw"
+            connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
+            set_durable(connection, self.place)
+        return connection
 
 
 class Store:
     """An open ledger (with ``place=None``, a private one in memory)."""
 
-    def __init__(self, place: Place | None, tables: Tables, identity: Identity, commit_log: CommitLog | None) -> None:
+    def __init__(
+        self, place: Place | None, tables: Tables[Any], identity: Identity, commit_log: CommitLog | None
+    ) -> None:
         self.place = place
         self.identity = identity
         self.tables = tables
@@ -276,7 +292,7 @@ class Store:
             LedgerError: If it is missing, foreign, corrupt or cut off.
         """
         place = place_of(place)
-        tables: Tables
+        tables: Tables[Any]
         if isinstance(place, PostgresAddress):
             from accountant.ledger.postgres import PostgresTables  # and with it psycopg
 
@@ -295,7 +311,7 @@ class Store:
             if not isinstance(place, Path):
                 reading.pop_all()
         if isinstance(place, Path):
-            store.tables = SqliteTables(place, _connected(place))
+            store.tables = SqliteTables(place)
         # It stands before the first charge, so from then on a missing one is a lost one.
         with failing_closed(place):
             commit_log.path.touch(exist_ok=True)
