@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
@@ -23,31 +22,6 @@ from accountant.ledger.policy import canonical
 
 BUNDLE, RECEIPT, ANSWERED = "bundle", "receipt", "guardian's answer"
 FILES = (BUNDLE, RECEIPT)  # purposes of files that people hand on, and may mix up
-
-
-@dataclass(frozen=True, kw_only=True)
-class Signed:
-    """A statement, the key that signed it, and the signature.
-
-    Attributes:
-        content: The statement.
-        key: Public key, 64 hexadecimal digits.
-        signature: 128 hexadecimal digits.
-
-    Example:
-        >>> from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        >>> made = sign(Ed25519PrivateKey.generate(), "greeting", {"says": "hello"})
-        >>> checked(made.to_dict(), "greeting")
-        {'says': 'hello'}
-    """
-
-    content: Json
-    key: str
-    signature: str
-
-    def to_dict(self) -> Json:
-        """Plain values, as they are written down."""
-        return {"content": self.content, "key": self.key, "signature": self.signature}
 
 
 def signing_key(path: Path) -> Ed25519PrivateKey:
@@ -79,13 +53,16 @@ def kept_secret(path: Path, make: Callable[[], bytes]) -> bytes:
     return path.read_bytes()
 
 
-def sign(key: Ed25519PrivateKey, purpose: str, content: Json) -> Signed:
-    """Sign a statement for one purpose."""
-    return Signed(
-        content=content,
-        key=key.public_key().public_bytes_raw().hex(),
-        signature=key.sign(_bytes(purpose, content)).hex(),
-    )
+def sign(key: Ed25519PrivateKey, purpose: str, content: Json) -> Json:
+    """Sign a statement for one purpose: it, the public key in 64 hexadecimal digits, and the signature in 128.
+
+    Example:
+        >>> from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        >>> checked(sign(Ed25519PrivateKey.generate(), "greeting", {"says": "hello"}), "greeting")
+        {'says': 'hello'}
+    """
+    signature = key.sign(_bytes(purpose, content)).hex()
+    return {"content": content, "key": key.public_key().public_bytes_raw().hex(), "signature": signature}
 
 
 def checked(statement: object, purpose: str) -> Json:

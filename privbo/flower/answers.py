@@ -295,7 +295,7 @@ def _reply(asked: GuardianQuestion, nonce: bytes, own: GuardianSettings, home: P
         if asked.terms is not None:
             _require_ready(asked.terms, own, keys, home)
         hello = {"run": asked.run, "guardian": own.name, "nonce": nonce.hex()}
-        return GuardianReply(statement=sign(keys.signing, MEETING, hello).to_dict())
+        return GuardianReply(statement=sign(keys.signing, MEETING, hello))
     require_run_name(asked.run)
     required_policy(own)
     run = approved_run(home, own)

@@ -216,7 +216,7 @@ class SiteRecord:
         if seen not in read_lines(self.receipts):
             append_line(self.receipts, seen, durable=True)
         key = signing_key(self.path.parent / "signing.key")
-        return json.dumps(sign(key, PURPOSE, {"run": question.run} | seen).to_dict()).encode()
+        return json.dumps(sign(key, PURPOSE, {"run": question.run} | seen)).encode()
 
     @property
     def receipts(self) -> Path:

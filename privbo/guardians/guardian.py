@@ -129,7 +129,7 @@ class Statement:
 
     def signed(self, keys: GuardianKeys) -> Json:
         """Give the statement as it is sent, with a signature."""
-        return sign(keys.signing, STATED, asdict(self)).to_dict()
+        return sign(keys.signing, STATED, asdict(self))
 
     @staticmethod
     def read(signed: object) -> Statement:
@@ -310,7 +310,7 @@ class Guardian:
             "head": found.head,
             "sum": hashlib.sha256(payload).hexdigest(),
         }
-        return Answer(payload=payload, receipt=sign(self.keys.signing, ANSWERED, content).to_dict())
+        return Answer(payload=payload, receipt=sign(self.keys.signing, ANSWERED, content))
 
     def _vetted(self, call: Call, request: Request) -> PrivateSum:
         """The mechanism by which this guardian hides the round, once the question is the one that was encrypted for."""

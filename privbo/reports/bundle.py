@@ -170,5 +170,5 @@ def _lines(rows: Sequence[Row]) -> list[list[object]]:
 
 def _signed(record: Record, purpose: str, content: Json, path: Path) -> Written:
     made = sign(operator_key(record.home), purpose, content)
-    write_json(path, made.to_dict(), evidence=True)
-    return Written(path=path, run=record.run_id, head=record.ledger.head, key=made.key)
+    write_json(path, made, evidence=True)
+    return Written(path=path, run=record.run_id, head=record.ledger.head, key=made["key"])

@@ -497,7 +497,7 @@ def test_every_page_and_both_checks_name_the_same_hidden_unit_and_what_it_rests_
         assert words in sheet
     content = json.loads(written.read_text())["content"]
     content["settings"]["privacy"] |= {"protects": "records", "records_per_person": 3}  # a wider promise than was made
-    written.write_text(json.dumps(sign(Ed25519PrivateKey.generate(), BUNDLE, content).to_dict()))
+    written.write_text(json.dumps(sign(Ed25519PrivateKey.generate(), BUNDLE, content)))
     assert verify_bundle(written).outcome == "NOT VERIFIED"
 
 

@@ -129,7 +129,7 @@ def test_a_bundle_holds_what_every_guardian_has_signed(guarded: Path, tmp_path: 
 def signed_anew(rows: list[dict], at: int, **changes: object) -> None:
     """A row as a guardian whose key the forger holds would sign it."""
     content = {name: value for name, value in rows[at].items() if name not in ("key", "signature")} | changes
-    made = sign(Ed25519PrivateKey.generate(), ANSWERED, content).to_dict()
+    made = sign(Ed25519PrivateKey.generate(), ANSWERED, content)
     rows.append(content | {"key": made["key"], "signature": made["signature"]})
     rows.sort(key=lambda row: row["round"])
 
@@ -289,7 +289,7 @@ def test_a_signature_is_for_its_purpose_alone_and_its_key_stays_private(tmp_path
     key = signing_key(tmp_path / "key")
     assert (tmp_path / "key").stat().st_mode & 0o077 == 0
     assert signing_key(tmp_path / "key").private_bytes_raw() == key.private_bytes_raw()
-    made = sign(key, "receipt", {"a": 1}).to_dict()
+    made = sign(key, "receipt", {"a": 1})
     assert checked(made, "receipt") == {"a": 1}
     with pytest.raises(LedgerError, match="this is a signed receipt and no bundle"):
         checked(made, "bundle")
