@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from accountant import events
 from accountant.errors import EventError
-from accountant.events import Adjacency, Basic, Event, check_adjacency, compose, parts
+from accountant.events import Adjacency, Basic, Composed, Event, check_adjacency, compose, parts, repeat
 from accountant.mechanisms.basic import DpCall
 from accountant.mechanisms.selection import gamma_of
 from accountant.sensitivity import contribution_factor
@@ -78,7 +78,7 @@ def from_dp_event(event: DpEvent, *, adjacency: Adjacency = Adjacency.ADD_OR_REM
         >>> from_dp_event(theirs, adjacency=Adjacency.ZERO_OUT).parts
         ((Gaussian(noise_multiplier=2.0), 1),)
     """
-    found = compose(_pieces(event, Adjacency(adjacency)))
+    found = _read(event, Adjacency(adjacency))
     check_adjacency(found, adjacency)
     return found
 
@@ -96,22 +96,21 @@ def _refused(event: DpEvent, why: str | None = None) -> EventError:
     return EventError(f"no sound accountant here for dp-accounting's {event!r}: {why}")
 
 
-def _pieces(event: DpEvent, adjacency: Adjacency) -> list[tuple[Event, int]]:
+def _read(event: DpEvent, adjacency: Adjacency) -> Composed:
     from dp_accounting import dp_event as dp
 
     match event:
         case dp.NoOpDpEvent():
-            return []
+            return Composed()
         case dp.ComposedDpEvent():
-            return [piece for one in event.events for piece in _pieces(one, adjacency)]
+            return compose(_read(one, adjacency) for one in event.events)
         case dp.SelfComposedDpEvent():
-            inner = compose(_pieces(event.event, adjacency))
-            return [(inner, event.count)] if event.count and inner.parts else []
+            return repeat(_read(event.event, adjacency), event.count)
         case dp.PoissonSampledDpEvent():
             return _poisson(event, event.event, event.sampling_probability, adjacency)
         case dp.RepeatAndSelectDpEvent():
             return _selection(event, adjacency)
-    return [(_one_from(event, adjacency), 1)]
+    return compose([_one_from(event, adjacency)])
 
 
 def _one_from(  # noqa: PLR0911 - one return per kind of event
@@ -154,23 +153,23 @@ def _one_from(  # noqa: PLR0911 - one return per kind of event
     raise _refused(event)
 
 
-def _poisson(whole: DpEvent, event: DpEvent, rate: float, adjacency: Adjacency) -> list[tuple[Event, int]]:
+def _poisson(whole: DpEvent, event: DpEvent, rate: float, adjacency: Adjacency) -> Composed:
     """Answers of a Poisson sample as events; a sample of a sample is one of their rates' product."""
     from dp_accounting import dp_event as dp
 
-    if rate == 0.0 or not compose(_pieces(event, adjacency)).parts:
-        return []
+    if rate == 0.0 or not (openly := _read(event, adjacency)).parts:
+        return Composed()
     if rate == 1.0:
-        return _pieces(event, adjacency)
+        return openly
     if isinstance(event, dp.PoissonSampledDpEvent):
         return _poisson(whole, event.event, rate * event.sampling_probability, adjacency)
     if isinstance(event, dp.LaplaceDpEvent):
         b = event.noise_multiplier / contribution_factor(adjacency)
-        return [(events.PoissonSampledLaplace(sample_rate=rate, scale_multiplier=b), 1)]
+        return compose([events.PoissonSampledLaplace(sample_rate=rate, scale_multiplier=b)])
     if adjacency is Adjacency.REPLACE_ONE and not isinstance(event, dp.GaussianDpEvent):
         raise _refused(whole, "of several queries on one Poisson sample nothing is proven under replace-one")
     z = _queries_on_one_sample(whole, event) / contribution_factor(adjacency)
-    return [(events.PoissonSampledGaussian(sample_rate=rate, noise_multiplier=z), 1)]
+    return compose([events.PoissonSampledGaussian(sample_rate=rate, noise_multiplier=z)])
 
 
 def _queries_on_one_sample(whole: DpEvent, event: DpEvent) -> float:
@@ -219,10 +218,10 @@ def _mixture(event: dp_event.MixtureOfGaussiansDpEvent) -> Basic:
     )
 
 
-def _selection(event: dp_event.RepeatAndSelectDpEvent, adjacency: Adjacency) -> list[tuple[Event, int]]:
-    run = compose(_pieces(event.event, adjacency))
+def _selection(event: dp_event.RepeatAndSelectDpEvent, adjacency: Adjacency) -> Composed:
+    run = _read(event.event, adjacency)
     if not (math.isfinite(event.shape) and event.shape > -1.0 and event.mean >= 1.0):
         raise _refused(event, "the number of runs must be truncated negative binomial, with a mean of at least 1")
     if event.mean == 1.0:  # one run, always
-        return [(run, 1)] if run.parts else []
-    return [(events.BestOfRandomRuns(run=run, eta=event.shape, gamma=gamma_of(event.mean, eta=event.shape)), 1)]
+        return run
+    return compose([events.BestOfRandomRuns(run=run, eta=event.shape, gamma=gamma_of(event.mean, eta=event.shape))])

@@ -32,17 +32,12 @@ def export(ledger: Ledger, format: Format, run: str | None = None) -> str:  # no
     if format == "jsonl":
         return "".join(json.dumps(entry.to_dict(), allow_nan=False) + "\n" for entry in ledger.entries(run))
     if format == "csv":
-        return _csv(ledger.entries(run))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, fieldnames=list(Entry.__dataclass_fields__), lineterminator="\n")
+        writer.writeheader()
+        for row in (entry.to_dict() for entry in ledger.entries(run)):
+            writer.writerow(row | {"event": json.dumps(row["event"], sort_keys=True)})
+        return text.getvalue()
     if format == "dpevent":
         return dp_event_expression(ledger.event(run), adjacency=ledger.policy.adjacency) + "\n"
     raise LedgerError(f"format {format!r} is none of {', '.join(FORMATS)}")
-
-
-def _csv(entries: list[Entry]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(Entry.__dataclass_fields__), lineterminator="\n")
-    writer.writeheader()
-    for entry in entries:
-        row = entry.to_dict()
-        writer.writerow(row | {"event": json.dumps(row["event"], sort_keys=True)})
-    return text.getvalue()

@@ -75,12 +75,8 @@ class Budget:
 
     def to_dict(self) -> Json:
         """Plain values, as stored."""
-        content: Json = {"epsilon": self.epsilon, "delta": self.delta, "rule": self.rule}
-        if self.order is not None:
-            content["order"] = self.order
-        if self.slots:
-            content["slots"] = [[to_dict(slot), count] for slot, count in self.slots]
-        return content
+        content = vars(self) | {"slots": [[to_dict(slot), count] for slot, count in self.slots]}
+        return {name: value for name, value in content.items() if value not in (None, [])}
 
     @staticmethod
     def from_dict(content: Json) -> Budget:

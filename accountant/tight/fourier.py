@@ -126,14 +126,6 @@ class _Product:
     relative: FloatArray
     grown: float
 
-    @classmethod
-    def empty(cls, n_frequencies: int) -> Self:
-        """The transform of nothing, which is 1."""
-        nothing = np.zeros(n_frequencies)
-        log_value = nothing.astype(np.complex128)
-        heard = np.arange(n_frequencies)
-        return cls(heard=heard, log_value=log_value, log_bound=nothing, relative=nothing, grown=0.0)
-
     def times(self, excess: npt.NDArray[np.complex128], own: float, count: int, n_parts: int) -> Self:
         """The product with ``count`` times the transform 1 + ``excess``, whose error is ``own``, of so many parts."""
         here = excess[self.heard]
@@ -178,7 +170,9 @@ def tilted_sum(
     lost = math.exp(min(0.0, above + slop - window.up * spacing * (window.start + size)))
     lost += math.exp(min(0.0, below + slop - window.down * spacing * (window.start - 1)))
     norms, shift = 0.0, 0
-    product = _Product.empty(size // 2 + 1)
+    heard, nothing = np.arange(size // 2 + 1), np.zeros(size // 2 + 1)
+    one = nothing.astype(np.complex128)  # log of the transform of nothing, which is 1
+    product = _Product(heard=heard, log_value=one, log_bound=nothing, relative=nothing, grown=0.0)
     for part, log_norm in zip(parts, log_mgf, strict=True):
         tilted, log_rest, rounding = _tilt(part, theta * spacing, log_norm)
         peak, excess, transformed = _excess(tilted, size)

@@ -81,14 +81,6 @@ def _lattice(pair: Pair, spacing: float, extent: Extent) -> npt.NDArray[np.int64
     return np.arange(math.floor(low / spacing), math.ceil(high / spacing) + 1)
 
 
-def _differences(above: FloatArray, below: FloatArray, error: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mass of each cell between consecutive edges and a bound of its rounding error."""
-    lower_half = below[1:] < 0.5
-    mass = np.where(lower_half, below[1:] - below[:-1], above[:-1] - above[1:])
-    tail = np.where(lower_half, below[1:] + below[:-1], above[:-1] + above[1:])
-    return np.maximum(mass, 0.0), tail * np.maximum(error[1:], error[:-1])
-
-
 def upper_cells(pair: Pair, count: int, *, spacing: float, extent: Extent) -> UpperCells:
     """The dominating lattice release."""
     ks = _lattice(pair, spacing, extent)
@@ -140,8 +132,11 @@ def _about(above: FloatArray, below: FloatArray, error: FloatArray, aside: int) 
 
 def _cells_and_rest(above: FloatArray, below: FloatArray, error: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mass and error of each cell, and last of what lies above all of them."""
-    mass, wrong = _differences(above, below, error)
-    return np.append(mass, above[-1]), np.append(wrong, above[-1] * error[-1])
+    lower_half = below[1:] < 0.5
+    mass = np.where(lower_half, below[1:] - below[:-1], above[:-1] - above[1:])
+    tail = np.where(lower_half, below[1:] + below[:-1], above[:-1] + above[1:])
+    wrong = tail * np.maximum(error[1:], error[:-1])
+    return np.append(np.maximum(mass, 0.0), above[-1]), np.append(wrong, above[-1] * error[-1])
 
 
 def lower_cells(pair: Pair, count: int, *, spacing: float, extent: Extent) -> LowerCells:

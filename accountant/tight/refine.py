@@ -169,7 +169,7 @@ def aim_at_epsilon(moments: Rough, epsilon: float) -> Aim:
     """The aim at this epsilon."""
     cap = moments.cap(epsilon)
     clipped = moments.clipped(cap)
-    theta, _ = tilt_for_epsilon(clipped, epsilon)
+    theta = _minimise(lambda tilt: clipped.log_mgf(tilt) - tilt * epsilon)  # Chernoff's
     return Aim(epsilon=epsilon, theta=theta, cap=cap, moments=clipped)
 
 
@@ -178,12 +178,6 @@ def tilt_for_delta(moments: Rough, delta: float) -> tuple[float, float]:
     log_inverse = -math.log(delta)
     theta = _minimise(lambda tilt: (moments.log_mgf(tilt) + log_inverse) / tilt)
     return theta, (moments.log_mgf(theta) + log_inverse) / theta
-
-
-def tilt_for_epsilon(moments: Rough, epsilon: float) -> tuple[float, float]:
-    """The Chernoff-optimal tilt at ``epsilon`` and the log delta it proves."""
-    theta = _minimise(lambda tilt: moments.log_mgf(tilt) - tilt * epsilon)
-    return theta, moments.log_mgf(theta) - theta * epsilon
 
 
 def _minimise(objective: Callable[[float], float]) -> float:

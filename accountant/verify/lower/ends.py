@@ -38,6 +38,7 @@ from accountant.verify import events
 from accountant.verify.events import Adjacency, Basic, Composed
 from accountant.verify.lower.sums import (
     EPS,
+    REACH,
     TINY,
     Cells,
     FloatArray,
@@ -45,10 +46,9 @@ from accountant.verify.lower.sums import (
     Parts,
     Scored,
     cells,
-    laplace_edges,
-    laplace_masses,
-    normal_edges,
-    normal_masses,
+    edges_of,
+    laplace_tail,
+    masses_of,
     summed,
 )
 
@@ -210,18 +210,19 @@ def _opposing(
 def _normal(p: Parts, q: Parts, z: float, *, added: bool, error: float = 0.0) -> Cells:
     """Cells of two mixtures whose weights err by ``error``, relatively."""
     z = max(z, _LEAST_NOISE)
-    edges = normal_edges(p, q, scale=z)
+    edges = edges_of(p, q, reach=REACH * z)
     if not np.all(np.isfinite(edges)) or error >= 1.0:
         return _NOTHING
-    laws = (normal_masses(law, z, edges) for law in (p, q))
+    laws = (masses_of(law, z, edges) for law in (p, q))
     one, other = (Masses(least=law.least * (1.0 - error), most=law.most * (1.0 + error)) for law in laws)
     return _ordered(one, other, added=added)
 
 
 def _laplace(p: Parts, q: Parts, b: float, *, added: bool) -> Cells:
     b = max(b, _LEAST_NOISE)
-    edges = laplace_edges(p, q)
-    return _ordered(laplace_masses(p, b, edges), laplace_masses(q, b, edges), added=added)
+    edges = edges_of(p, q, reach=0.0)
+    one, other = (masses_of(law, b, edges, laplace_tail) for law in (p, q))
+    return _ordered(one, other, added=added)
 
 
 def _ordered(p: Masses, q: Masses, *, added: bool) -> Cells:
@@ -234,7 +235,7 @@ def _fixed_size(q: float, z: float) -> Cells:
     if z > 1.0 / _LEAST_MU:
         return _NOTHING
     edges = np.concatenate([[0.5], 0.5 + np.linspace(0.0, 0.5 + 12.0 * z, 2048)[1:]])
-    p, q_ = (normal_masses(one, z, edges) for one in _sampled(q, opposed=False))
+    p, q_ = (masses_of(one, z, edges) for one in _sampled(q, opposed=False))
     left = 1.0 + 1e-12
     rest_least = max(0.0, 1.0 / left - float(np.sum(p.most[1:]) + np.sum(q_.most[1:])) * left)
     rest_most = max(0.0, left - float(np.sum(p.least[1:]) + np.sum(q_.least[1:])) / left)
@@ -256,8 +257,8 @@ def _allotted(part: events.RandomAllocationGaussian, delta: float, share: float,
     if rounds > _MOST or z > 1.0 / _LEAST_MU:
         return _NOTHING
     absent, present = ((1.0, 0.0),), ((1.0, 1.0),)
-    edges = normal_edges(absent, present, scale=z)
-    out, taking_part = (normal_masses(parts, z, edges) for parts in (absent, present))
+    edges = edges_of(absent, present, reach=REACH * z)
+    out, taking_part = (masses_of(parts, z, edges) for parts in (absent, present))
     middle = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
     score = np.log1p(share * k / rounds * np.exp(np.minimum((middle - 0.5) / (z * z), _LARGEST_LOG)))
     if added:

@@ -39,7 +39,7 @@ Parts = Sequence[tuple[float, float]]
 EPS = float(np.finfo(np.float64).eps)
 TINY = 1e-300
 _EDGES = 4096  # edges of one release
-_REACH = 20.0  # standard deviations beyond the outermost centers
+REACH = 20.0  # standard deviations beyond the outermost centers
 _UNHEARD = 40.0  # a normal tail is less than any double there, a Laplace tail's error grows no more than linearly
 _MOST_CELLS = 8192  # of a release in a composition
 ComplexArray = npt.NDArray[np.complex128]
@@ -123,16 +123,13 @@ def cells(p: Masses, q: Masses) -> Cells:
     return Cells(p=p.least[met], q=np.maximum(q.most[met], TINY))
 
 
-def normal_edges(*laws: Parts, scale: float) -> FloatArray:
-    """Edges of cells for Gaussian noise of this standard deviation."""
-    centers = [center for parts in laws for _, center in parts]
-    return np.linspace(min(centers) - _REACH * scale, max(centers) + _REACH * scale, _EDGES)
+def edges_of(*laws: Parts, reach: float) -> FloatArray:
+    """Edges of cells, from below the outermost centers to beyond them.
 
-
-def laplace_edges(*laws: Parts) -> FloatArray:
-    """Edges of cells for Laplace noise: beyond the outermost centers the loss is constant."""
+    A Gaussian's reach ``REACH`` standard deviations further; of Laplace noise the loss is constant there.
+    """
     centers = [center for parts in laws for _, center in parts]
-    return np.linspace(min(centers), max(centers), _EDGES)
+    return np.linspace(min(centers) - reach, max(centers) + reach, _EDGES)
 
 
 def normal_tail(t: FloatArray) -> FloatArray:
@@ -145,17 +142,11 @@ def laplace_tail(t: FloatArray) -> FloatArray:
     return np.asarray(0.5 * np.exp(-t), dtype=np.float64)
 
 
-def normal_masses(parts: Parts, scale: float, edges: FloatArray) -> Masses:
-    """Masses below the first edge, between all edges, and beyond the last, of a mixture of Gaussians."""
-    return _summed([_between(normal_tail, center, scale, edges) for _, center in parts], parts)
-
-
-def laplace_masses(parts: Parts, scale: float, edges: FloatArray) -> Masses:
-    """The same of a mixture of Laplace laws."""
-    return _summed([_between(laplace_tail, center, scale, edges) for _, center in parts], parts)
-
-
-def _summed(each: list[Masses], parts: Parts) -> Masses:
+def masses_of(
+    parts: Parts, scale: float, edges: FloatArray, tail: Callable[[FloatArray], FloatArray] = normal_tail
+) -> Masses:
+    """Masses below the first edge, between all edges, and beyond the last, of a mixture of laws with such a tail."""
+    each = [_between(tail, center, scale, edges) for _, center in parts]
     weights = [weight for weight, _ in parts]
     rounding = EPS * (4.0 + 2.0 * len(weights))
     least = sum((w * one.least for w, one in zip(weights, each, strict=True)), np.zeros_like(each[0].least))
