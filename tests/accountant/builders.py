@@ -8,13 +8,12 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from accountant.events import (
     Adjacency,
     Basic,
     BestOfRandomRuns,
-    Composed,
-    Event,
     FixedSizeSampledGaussian,
     Gaussian,
     Laplace,
@@ -29,28 +28,9 @@ from accountant.events import (
     compose,
     repeat,
 )
-from accountant.ledger import Budget, LedgerPolicy
+from accountant.ledger import Budget, Ledger, LedgerPolicy
 
 ROOT = Path(__file__).parents[2]
-POISSON = PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=2.0)
-# One event of every kind, by its name; those that sample do so from 40 clients.
-EXAMPLES: dict[str, Basic] = {
-    "gaussian": Gaussian(noise_multiplier=2.0),
-    "poisson-sampled-gaussian": POISSON,
-    "fixed-size-sampled-gaussian": FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=2.0),
-    "truncated-poisson-sampled-gaussian": TruncatedPoissonSampledGaussian(
-        n_clients=40, sample_rate=0.25, batch_size=16, noise_multiplier=2.0
-    ),
-    "random-allocation-gaussian": RandomAllocationGaussian(n_rounds=5, participations=2, noise_multiplier=2.0),
-    "mixture-of-gaussians": MixtureOfGaussians(
-        noise_multiplier=2.0, sensitivities=(0.0, 1.0, 2.0), chances=(0.5, 0.25, 0.25)
-    ),
-    "zero-concentrated": ZeroConcentrated(rho=0.125, xi=0.01),
-    "laplace": Laplace(scale_multiplier=2.0),
-    "poisson-sampled-laplace": PoissonSampledLaplace(sample_rate=0.3, scale_multiplier=2.0),
-    "best-of-random-runs": BestOfRandomRuns(run=compose([POISSON]), eta=1.0, gamma=0.25),
-    "non-private": NonPrivate(),
-}
 WORKER = [sys.executable, "-m", "tests.accountant.ledger_worker"]
 
 
@@ -65,25 +45,66 @@ def policy(budget: Budget | None = None, **changes: object) -> LedgerPolicy:
     return LedgerPolicy(**(plain | {"budget": budget} | changes))
 
 
-def poisson(q: float, z: float, count: int | None = None) -> Event:
-    """A Poisson sample with Gaussian noise, or so many of them."""
-    event = PoissonSampledGaussian(sample_rate=q, noise_multiplier=z)
+def _times(event: Basic, count: int | None) -> Any:  # a kind of event, or a composition
     return event if count is None else repeat(event, count)
 
 
-def plan(q: float, z: float, count: int = 1) -> Composed:
-    """So many Poisson samples with Gaussian noise."""
-    return repeat(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), count)
+def gaussian(z: float, count: int | None = None) -> Any:
+    """Gaussian noise; all clients take part."""
+    return _times(Gaussian(noise_multiplier=z), count)
 
 
-def truncated(n: int, q: float, size: int, z: float) -> TruncatedPoissonSampledGaussian:
-    """A Poisson sample of which at most ``size`` stay."""
-    return TruncatedPoissonSampledGaussian(n_clients=n, sample_rate=q, batch_size=size, noise_multiplier=z)
+def poisson(q: float, z: float, count: int | None = None) -> Any:
+    """A Poisson sample with Gaussian noise, or so many of them."""
+    return _times(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), count)
 
 
-def allocated(rounds: int, k: int, z: float) -> RandomAllocationGaussian:
-    """``k`` participations of so many rounds."""
-    return RandomAllocationGaussian(n_rounds=rounds, participations=k, noise_multiplier=z)
+def fixed(n: int, size: int, z: float, count: int | None = None) -> Any:
+    """A sample of so many of ``n`` clients."""
+    return _times(FixedSizeSampledGaussian(n_clients=n, sample_size=size, noise_multiplier=z), count)
+
+
+def truncated(n: int, q: float, size: int, z: float, count: int | None = None) -> Any:
+    """A Poisson sample of which at most ``size`` stay, or so many of them."""
+    event = TruncatedPoissonSampledGaussian(n_clients=n, sample_rate=q, batch_size=size, noise_multiplier=z)
+    return _times(event, count)
+
+
+def allocated(rounds: int, k: int, z: float, count: int | None = None) -> Any:
+    """``k`` participations of so many rounds, or so many such runs."""
+    return _times(RandomAllocationGaussian(n_rounds=rounds, participations=k, noise_multiplier=z), count)
+
+
+def laplace(b: float, count: int | None = None) -> Any:
+    """Laplace noise; all clients take part."""
+    return _times(Laplace(scale_multiplier=b), count)
+
+
+def sampled_laplace(q: float, b: float, count: int | None = None) -> Any:
+    """A Poisson sample with Laplace noise."""
+    return _times(PoissonSampledLaplace(sample_rate=q, scale_multiplier=b), count)
+
+
+def lengths(z: float) -> MixtureOfGaussians:
+    """A sum that moves by 0, 1 or 2."""
+    return MixtureOfGaussians(noise_multiplier=z, sensitivities=(0.0, 1.0, 2.0), chances=(0.5, 0.25, 0.25))
+
+
+POISSON = poisson(0.3, 2.0)
+# One event of every kind, by its name; those that sample do so from 40 clients.
+EXAMPLES: dict[str, Basic] = {
+    "gaussian": gaussian(2.0),
+    "poisson-sampled-gaussian": POISSON,
+    "fixed-size-sampled-gaussian": fixed(40, 10, 2.0),
+    "truncated-poisson-sampled-gaussian": truncated(40, 0.25, 16, 2.0),
+    "random-allocation-gaussian": allocated(5, 2, 2.0),
+    "mixture-of-gaussians": lengths(2.0),
+    "zero-concentrated": ZeroConcentrated(rho=0.125, xi=0.01),
+    "laplace": laplace(2.0),
+    "poisson-sampled-laplace": sampled_laplace(0.3, 2.0),
+    "best-of-random-runs": BestOfRandomRuns(run=compose([POISSON]), eta=1.0, gamma=0.25),
+    "non-private": NonPrivate(),
+}
 
 
 def altered(path: Path, *statements: str) -> None:
@@ -102,3 +123,21 @@ def work(*arguments: object, prefix: tuple[str, ...] = ()) -> dict:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def sent(wire: Path) -> list[tuple[str, str]]:
+    """What left, release id and bytes, in order; a line cut off by a kill had not left."""
+    return [tuple(line.split()[1:]) for line in wire.read_text().split("\n")[:-1] if line.startswith("SENT")]
+
+
+def unpaid(place: Path | str, wire: Path) -> list[str]:
+    """Releases that left without a charge, or with bytes other than the stored ones."""
+    with Ledger.open(place) as ledger:
+        assert ledger.verify().ok
+        charged = [entry.release_id for entry in ledger.entries()]
+        assert charged == [f"r/{index}" for index in range(len(charged))]
+        return [
+            release_id
+            for release_id, payload in sent(wire)
+            if release_id not in charged or (ledger.stored_release(release_id) or b"").hex() != payload
+        ]

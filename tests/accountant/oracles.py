@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import mpmath as mp
+import numpy as np
 from dp_accounting import NeighboringRelation
 from scipy.special import ndtr
 
@@ -71,3 +73,16 @@ def exact_delta(q, z, epsilon, mean_p, mean_q):
 def one_release(q, z, epsilon):
     """Delta of one sampled release, the larger of both directions."""
     return max(exact_delta(q, z, epsilon, *pair) for pair in ((mp.mpf(1), None), (None, mp.mpf(1))))
+
+
+def cut_density(x, values, q, size, z):
+    """Of the noisy sum of a Poisson sample of ``values`` that is cut to a size, every coin and every cut one by one."""
+    centers = {}
+    for coins in itertools.product((0, 1), repeat=len(values)):
+        joined = [value for value, coin in zip(values, coins, strict=True) if coin]
+        batches = list(itertools.combinations(joined, min(size, len(joined))))
+        chance = math.prod(q if coin else 1.0 - q for coin in coins) / len(batches)
+        for batch in batches:
+            centers[sum(batch)] = centers.get(sum(batch), 0.0) + chance
+    scale = z * math.sqrt(2.0 * math.pi)
+    return sum(chance * np.exp(-0.5 * ((x - center) / z) ** 2) / scale for center, chance in centers.items())

@@ -15,11 +15,11 @@ import pytest
 from accountant import gaussian_dp
 from accountant.calibrate import largest_count
 from accountant.envelope import dominates, envelope, free_places
-from accountant.events import Adjacency, Gaussian, compose, repeat
+from accountant.events import Adjacency, compose, repeat
 from accountant.filters import fixed_order_filter, gaussian_filter
 from accountant.tight import numerical
 from tests.accountant.adversaries import Game, achieved, best_possible
-from tests.accountant.builders import poisson
+from tests.accountant.builders import gaussian, poisson
 
 ZERO = Adjacency.ZERO_OUT
 N_ADVERSARIES, DEPTH = 10_000, 4
@@ -30,7 +30,7 @@ EPSILONS = np.array([0.2, 0.5, 1.0, 1.5, 2.0, 3.0])
 SLOTS = compose([poisson(0.3, 0.7), poisson(0.9, 2.0), (poisson(0.5, 1.0), 2)])
 MENU = [
     poisson(0.3, 0.7), poisson(0.9, 2.0), poisson(0.5, 1.0), poisson(0.3, 2.0),
-    poisson(0.5, 2.0), poisson(0.3, 1.0), Gaussian(noise_multiplier=1.0), poisson(0.5, 0.7),
+    poisson(0.5, 2.0), poisson(0.3, 1.0), gaussian(1.0), poisson(0.5, 0.7),
 ]  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def test_an_envelope_that_gives_slots_back_is_noticed():
     assert np.any(found > 1.01 * bound)
 
 
-RATES = [Gaussian(noise_multiplier=2.0), Gaussian(noise_multiplier=3.0), poisson(0.5, 1.5), poisson(0.25, 2.0)]
+RATES = [gaussian(2.0), gaussian(3.0), poisson(0.5, 1.5), poisson(0.25, 2.0)]
 
 
 def made(guard):
@@ -161,7 +161,7 @@ def test_a_gaussian_filter_that_charges_a_sample_by_its_rate_is_noticed():
         return tuple(count + (other == release) for count, other in zip(counts, rare, strict=True))
 
     found = strongest(Game.of((0, 0), admit, rare, deepest=DEPTH), np.random.default_rng(4), n=2_000)
-    whole = Gaussian(noise_multiplier=guard.bound**-0.5)
+    whole = gaussian(guard.bound**-0.5)
     assert np.any(found > [1.01 * gaussian_dp.delta(whole, epsilon, adjacency=ZERO) for epsilon in EPSILONS])
 
 

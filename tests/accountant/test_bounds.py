@@ -10,12 +10,13 @@ import math
 import numpy as np
 import pytest
 
-from accountant.events import Adjacency, Laplace
+from accountant.events import Adjacency
 from accountant.mechanisms.pair import EPS
 from accountant.tight import bounds, numerical
 from accountant.tight.bounds import LowerSums, Place, UpperSum
 from accountant.tight.fourier import TiltedSum, Window
 from accountant.tight.lattice import Extent
+from tests.accountant.builders import laplace
 from tests.accountant.test_lattice import hockey_stick
 
 SPACING, START, SIZE = 0.1, -15, 60
@@ -196,13 +197,6 @@ def test_lower_bounds_survive_any_error_that_the_sums_admit(theta):
             assert bounds.lower_delta(found, epsilon) <= truth * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("rate", [1e-4, 0.07, 1.3, 20.0, 45.0, 800.0])
-def test_discounted_tails_are_the_direct_sums(rate):
-    values = np.random.default_rng(2).random(137)
-    direct = [math.fsum(values[m:] * np.exp(-rate * np.arange(len(values) - m))) for m in range(len(values))]
-    np.testing.assert_allclose(bounds._discounted_tail(values, rate), direct, rtol=1e-13)
-
-
 def test_the_slack_covers_running_sums_and_the_units_exponent():
     """Two eps a step, and two eps of each of the exponent's terms; the unit itself is exact at a known point."""
     theta, n = 30.0, 50  # losses -100 to -95.1
@@ -228,7 +222,7 @@ def test_the_slack_covers_running_sums_and_the_units_exponent():
 )
 def test_bounds_hold_at_the_largest_loss_beyond_which_nothing_lies(scale, delta):
     """Laplace noise's loss ends at 1 / b; delta(eps) = 1 - exp((eps - 1 / b) / 2) below it."""
-    event, add = Laplace(scale_multiplier=scale), Adjacency.ADD_OR_REMOVE_ONE
+    event, add = laplace(scale), Adjacency.ADD_OR_REMOVE_ONE
     truth = max(0.0, 1.0 / scale + 2.0 * math.log1p(-delta))
     found = numerical.epsilon_interval(event, delta, adjacency=add)
     assert found.lower <= truth * (1 + 1e-12) <= found.upper * (1 + 2e-12)

@@ -8,47 +8,34 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import accountant
-from accountant import (
-    Adjacency,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    Laplace,
-    NonPrivate,
-    PoissonSampledGaussian,
-    PoissonSampledLaplace,
-    RandomAllocationGaussian,
-    TruncatedPoissonSampledGaussian,
-    ZeroConcentrated,
-    numerical,
-    repeat,
-    tradeoff,
-)
+from accountant import Adjacency, NonPrivate, ZeroConcentrated, numerical, repeat, tradeoff
 from accountant.curve import of_deltas
 from accountant.errors import AccountingError, CalibrationError
+from tests.accountant.builders import allocated, fixed, gaussian, laplace, poisson, sampled_laplace, truncated
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 RATES = np.array([1e-9, 1e-6, 1e-4, 0.01, 0.1, 0.5, 0.9])
-CUT = TruncatedPoissonSampledGaussian(n_clients=40, sample_rate=0.25, batch_size=12, noise_multiplier=2.0)
-SGD = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 40)
+CUT = truncated(40, 0.25, 12, 2.0)
+SGD = repeat(poisson(0.25, 2.0), 40)
 
 
 def test_gaussian_noise_has_its_closed_form_from_both_sides():
     mu = 2.0 / 3.0
-    curve = tradeoff(repeat(Gaussian(noise_multiplier=3.0), 4))
+    curve = tradeoff(repeat(gaussian(3.0), 4))
     exact = ndtr(ndtri(RATES) + mu)
     assert np.all(curve.attack_success(RATES, attained=True) <= exact)
     assert np.all(exact <= curve.attack_success(RATES))
     np.testing.assert_allclose(curve.attack_success(RATES), exact, rtol=5e-4)
     np.testing.assert_allclose(curve.attack_success(RATES, attained=True), exact, rtol=5e-4)
     assert curve.advantage() == pytest.approx(2.0 * ndtr(mu / 2.0) - 1.0, rel=1e-9)
-    pair = tradeoff(repeat(Gaussian(noise_multiplier=3.0), 4), group=2).attack_success(RATES)
+    pair = tradeoff(repeat(gaussian(3.0), 4), group=2).attack_success(RATES)
     assert np.all(ndtr(ndtri(RATES) + 2.0 * mu) <= pair)
     np.testing.assert_allclose(pair, curve.attack_success(RATES, group=2), rtol=3e-3)
 
 
 def test_one_laplace_release_has_its_closed_form():
     """With b = 1: the success is e a up to a = 1/(2 e), then 1 - exp(-1) / (4 a), then 1 - (1 - a) / e."""
-    curve = tradeoff(Laplace(scale_multiplier=1.0))
+    curve = tradeoff(laplace(1.0))
     rates = np.append(1e-9, np.linspace(0.01, 0.99, 50))
     near, middle, far = math.e * rates, 1.0 - math.exp(-1.0) / (4.0 * rates), 1.0 - (1.0 - rates) / math.e
     exact = np.where(rates <= 0.5 / math.e, near, np.where(rates <= 0.5, middle, far))
@@ -69,7 +56,7 @@ def test_randomised_response_has_its_closed_form():
 
 def test_one_sampled_release_against_digits():
     q, z = 0.1, 0.7
-    curve = tradeoff(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z))
+    curve = tradeoff(poisson(q, z))
     mp.mp.dps = 40
     for x in (-2.0, 0.5, 1.5, 3.0, 4.0):  # the attack that accuses whoever's output exceeds x
         fpr = mp.erfc(mp.mpf(x) / z / mp.sqrt(2)) / 2
@@ -85,13 +72,13 @@ def test_one_sampled_release_against_digits():
 
 EVENTS = [
     (SGD, ADD, 2e-3),
-    (repeat(PoissonSampledGaussian(sample_rate=256 / 60_000, noise_multiplier=1.1), 14_040), ADD, 2e-3),
+    (repeat(poisson(256 / 60_000, 1.1), 14_040), ADD, 2e-3),
     (SGD, REPLACE, 2e-3),
-    (repeat(PoissonSampledLaplace(sample_rate=0.1, scale_multiplier=1.0), 30), ADD, 2e-3),
-    (repeat(FixedSizeSampledGaussian(n_clients=40, sample_size=4, noise_multiplier=2.0), 40), ZERO, 2e-3),
-    (RandomAllocationGaussian(n_rounds=8, participations=1, noise_multiplier=1.0), ZERO, 4e-3),
+    (repeat(sampled_laplace(0.1, 1.0), 30), ADD, 2e-3),
+    (repeat(fixed(40, 4, 2.0), 40), ZERO, 2e-3),
+    (allocated(8, 1, 1.0), ZERO, 4e-3),
     (accountant.of_group(SGD, 3, adjacency=ADD), ADD, 2e-3),
-    (accountant.compose([SGD, Gaussian(noise_multiplier=5.0), (Laplace(scale_multiplier=9.0), 2)]), ADD, 2e-3),
+    (accountant.compose([SGD, gaussian(5.0), (laplace(9.0), 2)]), ADD, 2e-3),
     (repeat(CUT, 9), ZERO, None),
     (ZeroConcentrated(rho=0.1, xi=0.0), ADD, None),
 ]
@@ -134,7 +121,7 @@ def test_the_ends_of_what_is_possible():
     np.testing.assert_allclose(nothing.attack_success(RATES), RATES, rtol=1e-9)
     np.testing.assert_array_equal(everything.attack_success(RATES), 1.0)
     assert (everything.bayes_risk(0.5), everything.epsilon(0.1), nothing.advantage()) == (0.0, math.inf, 0.0)
-    quiet, loud = tradeoff(Gaussian(noise_multiplier=1e30)), tradeoff(Gaussian(noise_multiplier=1e-20))
+    quiet, loud = tradeoff(gaussian(1e30)), tradeoff(gaussian(1e-20))
     assert 0.0 < quiet.advantage() < 1e-30
     assert loud.attack_success(1e-9) == 1.0
     assert tradeoff(SGD, least=1e-30).attack_success(1e-30) < 1e-3 * tradeoff(SGD).attack_success(1e-30)
@@ -142,7 +129,7 @@ def test_the_ends_of_what_is_possible():
 
 @pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan])
 def test_rates_out_of_range_are_refused(bad):
-    curve = tradeoff(Gaussian(noise_multiplier=3.0))
+    curve = tradeoff(gaussian(3.0))
     for method, name in ((curve.attack_success, "fpr"), (curve.bayes_risk, "prior"), (curve.epsilon, "delta")):
         with pytest.raises(AccountingError, match=rf"{name}=.* must lie in \[0, 1\]"):
             method(bad)

@@ -20,7 +20,7 @@ from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger
 from accountant.ledger.chain import row_digest
 from accountant.ledger.policy import canonical
-from tests.accountant.builders import ROOT, WORKER, altered, environment, policy, work
+from tests.accountant.builders import ROOT, WORKER, altered, environment, policy, sent, unpaid, work
 from tests.accountant.ledger_worker import EVENT, release
 from tests.system_tools import require_mount_namespace, require_tool
 
@@ -32,39 +32,18 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def sent(wire: Path) -> list[tuple[str, str]]:
-    """What left, release id and bytes, in order; a line cut off by a kill had not left."""
-    return [tuple(line.split()[1:]) for line in wire.read_text().split("\n")[:-1] if line.startswith("SENT")]
-
-
-def unpaid(path: Path) -> list[str]:
-    """Releases that left without a charge, or with bytes other than the stored ones."""
-    with Ledger.open(path) as ledger:
-        assert ledger.verify().ok
-        charged = {entry.release_id for entry in ledger.entries()}
-        return [
-            release_id
-            for release_id, payload in sent(path.with_name("wire"))
-            if release_id not in charged or (ledger.stored_release(release_id) or b"").hex() != payload
-        ]
-
-
 @pytest.mark.parametrize(
     ("kills", "charges"), [(60, 60), pytest.param(240, 300, marks=pytest.mark.slow)], ids=["reduced", "full"]
 )
 def test_killed_processes_leave_nothing_released_and_not_charged(path: Path, kills: int, charges: int) -> None:
     assert work("crash", path, kills, "sound")["kills"] == kills
-    with Ledger.open(path) as ledger:
-        n_charges = len(ledger.entries())
-        assert [e.release_id for e in ledger.entries()] == [f"r/{i}" for i in range(n_charges)]
-    assert n_charges >= charges
     assert len(sent(path.with_name("wire"))) >= charges
-    assert unpaid(path) == []
+    assert unpaid(path, path.with_name("wire")) == []
 
 
 def test_the_control_that_sends_before_the_commit_is_caught(path: Path) -> None:
     work("crash", path, 40, "send-before-commit")
-    assert unpaid(path) != []
+    assert unpaid(path, path.with_name("wire")) != []
 
 
 def spend(path: Path, mutant: str) -> tuple[int, int]:
@@ -254,17 +233,6 @@ def test_a_missing_commit_log_is_noticed(tmp_path: Path) -> None:
         Ledger.open(path)
 
 
-def test_a_commit_log_line_cut_by_a_crash_is_no_damage(tmp_path: Path) -> None:
-    path, _ = filled(tmp_path, closed=True)
-    commit_log = path.with_name(path.name + ".commits")
-    whole = commit_log.read_text()
-    for cut in (1, 30, 70, 75):
-        commit_log.write_text(whole[:-cut])
-        with Ledger.open(path) as ledger:
-            ledger.charge(f"cut/{cut}", EVENT, run="crash", noise_source="secure")
-        assert content(path)[3]
-
-
 # --- storage --------------------------------------------------------------------------------------
 
 
@@ -290,7 +258,7 @@ FULL_DISK = """
 import subprocess, sys
 from pathlib import Path
 from accountant.ledger import Ledger
-from tests.accountant.test_ledger_crash import policy, sent, work
+from tests.accountant.builders import policy, sent, work
 disk = Path(sys.argv[1]); disk.mkdir()
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], check=True)
 path, wire = disk / "ledger.sqlite", disk.with_name("wire")

@@ -18,7 +18,7 @@ from accountant.ledger import Budget, pricing
 from accountant.ledger.book import Declaration
 from accountant.ledger.pricing import total
 from accountant.tight import bounds
-from tests.accountant.builders import policy
+from tests.accountant.builders import gaussian, poisson, policy
 
 FOLDER = str(Path(accountant.__file__).parent)
 FEW, MANY = 30, 240
@@ -48,8 +48,8 @@ def steps(work: Callable[[], object]) -> int:
 def event_of(number: int, rule: str) -> Gaussian | PoissonSampledGaussian:
     z = 50.0 + 0.01 * number
     if rule == "gaussian":
-        return Gaussian(noise_multiplier=z)
-    return PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=z)
+        return gaussian(z)
+    return poisson(0.01, z)
 
 
 def filled(path: Path | None, count: int, rule: str) -> Ledger:
@@ -132,7 +132,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     "work",
     [
         lambda ledger: None,
-        lambda ledger: ledger.check(Gaussian(noise_multiplier=9.0)),
+        lambda ledger: ledger.check(gaussian(9.0)),
         lambda ledger: ledger.verify(),
         lambda ledger: ledger.event(),
         lambda ledger: ledger.committed(),

@@ -15,28 +15,19 @@ from scipy.special import ndtr
 
 import accountant
 from accountant import gaussian_dp, moments, renyi
-from accountant.events import (
-    Adjacency,
-    BestOfRandomRuns,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    Laplace,
-    PoissonSampledGaussian,
-    compose,
-    repeat,
-)
+from accountant.events import Adjacency, BestOfRandomRuns, compose, repeat
 from accountant.mechanisms.pair import normal_error
 from accountant.tight import bounds, lattice, numerical, refine
-from tests.accountant.builders import plan as poisson
+from tests.accountant.builders import fixed, gaussian, laplace, poisson
 from tests.accountant.oracles import exact_delta, fixed_size_profile
 
-SAMPLED = PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0)
+SAMPLED = poisson(0.25, 2.0)
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 MAKERS = {
-    "poisson": lambda q, z: PoissonSampledGaussian(sample_rate=q, noise_multiplier=z),
-    "gaussian": lambda q, z: Gaussian(noise_multiplier=z),
-    "laplace": lambda q, z: Laplace(scale_multiplier=z),
+    "poisson": poisson,
+    "gaussian": lambda q, z: gaussian(z),
+    "laplace": lambda q, z: laplace(z),
 }
 RELATIVE, ABSOLUTE = 0.005, 1e-4
 
@@ -65,7 +56,7 @@ def test_one_release_is_exact(q, z, share):
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_one_fixed_size_release_is_its_profile(epsilon):
-    event = FixedSizeSampledGaussian(n_clients=29, sample_size=10, noise_multiplier=0.8)
+    event = fixed(29, 10, 0.8)
     truth = fixed_size_profile(10 / 29, 0.8, math.exp(epsilon))
     found = numerical.delta_interval(event, epsilon, adjacency=Adjacency.ZERO_OUT)
     assert found.lower <= truth <= found.upper <= 1.05 * truth
@@ -79,7 +70,7 @@ def test_compositions_of_known_truth(count, total_mu, delta):
     truth = gaussian_dp.epsilon_from_mu(total_mu, delta)
     if truth == 0.0:
         return
-    (pair,) = Gaussian(noise_multiplier=math.sqrt(count) / total_mu).pairs(ADD)
+    (pair,) = gaussian(math.sqrt(count) / total_mu).pairs(ADD)
     lower, upper = refine.epsilon_ends(((pair, count),), delta)
     assert lower <= truth <= upper
     assert upper - lower <= max(RELATIVE * upper, ABSOLUTE)
@@ -108,7 +99,7 @@ def random_event(rng):
         if kind == "fixed":
             n = int(rng.integers(1, 10_000))
             m = int(rng.integers(1, n + 1))
-            event = FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z)
+            event = fixed(n, m, z)
         else:
             event = MAKERS[kind](q, z)
         parts.append((event, count))
@@ -150,7 +141,7 @@ def test_10000_random_settings():
         (poisson(0.01, 1.0, 1000), 1e-250),
         (poisson(1e-9, 50.0, 1), 1e-3),
         (poisson(0.3, 0.01, 3), 1e-5),  # losses out of the lattice's range
-        (Laplace(scale_multiplier=0.001), 1e-5),
+        (laplace(0.001), 1e-5),
         (poisson(1 - 1e-15, 1.0, 10), 1e-5),
         (poisson(1 - 1e-14, 5.0, 1000), 1e-5),  # edges that may lie many cells off
     ],
@@ -184,41 +175,16 @@ def test_a_delta_too_small_for_the_lattice_is_answered_by_renyi():
     assert numerical.delta_interval(SAMPLED, 300.0, adjacency=ZERO).upper <= renyi.delta(SAMPLED, 300.0, adjacency=ZERO)
 
 
-def test_caches_can_be_forgotten_without_changing_an_answer():
-    before = (numerical.epsilon(SAMPLED, 1e-5, adjacency=ZERO), renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO))
-    numerical.clear_caches()
-    renyi.clear_caches()
-    assert (numerical.epsilon(SAMPLED, 1e-5, adjacency=ZERO), renyi.epsilon(SAMPLED, 1e-5, adjacency=ZERO)) == before
-
-
 # ---- bounds put together, on compositions of Gaussians sent through lattice and transform
 
 
-FOUR = repeat(PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=2.0), 4)
-
-
-def direction(mu, count=1):
-    """Equal Gaussian releases of total mu as one direction of a composition."""
-    (pair,) = Gaussian(noise_multiplier=math.sqrt(count) / mu).pairs(ADD)
-    return ((pair, count),)
-
-
-@pytest.mark.parametrize("count", [1, 9])
-@pytest.mark.parametrize("slack", [1.0, 3.0])
-def test_delta_of_one_direction_holds_the_truth_also_where_nothing_is_left_to_lose(count, slack):
-    pairs = direction(1.2, count)
-    for epsilon in np.arange(0.0, 14.0, 0.37):
-        truth = math.exp(gaussian_dp.log_delta_from_mu(1.2, float(epsilon)))
-        lower, upper = refine.delta_ends(pairs, float(epsilon), slack * truth)
-        assert 0.0 <= lower <= truth * (1 + 1e-9)
-        assert truth * (1 - 1e-9) <= upper <= slack * truth * (1 + 1e-9)
-        assert lower >= 0.97 * truth
-        assert upper <= 1.03 * truth
+FOUR = repeat(poisson(0.25, 2.0), 4)
 
 
 def test_an_epsilon_beyond_the_reach_is_looked_at_again_with_a_longer_one():
     """At a bound of 0.1 the reach ends where a billionth of it is left; the truth there is far smaller, and found."""
-    pairs = direction(1.0)
+    (pair,) = gaussian(1.0).pairs(ADD)
+    pairs = ((pair, 1),)
     bound = 0.1
     reach = refine.reach_for(pairs, bound * 1e-3)
     ceiling = 0.5 + reach
@@ -231,29 +197,20 @@ def test_an_epsilon_beyond_the_reach_is_looked_at_again_with_a_longer_one():
     # enough is known where another direction is known to be larger
     assert refine.delta_ends(pairs, 30.0, bound, enough=1e-3) == (0.0, pytest.approx(bound * 1e-9))
     # a loss that ends at 2 cannot exceed 3
-    (bounded,) = Laplace(scale_multiplier=0.5).pairs(ADD)
+    (bounded,) = laplace(0.5).pairs(ADD)
     lower, upper = refine.delta_ends(((bounded, 1),), 3.0, bound)
     assert lower == 0.0
     assert upper <= 1e-250
 
 
-@pytest.mark.parametrize(("counts", "delta"), [((1,), 0.3), ((5, 2), 1e-5), ((10**6, 1), 1e-12)])
-def test_all_releases_together_lose_a_millionth_of_delta_beyond_the_reach(counts, delta):
-    pairs = tuple((None, count) for count in counts)
-    reach = refine.reach_for(pairs, delta)
-    assert sum(counts) * ndtr(-reach) == pytest.approx(1e-6 * delta, rel=1e-6)
-    with pytest.raises(refine.OutOfRangeError):
-        refine.reach_for(pairs, 1e-300)
-
-
 def test_losses_too_large_to_be_exponentiated_are_noticed_where_a_cap_leaves_them():
     """Noise of a thousandth: a loss of half a million. Sampled at a rate of 1e-9 its cap is low, and it is priced."""
-    (pair,) = Gaussian(noise_multiplier=1e-3).pairs(ADD)
+    (pair,) = gaussian(1e-3).pairs(ADD)
     with pytest.raises(refine.OutOfRangeError):
         refine.epsilon_ends(((pair, 1),), 1e-5)
     with pytest.raises(refine.OutOfRangeError):
         refine.delta_ends(((pair, 1),), 4e5, 1.0)
-    rare = PoissonSampledGaussian(sample_rate=1e-9, noise_multiplier=1e-3)
+    rare = poisson(1e-9, 1e-3)
     found = numerical.epsilon_interval(repeat(rare, 20), 1e-8, adjacency=ADD)
     # the unit is drawn with probability 2e-8, and then known: more than delta, so only what the noise hides is left
     assert found.method == "renyi"
@@ -261,30 +218,7 @@ def test_losses_too_large_to_be_exponentiated_are_noticed_where_a_cap_leaves_the
     assert (found.lower, found.upper, found.method) == (0.0, 0.0, "numerical")
 
 
-def test_a_composition_is_priced_in_both_directions_with_what_everybody_takes_part_in_merged():
-    event = compose(
-        [
-            (Gaussian(noise_multiplier=0.5), 3),
-            (PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=1.0), 2),
-            (PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5), 6),
-            (Laplace(scale_multiplier=2.0), 4),
-        ]
-    )
-    both = numerical._directions(event, ZERO)
-    assert len(both) == 2
-    for index, found in enumerate(both):
-        sampled = [pair for pair, count in found if count == 6]
-        assert sampled == [PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5).pairs(ZERO)[index]] or (
-            sampled[0].loss_range(2.0)
-            == PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5).pairs(ZERO)[index].loss_range(2.0)
-        )
-        (laplace,) = [pair for pair, count in found if count == 4 and pair.loss_range(0.0)[1] == 0.5]
-        assert laplace.loss_range(1.0) == (-0.5, 0.5)
-        # mu^2 = 3 * 4 + 2 in all: a Gaussian's mean loss is mu^2 / 2; four equal ones keep each at most 4
-        (merged,) = [(pair, count) for pair, count in found if count == 4 and pair is not laplace]
-        assert merged[1] * sum(merged[0].loss_range(1.0)) == pytest.approx(14.0, rel=1e-12)
-        assert np.diff(merged[0].loss_range(1.0)) == pytest.approx([2 * math.sqrt(3.5)])
-    assert len(numerical._directions(event, REPLACE)) == 1
+def test_what_has_no_pair_is_answered_by_renyi_and_a_test():
     run = BestOfRandomRuns(run=FOUR, eta=1.0, gamma=0.5)
     found = numerical.epsilon_interval(run, 1e-5, adjacency=ZERO)
     assert (found.upper, found.method) == (renyi.epsilon(run, 1e-5, adjacency=ZERO), "renyi")
@@ -299,7 +233,7 @@ def test_a_composition_is_priced_in_both_directions_with_what_everybody_takes_pa
 
 @pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
 def test_every_accountant_stands_in_the_table_with_its_own_answer(adjacency):
-    sampled = compose([FOUR, FixedSizeSampledGaussian(n_clients=9, sample_size=3, noise_multiplier=2.0)])
+    sampled = compose([FOUR, fixed(9, 3, 2.0)])
     wanted = {
         "moments": moments.epsilon(sampled, 1e-5, adjacency=adjacency),
         "renyi": renyi.epsilon(sampled, 1e-5, adjacency=adjacency),
@@ -307,7 +241,7 @@ def test_every_accountant_stands_in_the_table_with_its_own_answer(adjacency):
     }
     assert numerical.epsilon_table(sampled, 1e-5, adjacency=adjacency) == wanted
     assert list(wanted.values()) == sorted(wanted.values(), reverse=True)
-    plain = Gaussian(noise_multiplier=2.0)
+    plain = gaussian(2.0)
     table = numerical.epsilon_table(plain, 1e-5, adjacency=adjacency)
     assert list(table) == ["moments", "renyi", "tight", "gaussian_dp"]
     assert table["gaussian_dp"] == gaussian_dp.epsilon(plain, 1e-5, adjacency=adjacency) == table["tight"]

@@ -16,19 +16,9 @@ import pytest
 
 from accountant import gaussian_dp, moments, renyi
 from accountant.errors import EventError
-from accountant.events import (
-    Adjacency,
-    BestOfRandomRuns,
-    Composed,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    Laplace,
-    NonPrivate,
-    PoissonSampledGaussian,
-    PoissonSampledLaplace,
-    compose,
-    repeat,
-)
+from accountant.events import Adjacency, BestOfRandomRuns, Composed, NonPrivate, compose, repeat
+from accountant.mechanisms.selection import TruncatedNegativeBinomial
+from tests.accountant.builders import fixed, gaussian, laplace, poisson, sampled_laplace
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "renyi_mpmath.json").read_text())["rows"]
 ZERO, REPLACE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
@@ -43,13 +33,13 @@ def test_poisson_to_twelve_digits():
     worst = 0.0
     for q, z, order, text in GOLDEN:
         truth = float(text)
-        found = one(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), order)
+        found = one(poisson(q, z), order)
         worst = max(worst, abs(found / truth - 1))
     assert worst <= 1e-12
 
 
 def test_a_vector_of_orders_equals_single_orders():
-    event = PoissonSampledGaussian(sample_rate=0.02, noise_multiplier=0.9)
+    event = poisson(0.02, 0.9)
     orders = np.array([1.05, 1.9, 7.3, 33.0, 190.0])
     together = event.renyi_curve(orders, ZERO)
     np.testing.assert_allclose(together, [one(event, order) for order in orders], rtol=1e-12)
@@ -72,7 +62,7 @@ def test_replace_one_poisson_by_brute_force(q, z, order):
         return lambda x: mp.log((1 - q) * mp.npdf(x, 0, z) + q * mp.npdf(x, mean, z))
 
     truth = brute_force(mixture(mp.mpf(1) / 2), mixture(mp.mpf(-1) / 2), order, 20 * z + order)
-    event = PoissonSampledGaussian(sample_rate=q, noise_multiplier=z)
+    event = poisson(q, z)
     assert one(event, order, REPLACE) == pytest.approx(truth, rel=1e-10)
 
 
@@ -90,7 +80,7 @@ def test_fixed_size_by_brute_force(m, n, z, order):
 
     points = mp.linspace(mp.mpf(1) / 2, order + 20 * z, 41)
     truth = float(mp.log1p(mp.quad(integrand, points, maxdegree=6)) / (a - 1))
-    event = FixedSizeSampledGaussian(n_clients=n, sample_size=m, noise_multiplier=z)
+    event = fixed(n, m, z)
     assert one(event, order, REPLACE) == pytest.approx(truth, rel=1e-11)
     assert one(event, order, ZERO) == one(event, order, REPLACE)
 
@@ -115,7 +105,7 @@ def test_sampled_laplace_by_brute_force(q, b, order, adjacency):
         return mp.log(total) / (order - 1)
 
     truth = max(divergence(p, other), divergence(other, p))
-    event = PoissonSampledLaplace(sample_rate=q, scale_multiplier=b)
+    event = sampled_laplace(q, b)
     assert one(event, order, adjacency) == pytest.approx(float(truth), rel=1e-9)
     assert one(event, 1e7, adjacency) <= 1 / b * (1 + 1e-12)  # beyond the panels: bounded by the largest loss
 
@@ -123,7 +113,7 @@ def test_sampled_laplace_by_brute_force(q, b, order, adjacency):
 @pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
 @pytest.mark.parametrize("delta", [1e-3, 1e-5])
 def test_no_single_order_beats_the_search_and_delta_inverts_it(adjacency, delta):
-    event = repeat(PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=1.3), 30)
+    event = repeat(poisson(0.2, 1.3), 30)
     epsilon = renyi.epsilon(event, delta, adjacency=adjacency)
     orders = 1.0 + np.geomspace(1.0, 64.0, 121)
     alone = renyi.epsilon_at_orders(renyi.curve(event, orders, adjacency=adjacency), orders, delta)
@@ -136,7 +126,7 @@ def test_the_best_order_is_searched_far_from_any_usual_grid(z, count, delta):
     """Best at orders below 1.1 and above 500, where a usual grid of 1.25 to 64 loses a tenth and more."""
     orders = 1.0 + np.geomspace(2.0**-8, 2.0**16, 100_001)
     closed = renyi.epsilon_at_orders(count * orders / (2 * z * z), orders, delta)
-    found = renyi.epsilon(repeat(Gaussian(noise_multiplier=z), count), delta, adjacency=ZERO)
+    found = renyi.epsilon(repeat(gaussian(z), count), delta, adjacency=ZERO)
     assert found == pytest.approx(closed.min(), rel=1e-5)
     best = orders[np.argmin(closed)]
     assert best < 1.1 or best > 500
@@ -157,7 +147,7 @@ def test_no_epsilon_is_negative_and_no_delta_above_one():
 
 def test_a_delta_above_the_total_variation_costs_nothing():
     """At z = 0.2 the variation is 2 Phi(2.5) - 1 = .9876, its bound .9999982; the best order alone says 6 there."""
-    event = Gaussian(noise_multiplier=0.2)
+    event = gaussian(0.2)
     bound = math.sqrt(-math.expm1(-(1 + 2**-8) / (2 * 0.2**2)))
     assert renyi.delta(event, 0.0, adjacency=ZERO) == pytest.approx(bound, rel=1e-12)
     assert renyi.epsilon(event, renyi.delta(event, 0.0, adjacency=ZERO), adjacency=ZERO) == 0.0
@@ -166,7 +156,7 @@ def test_a_delta_above_the_total_variation_costs_nothing():
 
 
 def test_the_total_variation_is_that_of_the_adjacency():
-    event = PoissonSampledGaussian(sample_rate=0.99, noise_multiplier=0.2)
+    event = poisson(0.99, 0.2)
     for adjacency in (ZERO, REPLACE):
         bound = math.sqrt(-math.expm1(-one(event, 1 + 2**-8, adjacency)))
         assert renyi.delta(event, 0.0, adjacency=adjacency) == pytest.approx(bound, rel=1e-12)
@@ -175,14 +165,14 @@ def test_the_total_variation_is_that_of_the_adjacency():
 
 
 def test_a_curve_has_one_value_per_order_also_for_nothing_and_for_one_order():
-    gaussian = Gaussian(noise_multiplier=2.0)
-    assert renyi.curve(repeat(gaussian, 0), [2, 3], adjacency=ZERO).tolist() == [0.0, 0.0]
-    assert renyi.curve(repeat(gaussian, 4), 3, adjacency=ZERO) == pytest.approx([4 * 3 / 8])
-    assert renyi.curve(gaussian, [2, 3], adjacency=ZERO) == pytest.approx([2 / 8, 3 / 8])
+    event = gaussian(2.0)
+    assert renyi.curve(repeat(event, 0), [2, 3], adjacency=ZERO).tolist() == [0.0, 0.0]
+    assert renyi.curve(repeat(event, 4), 3, adjacency=ZERO) == pytest.approx([4 * 3 / 8])
+    assert renyi.curve(event, [2, 3], adjacency=ZERO) == pytest.approx([2 / 8, 3 / 8])
 
 
 def test_a_remembered_curve_is_that_of_the_adjacency_and_cannot_be_changed():
-    event = PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=1.3)
+    event = poisson(0.2, 1.3)
     for adjacency in (ZERO, REPLACE):
         assert renyi.curve(event, 3.0, adjacency=adjacency)[0] == one(event, 3.0, adjacency)
     assert one(event, 3.0, REPLACE) < 0.99 * one(event, 3.0)
@@ -202,7 +192,7 @@ def mpmath_delta(mu, epsilon):
 @pytest.mark.parametrize("mu", [1e-4, 0.03, 1.0, 7.0, 60.0])
 @pytest.mark.parametrize("delta", [0.3, 1e-5, 1e-100])
 def test_against_mpmath(mu, delta):
-    event = Gaussian(noise_multiplier=1 / mu)
+    event = gaussian(1 / mu)
     epsilon = gaussian_dp.epsilon(event, delta, adjacency=ZERO)
     if epsilon == 0.0:
         assert mpmath_delta(mu, 0) <= delta
@@ -217,25 +207,16 @@ def test_against_mpmath(mu, delta):
 @pytest.mark.parametrize("epsilon", [0.0, 1e-3, 1.0])
 def test_delta_against_mpmath_is_on_the_safe_side_and_at_most_one(mu, epsilon):
     truth = mpmath_delta(mu, epsilon)
-    found = gaussian_dp.delta(Gaussian(noise_multiplier=1 / mu), epsilon, adjacency=ZERO)
+    found = gaussian_dp.delta(gaussian(1 / mu), epsilon, adjacency=ZERO)
     assert found <= 1.0
     if truth > 1e-300:
         assert found >= min(truth, 1 - mp.mpf(10) ** -15)
         assert found == pytest.approx(float(truth), rel=1e-7, abs=0.0)
 
 
-def test_mu_squared_adds_up():
-    event = compose([(Gaussian(noise_multiplier=2.0), 3), PoissonSampledGaussian(sample_rate=1, noise_multiplier=0.5)])
-    assert gaussian_dp.mu_squared(event) == pytest.approx(3 / 4 + 4)
-    one = Gaussian(noise_multiplier=4.75**-0.5)
-    assert gaussian_dp.epsilon(event, 1e-5, adjacency=ZERO) == pytest.approx(
-        gaussian_dp.epsilon(one, 1e-5, adjacency=ZERO), rel=1e-12
-    )
-
-
 def test_sampled_releases_are_refused():
     with pytest.raises(EventError, match="rate 1"):
-        gaussian_dp.epsilon(PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=1), 1e-5, adjacency=ZERO)
+        gaussian_dp.epsilon(poisson(0.5, 1), 1e-5, adjacency=ZERO)
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.9, 3.0, 40.0])
@@ -247,20 +228,16 @@ def test_the_largest_mu_of_a_target_is_the_inverse_of_its_epsilon_and_no_larger(
 @pytest.mark.parametrize(
     "other",
     [
-        Laplace(scale_multiplier=3.0),
+        laplace(3.0),
         NonPrivate(),
-        PoissonSampledGaussian(sample_rate=0.99, noise_multiplier=2.0),
-        FixedSizeSampledGaussian(n_clients=5, sample_size=4, noise_multiplier=2.0),
-        BestOfRandomRuns(run=Gaussian(noise_multiplier=2.0), eta=1.0, gamma=0.5),
+        poisson(0.99, 2.0),
+        fixed(5, 4, 2.0),
+        BestOfRandomRuns(run=gaussian(2.0), eta=1.0, gamma=0.5),
     ],
     ids=lambda e: type(e).__name__,
 )
 def test_only_gaussians_that_everybody_takes_part_in_have_a_mu(other):
-    whole = [
-        (Gaussian(noise_multiplier=2.0), 3),
-        PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=2.0),
-        FixedSizeSampledGaussian(n_clients=5, sample_size=5, noise_multiplier=2.0),
-    ]
+    whole = [(gaussian(2.0), 3), poisson(1.0, 2.0), fixed(5, 5, 2.0)]
     assert gaussian_dp.mu_squared(compose(whole)) == 5 / 4
     assert gaussian_dp.mu_squared(Composed()) == 0.0
     assert gaussian_dp.mu_squared(compose([*whole, other])) is None
@@ -288,7 +265,7 @@ PAPER = [
 
 @pytest.mark.parametrize(("n", "rounds", "q", "z", "epsilon"), PAPER)
 def test_paper(n, rounds, q, z, epsilon):
-    event = repeat(PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), rounds)
+    event = repeat(poisson(q, z), rounds)
     found = moments.epsilon(event, n**-1.1, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
     # the authors print 3.75 and 7.39 where the value is 3.7548 and 7.3906: two decimals, rounded
     assert round(found, 2) == epsilon
@@ -297,7 +274,7 @@ def test_paper(n, rounds, q, z, epsilon):
 @pytest.mark.parametrize("q", [1e-6, 1e-3, 0.2, 0.9])
 @pytest.mark.parametrize("z", [0.3, 1.0, 7.0, 50.0])
 def test_series_agrees_with_quadrature(q, z):
-    event = PoissonSampledGaussian(sample_rate=q, noise_multiplier=z)
+    event = poisson(q, z)
     lambdas = np.arange(1.0, 33.0)
     quadrature = lambdas * event.renyi_curve(lambdas + 1.0, Adjacency.ZERO_OUT)
     series = moments.log_moments(event, adjacency=Adjacency.ZERO_OUT)
@@ -308,14 +285,67 @@ def test_series_agrees_with_quadrature(q, z):
 def test_log_moments_are_those_of_the_adjacency(adjacency):
     """Abadi's alpha(lambda) is lambda times the divergence at order lambda + 1, whatever is released."""
     lambdas = np.arange(1.0, 33.0)
-    sampled = PoissonSampledGaussian(sample_rate=0.2, noise_multiplier=1.3)
-    for event in (
-        sampled,
-        PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=1.3),
-        FixedSizeSampledGaussian(n_clients=9, sample_size=4, noise_multiplier=1.3),
-        Laplace(scale_multiplier=2.0),
-    ):
+    sampled = poisson(0.2, 1.3)
+    for event in (sampled, poisson(1.0, 1.3), fixed(9, 4, 1.3), laplace(2.0)):
         wanted = lambdas * event.renyi_curve(lambdas + 1.0, adjacency)
         np.testing.assert_allclose(moments.log_moments(event, adjacency=adjacency), wanted, rtol=1e-12)
     zero, one = (moments.log_moments(sampled, adjacency=a) for a in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE))
     assert np.all(one < 0.99 * zero)  # of the same multiplier; the same noise is half of it there
+
+
+# ---- whole curves, where one formula takes over from another and far beyond
+
+
+def test_orders_beyond_the_grid_cost_what_everybody_costs():
+    """Up to half of z, the step and 50,000 points; the last order before it is still a sample's."""
+    for event, last in (
+        (poisson(0.01, 1.0), 0.45 * 25_000),
+        (poisson(0.01, 0.5), 0.5 * 0.24 * 25_000),
+        (fixed(100, 1, 1.0), 25_000 / 24),
+        (fixed(100, 1, 3.0), 3 * 25_000 / 24),
+    ):
+        z = event.noise_multiplier
+        orders = np.array([2.0, 0.999 * last, 1.001 * last])
+        found = event.renyi_curve(orders, ZERO)
+        assert found[2] == orders[2] / (2 * z * z)
+        sampled = orders[1] / (2 * z * z) + math.log(0.01) * orders[1] / (orders[1] - 1)  # the largest term alone
+        assert found[1] == pytest.approx(sampled, rel=1e-9)
+        assert found[0] < 0.1 * orders[0] / (2 * z * z)
+
+
+@pytest.mark.parametrize("z", [0.07, 0.09])
+def test_at_little_noise_the_whole_peak_of_the_largest_order_is_inside(z):
+    """There the largest term q^a exp(a (a - 1) / (2 z^2)) is all, whichever way clients are sampled."""
+    orders = np.array([1.5, 2.0, 3.0, 4.0])
+    wanted = orders / (2 * z * z) + orders / (orders - 1) * math.log(0.25)
+    for event in (fixed(8, 2, z), poisson(0.25, z)):
+        for few in (orders, orders[:2]):
+            np.testing.assert_allclose(event.renyi_curve(few, ZERO), wanted[: len(few)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("b", [0.004, 0.3, 1.0, 40.0, 999.0, 1e5])
+def test_laplace_has_a_closed_form(b):
+    """Mironov 2017, Table II, at 60 digits; orders on both sides of a / b = 1e-3 and of (a - 1) / b = 1."""
+    mp.mp.dps = 60
+    orders = np.array(
+        [1.0001, 1.5, 2.0, 9.0, 0.999e-3 * b, 1.001e-3 * b, 1 + 2.0**-8, 1 + 0.999 * b, 1 + 1.001 * b, 300.0]
+    )
+    orders = orders[orders > 1]
+    for order, value in zip(orders, laplace(b).renyi_curve(orders, ZERO), strict=True):
+        a, x = mp.mpf(float(order)), 1 / mp.mpf(b)
+        moment = a / (2 * a - 1) * mp.exp((a - 1) * x) + (a - 1) / (2 * a - 1) * mp.exp(-a * x)
+        truth = mp.log(moment) / (a - 1)
+        assert abs(mp.mpf(float(value)) - truth) <= 2e-13 * truth
+        assert value <= 1 / b
+
+
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
+def test_a_selections_curve_is_asked_of_its_run(adjacency):
+    run = compose([(poisson(0.3, 2.0), 3), gaussian(4.0)])
+    event, orders = BestOfRandomRuns(run=run, eta=0.5, gamma=0.1), np.array([2.0, 8.0])
+
+    def cost(at):
+        return sum(count * part.renyi_curve(at, adjacency) for part, count in run.parts)
+
+    wanted = TruncatedNegativeBinomial(eta=0.5, gamma=0.1).curve(cost, orders)
+    np.testing.assert_allclose(event.renyi_curve(orders, adjacency), wanted, rtol=1e-14)

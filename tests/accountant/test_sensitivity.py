@@ -9,9 +9,10 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from accountant.errors import AccountingError
-from accountant.events import Adjacency, FixedSizeSampledGaussian, PoissonSampledGaussian
+from accountant.events import Adjacency
 from accountant.sensitivity import Sampler, contribution_factor, sensitivity
 from accountant.tight import numerical
+from tests.accountant.builders import fixed, poisson
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 
@@ -49,10 +50,10 @@ def test_against_brute_force(weights, norm, adjacency, sampler):
 def test_the_naive_rule_under_reports():
     """Fixed-size, others opposing: multiplier 1 by the naive rule is 1/2 by ours; epsilon 4.12 against 3.11."""
     q, delta = 0.35, 1e-5
-    naive = numerical.epsilon(PoissonSampledGaussian(sample_rate=q, noise_multiplier=1.0), delta, adjacency=ZERO)
+    naive = numerical.epsilon(poisson(q, 1.0), delta, adjacency=ZERO)
     ours = sensitivity(np.ones(20), 1.0, adjacency=ZERO, sampler=Sampler.FIXED_SIZE)
     assert ours == 2.0
-    event = FixedSizeSampledGaussian(n_clients=20, sample_size=7, noise_multiplier=1.0 / ours)
+    event = fixed(20, 7, 1.0 / ours)
     assert naive == pytest.approx(3.11, abs=0.02)
     assert numerical.epsilon(event, delta, adjacency=ZERO) > 4.12
 
@@ -65,7 +66,7 @@ def test_who_keeps_its_slot_and_sends_the_opposite_moves_the_sum_by_twice_its_we
     stddev, epsilon = 1.1, 0.4
 
     def accounted(sensitivity_: float) -> float:
-        event = FixedSizeSampledGaussian(n_clients=2, sample_size=1, noise_multiplier=stddev / sensitivity_)
+        event = fixed(2, 1, stddev / sensitivity_)
         return numerical.delta(event, epsilon, adjacency=REPLACE)
 
     x = np.linspace(-15.0, 15.0, 200_001)

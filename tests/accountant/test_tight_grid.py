@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from accountant import gaussian_dp, renyi
-from accountant.events import Adjacency, Gaussian, compose, repeat
+from accountant.events import Adjacency, compose, repeat
 from accountant.tight import numerical
-from tests.accountant.builders import plan as poisson
+from tests.accountant.builders import gaussian, poisson
 from tests.accountant.oracles import interval_problems, one_release
 from tests.golden.loss_quadrature import SHARES, solve
 
@@ -143,7 +143,7 @@ def test_delta_of_compositions_is_within_two_percent():
 def test_the_quadrature_is_right_where_everybody_takes_part(z, count, delta):
     """Gaussian DP has a closed form."""
     epsilon, curve = solve([(1.0, z, count)], delta)
-    event = repeat(Gaussian(noise_multiplier=z), count)
+    event = repeat(gaussian(z), count)
     assert epsilon == pytest.approx(gaussian_dp.epsilon(event, delta, adjacency=ADD), rel=1e-6)
     assert None not in curve[1:]
     for share, found in ((share, found) for share, found in zip(SHARES, curve, strict=True) if found):
