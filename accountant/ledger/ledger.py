@@ -55,7 +55,8 @@ from accountant.ledger.policy import (
     require_population,
     sampler_of,
 )
-from accountant.ledger.store import Place, Store
+from accountant.ledger.store import Store
+from accountant.ledger.tables import Place
 from accountant.wording import event_text, upper_text
 
 if TYPE_CHECKING:

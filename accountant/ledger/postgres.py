@@ -20,7 +20,7 @@ from typing import Any
 from accountant.errors import LedgerError
 from accountant.ledger.address import Endpoint, PostgresAddress, endpoint_of, is_here
 from accountant.ledger.chain import BUSY_SECONDS, SCHEMA_VERSION, Identity
-from accountant.ledger.store import Tables, failing_closed
+from accountant.ledger.tables import Tables, failing_closed
 
 try:
     import psycopg

@@ -15,24 +15,20 @@ what it is given, raises ``LedgerError`` and is left as it was. Writes are seria
 
 from __future__ import annotations
 
-import os
 import secrets
 import sqlite3
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import astuple
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from accountant.errors import LedgerError
 from accountant.ledger.address import PostgresAddress, place_of
 from accountant.ledger.chain import BUSY_SECONDS, SCHEMA_VERSION, Identity, Row, row_digest
 from accountant.ledger.durable import CommitLog, appearing_whole
-
-if TYPE_CHECKING:
-    import psycopg
+from accountant.ledger.tables import Place, Tables, failing_closed
 
 _TYPES = (int, str, bytes, str, str)  # of a row's columns
 APPLICATION_ID = 0x70726976  # "priv", in the file's header
@@ -43,19 +39,6 @@ CREATE TABLE charges (sequence INTEGER PRIMARY KEY, release_id TEXT NOT NULL UNI
 CREATE TABLE releases (sequence INTEGER PRIMARY KEY, release_id TEXT NOT NULL UNIQUE, body BLOB NOT NULL,
                        previous TEXT NOT NULL, digest TEXT NOT NULL);
 """
-
-
-@contextmanager
-def failing_closed(place: object, *kinds: type[Exception]) -> Iterator[None]:
-    """Turn every error of storage, and those of other ``kinds``, into a ``LedgerError``."""
-    caught: tuple[type[Exception], ...] = (sqlite3.Error, OSError, OverflowError, UnicodeError, *kinds)
-    try:
-        yield
-    except FileExistsError:
-        raise
-    except caught as error:
-        where, said = "the ledger in memory" if place is None else place, " ".join(str(error).split())
-        raise LedgerError(f"{where}: storage failed ({said}); nothing was released, fix it and try again") from error
 
 
 def require_own_header(path: Path) -> None:
@@ -109,61 +92,8 @@ def _made_of_schema() -> frozenset[tuple[str, ...]]:
         return frozenset(connection.execute(_OBJECTS).fetchall())
 
 
-Place: TypeAlias = Path | PostgresAddress
 Table: TypeAlias = Literal["charges", "releases"]
 TABLES: tuple[Table, ...] = get_args(Table)
-_Connection = TypeVar("_Connection", sqlite3.Connection, "psycopg.Connection[Any]")
-
-# Connections inherited over a fork are kept, unused: closing one could touch the parent's file, or end the parent's.
-_inherited: list[object] = []
-
-
-class Tables(ABC, Generic[_Connection]):
-    """Where rows are kept: every error of storage is a ``LedgerError``, and a forked process has its own connection."""
-
-    def __init__(self, place: Place | None, connection: _Connection | None = None) -> None:
-        self.place = place
-        self._connection: _Connection = connection or self.connected()
-        self._process = os.getpid()
-
-    @property
-    def connection(self) -> _Connection:
-        """The connection of this process; a forked child gets one of its own, and so does who lost it to a server."""
-        if os.getpid() != self._process:
-            _inherited.append(self._connection)
-        elif not getattr(self._connection, "closed", False):
-            return self._connection
-        self._connection, self._process = self.connected(), os.getpid()
-        return self._connection
-
-    @abstractmethod
-    def connected(self) -> _Connection:
-        """Make a connection."""
-
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[None]:
-        """Exclusive for writing; committed and durable when left without an error."""
-
-    @abstractmethod
-    def snapshot(self) -> AbstractContextManager[None]:
-        """One state for several reads."""
-
-    @abstractmethod
-    def identity(self) -> Identity:
-        """Read the ledger's identity, and refuse objects that could change what the tables say."""
-
-    @abstractmethod
-    def execute(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        """Run a statement, which has ``?`` for every value and ``{ledger}`` before a table, and give its rows."""
-
-    def damage(self) -> str | None:
-        """Name what storage itself finds wrong, or None: a database raises where it does."""
-        return None
-
-    def close(self) -> None:
-        """Close the connection of this process."""
-        if os.getpid() == self._process:
-            self._connection.close()
 
 
 class SqliteTables(Tables[sqlite3.Connection]):

@@ -16,7 +16,7 @@ from privbo.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from accountant.ledger.export import Format
-    from accountant.ledger.store import Place
+    from accountant.ledger.tables import Place
 
 app = typer.Typer(help="The privacy-loss ledger of a run.", no_args_is_help=True)
 

@@ -33,7 +33,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from accountant.ledger.address import place_of
-from accountant.ledger.store import Place
+from accountant.ledger.tables import Place
 from privbo.door.noise import ExactNoise, NoiseSource, SecureNoise, SimulatedNoise
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError

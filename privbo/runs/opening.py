@@ -15,7 +15,7 @@ from accountant.events import Event, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.address import PostgresAddress, place_of, stands
 from accountant.ledger.policy import canonical
-from accountant.ledger.store import Place
+from accountant.ledger.tables import Place
 from accountant.wording import upper_text
 from privbo.door.adaptive import QuantileClipper
 from privbo.door.door import Door, Gather

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
 from accountant.ledger import Ledger
-from accountant.ledger.store import Place
+from accountant.ledger.tables import Place
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import fresh_directory
 from privbo.protocol.messages import Algorithm

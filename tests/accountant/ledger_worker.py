@@ -20,7 +20,7 @@ from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Gaussian
 from accountant.ledger import Ledger
 from accountant.ledger.address import place_of
-from accountant.ledger.store import Place
+from accountant.ledger.tables import Place
 
 EVENT = Gaussian(noise_multiplier=20.0)
 

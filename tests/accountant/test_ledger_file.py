@@ -19,7 +19,8 @@ from accountant.events import to_dict
 from accountant.ledger import Budget, Ledger
 from accountant.ledger.chain import Identity, Row, row_digest, sha256_of
 from accountant.ledger.durable import CommitLog, sync_folder
-from accountant.ledger.store import SqliteTables, Store, failing_closed, set_durable
+from accountant.ledger.store import SqliteTables, Store, set_durable
+from accountant.ledger.tables import failing_closed
 from accountant.wording import upper_text
 from tests.accountant.builders import altered, gaussian, poisson, policy
 
