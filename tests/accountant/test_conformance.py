@@ -82,15 +82,6 @@ def count_n_equals_n_singles(accountant):
     )
 
 
-def order_is_irrelevant(accountant):
-    events = singles(accountant)
-    values = {
-        accountant.epsilon(compose(order), DELTA, adjacency=ZERO)
-        for order in (events, events[::-1], events[1:] + events[:1])
-    }
-    return len(values) == 1
-
-
 def more_noise_costs_less(accountant):
     kinds = [gaussian]
     if accountant.sampled:
@@ -170,7 +161,6 @@ PROPERTIES = [
     empty_costs_nothing,
     non_private_is_infinite,
     count_n_equals_n_singles,
-    order_is_irrelevant,
     more_noise_costs_less,
     less_rate_costs_less,
     delta_and_epsilon_are_inverse,
