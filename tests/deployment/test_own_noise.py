@@ -208,11 +208,9 @@ def beyond() -> pb.Problem:
 
 
 def left_sites(federation: Federation) -> list[dict[str, Any]]:
-    """Everything that a play brought the server, but for nonces and the signed head of its own ledger."""
-    grid = federation.play()
-    return [
-        {name: value for name, value in answer.items() if name not in ("nonce", "receipt")} for answer in grid.answers
-    ]
+    """Everything that a play brought the server, site by site, but for nonces and the signed head of its ledger."""
+    answers = sorted(federation.play().answers, key=lambda answer: answer["site"])  # threads fetch them in any order
+    return [{name: value for name, value in answer.items() if name not in ("nonce", "receipt")} for answer in answers]
 
 
 def test_a_sites_operator_sees_what_was_clipped_of_its_scores_and_nobody_else(tmp_path: Path) -> None:
