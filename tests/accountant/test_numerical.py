@@ -218,6 +218,19 @@ def test_losses_too_large_to_be_exponentiated_are_noticed_where_a_cap_leaves_the
     assert (found.lower, found.upper, found.method) == (0.0, 0.0, "numerical")
 
 
+def test_a_composition_is_priced_in_both_directions_with_what_everybody_takes_part_in_merged():
+    event = compose([(gaussian(0.5), 3), (poisson(1.0, 1.0), 2), (poisson(0.3, 1.5), 6), (laplace(2.0), 4)])
+    both = numerical._directions(event, ZERO)
+    assert (len(both), len(numerical._directions(event, REPLACE))) == (2, 1)
+    for found, wanted in zip(both, poisson(0.3, 1.5).pairs(ZERO), strict=True):
+        (sampled,) = [pair for pair, count in found if count == 6]
+        assert sampled.loss_range(2.0) == wanted.loss_range(2.0)
+        noisy, merged = sorted((pair for pair, count in found if count == 4), key=lambda pair: pair.loss_range(0.0)[1])
+        assert noisy.loss_range(1.0) == (-0.5, 0.5)
+        # mu^2 = 3 * 4 + 2 in all: a Gaussian's mean loss is mu^2 / 2; four equal ones keep each at most 4
+        assert 4 * sum(merged.loss_range(1.0)) == pytest.approx(14.0, rel=1e-12)
+
+
 def test_what_has_no_pair_is_answered_by_renyi_and_a_test():
     run = BestOfRandomRuns(run=FOUR, eta=1.0, gamma=0.5)
     found = numerical.epsilon_interval(run, 1e-5, adjacency=ZERO)
