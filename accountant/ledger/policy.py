@@ -192,11 +192,11 @@ class Entry:
     sampler: str
     noise_source: str
     plan_position: int | None
-    announced: str | None = None
     nonce: str = ""
     time: str
     previous: str
     digest: str
+    announced: str | None = None
 
     def to_dict(self) -> Json:
         """Plain values, for listings and exports."""

@@ -60,7 +60,10 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Result, Par
         if isinstance(spec.algorithm, ForeignAlgorithm):
             raise spec.algorithm.not_loaded()
         require_no_ledger(spec, files.home / RUN_FILE)
-    run = run_of(files, party)
+    try:
+        run = run_of(files, party)
+    except PolicyError as error:
+        return _without_price(error), party, files
     require_registered(run)
     sites, guardians = {name: len(own) for name, own in run.federation.clients.items()}, run.federation.guardians
     verdict, allowed = verdict_of(run, f"this {party.role}")
@@ -89,6 +92,12 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Result, Par
         verdict,
     ]
     return Result(content=content, parts=parts, passed=allowed), party, files
+
+
+def _without_price(error: PolicyError) -> Result:
+    """A run whose algorithm the party's policy does not allow; its module would be imported to price it."""
+    said = f"{error}; its algorithm was not imported, so it has no price"
+    return Result(content={"verdict": str(error), "refused": True}, parts=[said], passed=False)
 
 
 def rehearse_site(party: Party, files: AppFiles) -> str | None:
@@ -130,7 +139,10 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
     Raises:
         ConfigurationError: If a setting is impossible, or the code has another signature.
     """
-    run = None if site is None else _of_site(config, overrides, site)
+    try:
+        run = None if site is None else _of_site(config, overrides, site)
+    except PolicyError as error:
+        return _without_price(error)
     spec = read_spec(config, overrides) if run is None else run.own_spec
     clients = np.arange(spec.problem.n_clients) if run is None else run.clients()
     if spec.problem.is_asked:

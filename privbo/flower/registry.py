@@ -240,7 +240,14 @@ def named_spec(content: bytes) -> Spec:
     Raises:
         ConfigurationError: Naming the key, the value and what is allowed.
     """
-    return Spec.from_dict(parse_toml(content, RUN_FILE))
+    table = parse_toml(content, RUN_FILE)
+    stated = table.get("problem")
+    if isinstance(stated, dict) and "factory" in stated and not {"n_clients", "space"} <= set(stated):
+        raise ConfigurationError(
+            f"problem: {RUN_FILE} of a federation must state n_clients and space beside factory={stated['factory']!r}, "
+            "so that no party imports code to learn them; add both"
+        )
+    return Spec.from_dict(table)
 
 
 def spec_of(home: Path, content: bytes) -> Spec:

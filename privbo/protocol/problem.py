@@ -271,7 +271,8 @@ class Problem:
             )
         calls = {"objective": "client, params", "batch_objective": "clients, units"}
         for name, arguments in (calls | {"earlier": "client", "enqueued": "client"}).items():
-            if (function := getattr(self, name)) not in (None, ASK):
+            function = getattr(self, name)
+            if function is not None and not (function == ASK and name in calls):
                 require_call(function, name, arguments, *arguments.split(", "))
 
     @property

@@ -33,6 +33,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from accountant.ledger.address import place_of
+from accountant.ledger.policy import canonical
 from accountant.ledger.tables import Place
 from privbo.door.noise import ExactNoise, NoiseSource, SecureNoise, SimulatedNoise
 from privbo.plans.plan import Plan
@@ -49,7 +50,7 @@ from privbo.protocol.files import (
     write_json,
     write_once,
 )
-from privbo.protocol.messages import Announcing, BoolArray, Server
+from privbo.protocol.messages import Announcing, BoolArray, FloatArray, Server
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import toolkit
 from privbo.runs.spec import Spec
@@ -70,6 +71,15 @@ def noise_of(source: str, root: int, stream: str) -> NoiseSource:
 
 
 _KEY_BYTES = 32
+
+
+def _plain(announced: Mapping[str, FloatArray]) -> JsonObject:
+    return {name: array.tolist() for name, array in announced.items()}
+
+
+def _digest(announced: Mapping[str, FloatArray]) -> str:
+    """Of what clients are told, not of the file: a file that is replaced during a run is noticed."""
+    return hashlib.sha256(canonical(_plain(announced))).hexdigest()
 
 
 def _key(*, make: bool) -> bytes | None:
@@ -172,11 +182,7 @@ class RunDirectory:
         Raises:
             RunError: If the file can't be read.
         """
-        if isinstance(server, Announcing) and self.announced_path.exists():
-            try:
-                kept = {name: np.array(rows, dtype=np.float64) for name, rows in read_json(self.announced_path).items()}
-            except (TypeError, ValueError) as error:
-                raise RunError(f"{self.announced_path} can't be read ({error}); restore it from a copy") from error
+        if isinstance(server, Announcing) and (kept := self._announced()) is not None:
             server.announced |= kept
 
     def keep_announced(self, server: Server) -> str | None:
@@ -184,14 +190,26 @@ class RunDirectory:
         if not isinstance(server, Announcing) or not server.announced:
             return None
         if not self.announced_path.exists():
-            write_json(self.announced_path, {name: array.tolist() for name, array in server.announced.items()})
-        return self.announced_digest
+            write_json(self.announced_path, _plain(server.announced))
+        return _digest(server.announced)
 
     @property
     def announced_digest(self) -> str | None:
-        """SHA-256 of what was announced; None where nothing is kept."""
-        path = self.announced_path
-        return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+        """SHA-256 of what was announced; None where nothing is kept.
+
+        Raises:
+            RunError: If the file can't be read.
+        """
+        kept = self._announced()
+        return None if kept is None else _digest(kept)
+
+    def _announced(self) -> dict[str, FloatArray] | None:
+        if not self.announced_path.exists():
+            return None
+        try:
+            return {name: np.array(rows, dtype=np.float64) for name, rows in read_json(self.announced_path).items()}
+        except (TypeError, ValueError) as error:
+            raise RunError(f"{self.announced_path} can't be read ({error}); restore it from a copy") from error
 
     def keep_failure(self, client: int, reason: str) -> None:
         """PRIVATE: keep a client's first error."""

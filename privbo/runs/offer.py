@@ -94,14 +94,15 @@ class Offer:
         records = setting.records if setting.unit == "record" else None
         server = voted(self.algorithm, self.share).server(setting)
         rounds = server.server if isinstance(server, CommonServer) else server
-        if setting.trains and any(request.training is None for request in rounds.plan()):
+        requests = tuple(rounds.plan())
+        if setting.trains and any(request.training is None for request in requests):
             raise ConfigurationError(
                 f"{type(self.algorithm).__name__} asks for scores and leaves out what training their models costs; "
                 "give its requests training=setting.records.trained(n_evaluations)"
             )
         return price_plan(
             self.privacy,
-            rounds.plan(),
+            requests,
             n_clients=setting.n_clients,
             n_records=None if records is None else sum(records.counts),
             final=server.vote if isinstance(server, CommonServer) else None,
@@ -134,9 +135,10 @@ def _least(make: Callable[[float], tuple[float, Offer]]) -> float | None:
 def _releases(offer: Offer) -> bool:
     try:
         less = less_of(offer) if is_optional(offer.algorithm) else None
+        found = offer.asks if less is None else less.releases > 0
     except PrivacyError:  # what cannot be planned releases nothing
         return False
-    return offer.asks if less is None else less.releases > 0
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

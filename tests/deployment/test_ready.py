@@ -12,6 +12,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import privbo as pb
+from privbo.cli.check import examined, tried_out
 from privbo.flower import answers, messages, server
 from privbo.flower.party import read_site
 from privbo.flower.registry import read_federation
@@ -129,6 +130,18 @@ def test_no_code_that_a_run_names_is_imported_before_the_sites_policy_allows_it(
         (reply,) = grid.pull_messages(grid.push_messages([message]))
         assert reply.content.config_records["answer"]["error"] == error
     assert trace.exists() == (case == "allowed")
+
+
+def test_people_are_told_that_their_policy_refuses_code_which_is_not_imported_to_price_it(tmp_path: Path) -> None:
+    federation = make(tmp_path, {"type": "nowhere:Canary"}, policy=POLICY | {"algorithms": ["fed-pne"]})
+    run_file, site = federation.home / "run.toml", federation.site_file("north")
+    for found in (tried_out(run_file, [], show_private=False, site=site), examined(site, run_file, trust=True)[0]):
+        assert not found.passed
+        assert found.content["refused"] is True
+        assert "its algorithm was not imported, so it has no price" in str(found.parts[0])
+    change(run_file, problem={"factory": "nowhere:problem", "space": {"x": {"type": "real", "low": 0, "high": 1}}})
+    with pytest.raises(pb.ConfigurationError, match=r"must state n_clients and space beside factory='nowhere:problem'"):
+        examined(site, run_file, trust=True)
 
 
 LIES = {"\x1b[2Jpatient 17": "another error", "patient": "another error", "": "another error"}

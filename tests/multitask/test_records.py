@@ -302,6 +302,16 @@ def test_points_that_were_announced_are_kept_and_no_other_machine_finds_others(t
     path.write_text('{"points": "nowhere"}')
     with pytest.raises(pb.RunError, match=r"announced\.json can't be read"):
         run.recall(common.server(spec(algorithm=common, rounds=6).setting(1)))
+    assert re.search(r"announced\.json can't be read", str(check_directory(run).problem))
+
+
+def test_a_charge_binds_what_clients_are_told_and_no_file_that_is_replaced_meanwhile(tmp_path: Path) -> None:
+    run, told = RunDirectory(tmp_path), np.array([[0.25, 0.5]])
+    server = mock.Mock(announced={"points": told})
+    bound = run.keep_announced(server)
+    assert bound == run.announced_digest
+    run.announced_path.write_text(json.dumps({"points": [[0.75, 0.5]]}))
+    assert run.keep_announced(server) == bound != run.announced_digest
 
 
 def test_one_common_setting_is_chosen_by_two_releases_of_all_evaluations_but_the_last() -> None:

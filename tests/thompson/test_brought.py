@@ -141,6 +141,9 @@ def test_clients_that_choose_no_points_take_none() -> None:
         played(problem, pb.FedPNE(horizon=40))
     with pytest.raises(pb.ConfigurationError, match=r"enqueued can't be called"):
         dataclasses.replace(PROBLEM, enqueued=lambda client, place: [])
+    for name in ("earlier", "enqueued"):  # only evaluations are asked for
+        with pytest.raises(pb.ConfigurationError, match=rf"{name}='ask' is no function; write {name}\(client\)"):
+            dataclasses.replace(PROBLEM, **{name: "ask"})
 
 
 def test_points_enqueued_at_the_desk_are_asked_for_next(tmp_path: Path) -> None:
