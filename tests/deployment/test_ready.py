@@ -140,7 +140,9 @@ def test_people_are_told_that_their_policy_refuses_code_which_is_not_imported_to
         assert found.content["refused"] is True
         assert "its algorithm was not imported, so it has no price" in str(found.parts[0])
     change(run_file, problem={"factory": "nowhere:problem", "space": {"x": {"type": "real", "low": 0, "high": 1}}})
-    with pytest.raises(pb.ConfigurationError, match=r"must state n_clients and space next to factory='nowhere:problem'"):
+    with pytest.raises(
+        pb.ConfigurationError, match=r"must state n_clients and space next to factory='nowhere:problem'"
+    ):
         examined(site, run_file, trust=True)
 
 
