@@ -244,8 +244,8 @@ def named_spec(content: bytes) -> Spec:
     stated = table.get("problem")
     if isinstance(stated, dict) and "factory" in stated and not {"n_clients", "space"} <= set(stated):
         raise ConfigurationError(
-            f"problem: {RUN_FILE} of a federation must state n_clients and space next to factory={stated['factory']!r}, "
-            "so that no party imports code to learn them; add both"
+            f"problem: {RUN_FILE} of a federation must state n_clients and space next to "
+            f"factory={stated['factory']!r}, so that no party imports code to learn them; add both"
         )
     return Spec.from_dict(table)
 
