@@ -426,3 +426,10 @@ def test_logarithms_near_one_are_as_accurate_as_they_say(size):
     assert np.all(error <= 60.0 * EPS * max(size, 1e-300) if size < 0.5 else error <= 1e-13)
     zero, _ = fourier._log(np.array([-1.0 + 0j]))  # a frequency that no mass has
     assert np.all(np.exp(zero.real) <= 1.01e-300)
+
+
+def test_no_mass_is_negative_where_only_q_has_any():
+    found = one_cell(0.0, 0.5, [0.2, 0.2], [0.3, 0.299], [0.0, 0.0])
+    assert np.all(found.cells.masses >= 0.0)
+    assert found.cells.masses.tolist() == pytest.approx([1.0, 0.0])  # e^0.5 times 0.299 is more than 0.2
+    assert found.infinite == 0.0

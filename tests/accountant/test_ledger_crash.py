@@ -171,7 +171,7 @@ EDITS = {
     "the identity": ("UPDATE identity SET ledger_id = 'another'", "row 1"),
     "an identity of another type": ("UPDATE identity SET ledger_id = x'6162'", "identity is not a ledger's"),
     "no identity": ("DELETE FROM identity", "identity is not a ledger's"),
-    "a schema of later": ("PRAGMA user_version = 2", "version"),
+    "a schema of later": ("PRAGMA user_version = 2", "this program reads 1; upgrade it"),
     "a missing table": ("DROP TABLE releases", "releases"),
 }
 

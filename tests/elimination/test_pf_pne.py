@@ -9,6 +9,7 @@ import pytest
 import privbo as pb
 from experiments.baselines.tree import locate
 from privbo.algorithms.elimination.forest import Forest
+from privbo.algorithms.elimination.pulls import recommend
 from privbo.algorithms.elimination.settings import NOISE_FAILURE, Confidence, Partition, TreeSettings, noise_half_width
 from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate, Release, Setting
 from tests.elimination.test_fed_pne import SPACE, by_point, run
@@ -287,3 +288,30 @@ def test_keeps_what_lies_within_three_variations_and_two_noise_widths(behind: fl
 def test_of_equal_bounds_that_of_the_point_pulled_last_counts() -> None:
     recorder, result = run(pb.ParallelXArmed(horizon=300), lambda clients, units: np.full(len(clients), 0.5), 3)
     assert result.clients.recommended[:, 0].tolist() == [recorder.of(client)[-1][0] for client in range(3)]
+
+
+def plainly(owners: IntArray, places: IntArray, worked: IntArray, means: FloatArray, points: FloatArray) -> FloatArray:
+    """The same with radius 1 / pulls, one client and point after the other."""
+    found = np.full((owners.max() + 1, points.shape[1]), -1.0)
+    for client in np.unique(owners):
+        bounds = []
+        for point in np.unique(points, axis=0):
+            mine = (owners == client) & (points[places] == point).all(axis=1) & (worked > 0)
+            if mine.any():
+                pulls = worked[mine].sum()
+                mean = (worked[mine] * means[mine]).sum() / pulls
+                bounds.append((mean - 1.0 / pulls, np.flatnonzero(mine)[-1], tuple(point)))
+        if bounds:
+            found[client] = max(bounds)[2]
+    return found
+
+
+def test_many_turns_of_many_clients_are_judged_as_one_by_one() -> None:
+    """Pairs of client and point are rare: they are looked up and not laid out."""
+    generator, n_clients = np.random.default_rng(400), 400
+    owners, places = generator.integers(n_clients, size=300), generator.integers(20, size=300)
+    worked, means = generator.integers(3, size=300), generator.integers(4, size=300) / 4.0  # quarters: sums are exact
+    points = generator.integers(3, size=(20, 2)) / 2.0
+    otherwise = np.full((owners.max() + 1, 2), -1.0)
+    found = recommend(owners, places, worked, means, lambda pulls: 1.0 / pulls, points, otherwise)
+    np.testing.assert_array_equal(found, plainly(owners, places, worked, means, points))

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from experiments import board_page, peers_page
 from experiments.baselines.private_search import PrivateSearch
-from experiments.board import recommended
+from experiments.board import HOUSE, common, ranks, recommended, standings, winner
 from experiments.outcome import Outcome, Task
 from experiments.played import Entry, Played, added, kept, played, read
 from experiments.plays import peers
@@ -65,6 +66,75 @@ def outcome(*clients: float, **more: float) -> Outcome:
 
 def arm(label: str, series: str, x: float | None = None, control: Any = None) -> Arm:
     return Arm(label=label, problem=OF_SIX, series=series, x=x, control=control)  # type: ignore[arg-type]  # it is JSON
+
+
+COMPETITORS = (
+    arm("alone, LogEI", "alone"),
+    arm("alone, TS", "alone"),
+    arm("A 2", "A", 2.0),
+    arm("A 2 zeroed", "A", 2.0, "zeroed"),
+    arm("B 2", "B", 2.0),
+    arm("B and a vote 2", "B and a vote", 2.0),
+)
+OUTCOMES = {
+    "alone, LogEI": {0: outcome(0.25, 0.5), 1: outcome(0.25, 0.5)},
+    "alone, TS": {0: outcome(0.5, 0.5), 1: outcome(0.75, 0.75)},
+    "A 2": {0: outcome(0.125, 0.25, common=0.5), 1: outcome(0.125, 0.625, common=0.7)},
+    "A 2 zeroed": {0: outcome(0.375, 0.375), 1: outcome(0.375, 0.375)},
+    "B 2": {0: outcome(0.75, 0.75), 1: outcome(0.125, 0.125)},
+    "B and a vote 2": {0: outcome(0.1, 0.1, common=0.2), 1: outcome(0.1, 0.1, common=0.2)},
+}
+
+
+def family(title: str, *without: str, correlation: float = 0.9) -> Family:
+    found = {label: runs for label, runs in OUTCOMES.items() if label not in without}
+    panel = Panel(title=title, arms=COMPETITORS, seeds=2, columns={}, purpose="reporting", correlation=correlation)
+    return Family(panel=panel, found=found)
+
+
+def on_board(title: str, *without: str) -> Played:
+    return played(family(title, *without))
+
+
+def test_ranks_are_over_all_who_played_seed_by_seed() -> None:
+    """Seed 0: A .19, LogEI .375, TS .5, B .75. Seed 1: B .125, A and LogEI .375 each, TS .75."""
+    one = on_board("one")
+    names = list(one.competitors(2.0))
+    assert names == ["alone, LogEI", "alone, TS", "A", "B"]
+    assert ranks(one, 2.0, "mean", names) == {"A": 1.75, "alone, LogEI": 2.25, "alone, TS": 3.5, "B": 2.5}
+    assert winner(one, 2.0) == "A"
+    assert list(one.competitors(8.0)) == ["alone, LogEI", "alone, TS"]
+
+
+def test_standings_have_ranks_of_those_who_played_everywhere() -> None:
+    found = {one.name: one for one in standings([on_board("one"), on_board("two", "B 2")], 2.0)}
+    assert found["B"].rank is None
+    assert found["B"].families == 1
+    assert found["A"].rank == Estimate(1.25, 0.0, 2)  # of LogEI, TS and A, in both: 1 and 1.5
+    assert found["A"].ratios["mean"].value == pytest.approx(0.75)
+    assert found["A"].zeroed["mean"].value == pytest.approx(1.0)
+    assert found["A"].over_noise["end"].value == pytest.approx(0.75)
+    assert found["B"].over_noise == {}
+    assert found["A"].worse == 0.25  # one of four pairs: .625 against .5
+    assert found["A"].won == ("one", "two")
+    assert found["A"].seeds == (2, 2)
+    assert found["alone, TS"].worse is None
+
+
+def test_tables_name_what_is_best_and_what_wins_nowhere() -> None:
+    seen = board_page.overall([(one.panel, one.found) for one in (family("one"), family("two"))])
+    assert board_page.epsilons([on_board("one")]) == [2.0]
+    assert "**Leaderboard at epsilon 2**" in seen.text
+    assert "| algorithm | epsilon 2 |\n|---|---|\n| A | 0.75 (0.00) |" in seen.text
+    assert f"| {', '.join(HOUSE)} | none of the classes |" in seen.text
+    # Two families that agree to the last digit say no more than their signs: p = 1/4.
+    said = "| fewer than 20 clients | 2 (2) | no sharing: no gain shown | A 0.75 (0.00) | 1.00 (0.00) | A 0.75"
+    assert said in seen.text
+    assert "| B and a vote | 0.200 ± 0.000 |" in seen.text
+    assert common([on_board("one")], 2.0)["A"].value == pytest.approx(0.6)
+    assert seen.pictures["figure"].startswith(b"\x89PNG")
+    assert board_page.again(json.loads(json.dumps(seen.summary))) == seen
+    assert board_page.overall([]).text == ""
 
 
 # ---- more of what is kept
@@ -256,3 +326,16 @@ def test_a_study_shows_what_was_seen_over_all_panels(tmp_path: Path) -> None:
     assert "curves" in kept["panels"]["one"]["alone, LogEI"]
     assert kept["panels"]["one"]["alone, LogEI"]["curves"] == {}
     assert (tmp_path / "worth" / "figure.png").exists()
+
+
+def test_other_tools_are_summed_up_over_families() -> None:
+    """Ours over theirs: 1/2 and 2/1 on one family, so the tool is ahead by two errors nowhere; 3/2 twice on another."""
+    ours, theirs = outcome(1.0, 2.0), outcome(2.0, 1.0)
+    families = [
+        (family("one").panel, {peers_page.OURS: {0: ours}, "tool": {0: theirs}}),
+        (family("two").panel, {peers_page.OURS: {0: outcome(3.0, 3.0)}, "tool": {0: outcome(2.0, 2.0)}}),
+        (family("three").panel, {peers_page.OURS: {0: ours}}),
+    ]
+    seen = peers_page.overall(families)
+    assert "| tool | 2 | 1.22 (0.25) | 1.22 (0.25) | 1 / 1 |" in seen.text
+    assert peers_page.again(seen.summary) == seen

@@ -214,6 +214,7 @@ def test_a_ledger_that_lacks_what_it_needs_is_refused(settings: dict, words: str
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"sample_rate": 1.5}, r"ledger\.releases\.sample_rate="),
         ({"count": 0}, r"ledger\.releases\.count="),
         ({"participations": 2}, "participations=2 belongs to sampling='random-allocation'"),
     ],

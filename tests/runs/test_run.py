@@ -28,7 +28,7 @@ from privbo.reports.diagnostics import diagnostics
 from privbo.reports.report import report
 from privbo.reports.report_page import document
 from privbo.runs.loop import run_spec
-from privbo.runs.manifest import RunDirectory
+from privbo.runs.manifest import RunDirectory, derive_seed
 from privbo.runs.record import Round, progress_bar
 from privbo.runs.spec import Spec
 from tests.builders import StoppedError, stopping
@@ -308,3 +308,9 @@ def test_a_run_of_the_first_published_format_is_read_reported_and_bundled(tmp_pa
         assert all(np.isfinite(release.values).all() for release in record.releases)
     checked = verify_bundle(write_bundle(home).path)
     assert checked.outcome == "VERIFIED", checked.problems
+
+
+def test_streams_of_a_seed_differ() -> None:
+    seeds = {derive_seed(root, stream) for root in (0, 1) for stream in ("public", "clients", "noise")}
+    assert len(seeds) == 6
+    assert all(0 <= seed < 2**63 for seed in seeds)

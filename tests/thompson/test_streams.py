@@ -49,3 +49,10 @@ def test_streams_keep_their_numbers():
     # Frozen at first release: resumed runs rely on it.
     first = [generator.random() for generator in client_streams(2026, np.array([0, 41]), 3, Stream.CHOICE)]
     np.testing.assert_allclose(first, [0.826214091932845, 0.17345451877228646], rtol=1e-15)
+    drawn = [
+        next(client_streams(seed, np.array([0]), round_, purpose)).random()
+        for seed in (1, 2)
+        for round_ in (1, 2)
+        for purpose in (Stream.CHOICE, Stream.INITIAL)
+    ]
+    assert len(set(drawn)) == 8

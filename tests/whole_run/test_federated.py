@@ -41,7 +41,7 @@ from privbo.runs import guarded
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import CASES, Case
 from tests.deployment.federations import Federation, make
-from tests.deployment.processes import deployed, start_site
+from tests.deployment.processes import deployed, start_parties
 from tests.whole_run import clinic, fed_app
 from tests.whole_run.quoted import underquoted
 from tests.whole_run.test_whole_run import BY_CLIENT, configuration
@@ -129,8 +129,7 @@ def play_processes(root: Path, algorithm: str, world: str, earlier: Outcome | No
         (root / fed_app.EARLIER).write_bytes(pickle.dumps(dict(earlier.releases)))
     with deployed(federation) as deployment:
         deployment.environment = {**deployment.environment, clinic.WORLD: world}
-        for site in SITES:
-            start_site(deployment, federation, site)
+        start_parties(deployment, federation)
         deployment.play(federation.home, timeout=900)
     releases, drawn = pickle.loads((root / fed_app.MADE).read_bytes())  # noqa: S301 (our own server wrote it)
     return Outcome(looked_at(federation), releases, drawn)
