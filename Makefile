@@ -52,7 +52,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks experiments.baselines.speed --out bench-baselines.json
 	$(BIN)/python -m benchmarks._page docs/speed.md bench.json bench-baselines.json
 
-# Half an hour, on a machine that does nothing else: many clients and many workers, onto docs/scale.md.
+# A quarter of an hour, on a machine that does nothing else: many clients and many workers, onto docs/scale.md.
 CLIENTS ?= 100000
 scale: $(VENV)/.installed-bench
 	PRIVBO_SCALE_CLIENTS=$(CLIENTS) $(BIN)/python -m benchmarks many scale --out scale.json

@@ -22,7 +22,7 @@ import privbo as pb
 from benchmarks._rows import Kind, Limit, Row
 from privbo.runs.code import CODE, toolkit
 
-DEAR = {"scale": "half an hour; `make scale`"}  # run by name only
+DEAR = {"scale": "a quarter of an hour; `make scale`"}  # run by name only
 
 
 def main() -> None:

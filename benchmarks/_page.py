@@ -13,11 +13,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from textwrap import fill
 
 from benchmarks._pictures import PICTURES, Measured, drawn, table
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 _HEADS = {"peer": "peer: its number (ratio)", "bar": "bar (times better)", "recorded": "peer: its number (ratio)"}
+_WIDTH = 119
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 
 
@@ -26,7 +28,7 @@ def measured(rows: Sequence[Measured], page: Path) -> str:
     machine = f"{platform.machine()}, {_cores()}, Python {platform.python_version()}"
     made = "; ".join(sorted({str(row["made"]) for row in rows}))
     parts = [
-        f"Measured by {made} on one machine ({machine}); the smaller of as many calls on both sides.",
+        fill(f"Measured by {made} on one machine ({machine}); the smaller of as many calls on both sides.", _WIDTH),
         *_pictures(rows, page),
         _table(rows, ("peer", "bar")),
         _table(rows, ("recorded",), "Recorded elsewhere, on another day: no comparison"),
@@ -123,7 +125,7 @@ def _number(value: str | float, unit: str | float) -> str:
     number = float(value)
     if unit != "s":
         return f"{number:.3g}" if unit == "share" else f"{number:.3g} {unit}"
-    name, size = next((one for one in _TIMES if number >= one[1]), _TIMES[-1])
+    name, size = next((one for one in _TIMES if float(f"{number:.3g}") >= one[1]), _TIMES[-1])
     return f"{number / size:.3g} {name}"
 
 

@@ -15,6 +15,7 @@ import numpy as np
 T = TypeVar("T")
 
 REPEATS = 3
+_SLACK = 1.1  # the machine's peak is measured, too
 TRANSCENDENTAL = 10.0  # flops that one cosine, sine or exponential counts for
 
 Kind = Literal["peer", "bar", "recorded"]
@@ -75,6 +76,13 @@ class Row:
     least: Limit | None = None
     unit: Unit = "s"
     place: Place | None = None
+
+    def __post_init__(self) -> None:
+        if self.least is not None and self.ours < self.least.seconds / _SLACK:
+            raise ValueError(
+                f"{self.name}: {self.ours:.3g} s, and this machine needs {self.least.seconds:.3g} s at least for "
+                f"{self.least.by}; count the processes that do the work"
+            )
 
     @property
     def ratio(self) -> float:

@@ -15,7 +15,8 @@ from PIL import Image
 import benchmarks
 from benchmarks import _flower_beside, _page, _pictures, _rows
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 HALF = _rows.Limit(1e-3, "arithmetic")
 ROWS = [
     _rows.Row("quick", 2e-3, "peer", 8e-3, least=HALF),
@@ -94,3 +95,17 @@ def test_every_benchmark_that_runs_by_name_has_rows() -> None:
     modules = {name: import_module(f"benchmarks.{name}") for name in names if name != "over_time"}
     assert len(modules) > 8
     assert [name for name, module in modules.items() if not callable(getattr(module, "rows", None))] == []
+
+
+def test_the_seconds_of_a_run_hold_what_the_workers_of_its_fork_server_took() -> None:
+    spin = "def spin():\n    while time.process_time() < 2.0:\n        pass"
+    pool = "with process_pool(1) as submit:\n    submit(spin).result()"
+    play = f"import time\nfrom privbo.protocol.processes import process_pool\n{spin}\n{pool}"
+    ask = "import sys; from benchmarks._scale_run import used; print(used([sys.executable, '-c', sys.argv[1]])[0])"
+    done = subprocess.run([sys.executable, "-c", ask, play], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert float(done.stdout) > 2.0  # without the worker it is what importing takes
+
+
+def test_a_row_below_the_machines_limit_is_a_fault_of_the_clock() -> None:
+    with pytest.raises(ValueError, match=r"many: 2e-06 s, and this machine needs 0\.001 s at least"):
+        _rows.Row("many", 2e-6, "peer", 1.0, least=HALF)
