@@ -15,7 +15,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -193,8 +193,8 @@ class Problem:
 
     Attributes:
         space: Named parameters.
-        constraints: Formulas that every point keeps, such as ``"width * depth <= 512"``; public, like the space, and
-            a part of it where ``space`` is a ``Space``.
+        constraints: Formulas that every point keeps, such as ``"width * depth <= 512"``; public, like the space. A
+            ``Space`` has its own.
         objective: ``objective(client, params) -> float``, larger is better. It may raise
             or return NaN: that client's round then contributes nothing and the run goes on.
             Values beyond 1e100 in magnitude count as failures. ``"ask"`` where nothing can be
@@ -255,6 +255,10 @@ class Problem:
     search_space: Annotated[Space, SkipValidation] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.space, Space) and self.constraints:
+            raise ConfigurationError(
+                f"constraints={list(self.constraints)!r}: constraints belong to the Space; give them there"
+            )
         space = self.space if isinstance(self.space, Space) else Space(self.space, self.constraints)
         object.__setattr__(self, "search_space", space)
         if (self.objective is None) == (self.batch_objective is None):
@@ -579,8 +583,9 @@ def in_blocks(
 
     One record is in one block, so it moves one of ``n_blocks`` scores, whatever the learner does with it. State
     ``n_records=[n_blocks] * n_clients`` in the problem and ``protects="records"``: a score then stands for a block, and
-    what hides one score hides each of its records. A block that fails gives NaN, which counts as the lower end. State
-    ``delta`` yourself, far below one over the number of all records: its default counts blocks.
+    what hides one score hides each of its records. A block that fails gives NaN, which counts as the lower end; the
+    first error goes to the logger ``privbo.private``. State ``delta`` yourself, far below one over the number of all
+    records: its default counts blocks.
 
     A model of a block sees few records, and may prefer other settings than one of all records.
 
@@ -616,9 +621,13 @@ def _scores(
     client: int,
     params: Mapping[str, object],
 ) -> FloatArray:
-    found = np.full(n_blocks, math.nan)
+    found, failed = np.full(n_blocks, math.nan), False
     for block in range(n_blocks):
         rows = np.arange(block, n_records[client], n_blocks)  # by place alone, so that no value moves another record
-        with suppress(Exception):  # one record may break its own block, and must break nothing else
+        try:
             found[block] = float(train_and_score(client, params, rows))
+        except Exception:  # one record may break its own block, and must break nothing else
+            if not failed:
+                _private_log.warning("client %d, block %d failed", client, block, exc_info=True)
+            failed = True
     return found

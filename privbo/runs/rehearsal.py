@@ -36,7 +36,7 @@ class Rehearsal:
 
     Attributes:
         n_clients: Clients that evaluated.
-        failures: Why a client has no value, by its number.
+        failures: Why a client has no value, by its number; scores that were all clipped make none.
         seconds: Of one evaluation, on average.
         made: The evaluations that a run takes over.
         clipped: Their scores that were clipped, as ``Evaluator.on_clipped`` has them.
@@ -172,8 +172,7 @@ def rehearse(setup: WorkerSetup, evaluate: Evaluator, executor: object, backend:
         RehearsalError: If no client has a value.
     """
     said, ask = None if output is None else io.StringIO(), setup.spec.played.server(setup.setting).ask()
-    clipped: list[tuple[int, int, int]] = []
-    evaluate.on_clipped = lambda *counts: clipped.append(counts)
+    clipped = _clipped(evaluate)
     clients = in_process(setup, None, evaluate, said, executor=executor, backend=backend)
     started = time.perf_counter()
     try:
@@ -181,8 +180,7 @@ def rehearse(setup: WorkerSetup, evaluate: Evaluator, executor: object, backend:
     finally:
         clients.end()
     values = dict(zip(rows["client"].tolist(), rows["value"].tolist(), strict=True))
-    found = _found(evaluate, values, time.perf_counter() - started)
-    found = replace(found, made=rows, clipped=tuple(clipped))
+    found = replace(_found(evaluate, values, clipped, time.perf_counter() - started), made=rows)
     if not found.n_clients:
         with printed_to(said):
             found = _in_the_middle(evaluate, np.arange(setup.setting.n_clients))
@@ -191,15 +189,26 @@ def rehearse(setup: WorkerSetup, evaluate: Evaluator, executor: object, backend:
 
 
 def _in_the_middle(evaluate: Evaluator, clients: IntArray) -> Rehearsal:
-    started = time.perf_counter()
+    started, clipped = time.perf_counter(), _clipped(evaluate)
     evaluate.rehearses, evaluate.memory = False, None
     values = evaluate(clients, np.tile(middle(evaluate.problem.search_space), (len(clients), 1)))
     found = dict(zip(clients.tolist(), values.tolist(), strict=True))
-    return _found(evaluate, found, time.perf_counter() - started)
+    return _found(evaluate, found, clipped, time.perf_counter() - started)
 
 
-def _found(evaluate: Evaluator, values: Mapping[int, float], seconds: float) -> Rehearsal:
-    valued = {client for client, value in values.items() if np.isfinite(value)}
+def _clipped(evaluate: Evaluator) -> list[tuple[int, int, int]]:
+    """Collect how many scores are clipped from now on."""
+    clipped: list[tuple[int, int, int]] = []
+    evaluate.on_clipped = lambda *counts: clipped.append(counts)
+    return clipped
+
+
+def _found(
+    evaluate: Evaluator, values: Mapping[int, float], clipped: list[tuple[int, int, int]], seconds: float
+) -> Rehearsal:
+    lost = {client for client, changed, scored in clipped if changed == scored}
+    valued = {client for client, value in values.items() if np.isfinite(value)} - lost
     failures = {client: reason for client, reason in sorted(evaluate.errors.items()) if client not in valued}
     n_clients = len(valued) + len(failures)
-    return Rehearsal(n_clients=n_clients, failures=failures, seconds=seconds / max(n_clients, 1))
+    seconds /= max(n_clients, 1)
+    return Rehearsal(n_clients=n_clients, failures=failures, seconds=seconds, clipped=tuple(clipped))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +312,8 @@ def test_what_halves_boxes_or_climbs_refuses_them() -> None:
     problem = pb.Problem(
         space={"a": pb.Real(0, 1), "b": pb.Real(0, 1)}, constraints=["a < b"], objective=constrained_score, n_clients=8
     )
+    with pytest.raises(pb.ConfigurationError, match=r"\['a < b'\]: constraints belong to the Space; give them there"):
+        replace(problem, space=pb.Space(problem.space))
     halving = (pb.FedPNE(horizon=40), pb.PFPNE(horizon=40), pb.ParallelXArmed(horizon=40, nu1=5.0, rho=0.8))
     for algorithm in (*halving, pb.FederatedFLCB(), pb.DPFTSDE()):
         with pytest.raises(pb.ConfigurationError, match="constraints"):

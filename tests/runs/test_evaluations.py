@@ -342,6 +342,39 @@ def test_a_rehearsal_of_a_batch_stops_where_the_whole_batch_fails(tmp_path: Path
     assert not (tmp_path / "run").exists()
 
 
+def misspelt(client: int, params: dict, rows: np.ndarray) -> float:
+    return params["Dose"]
+
+
+@pytest.mark.parametrize("executor", ["serial", "threads"])
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        (pb.in_blocks(misspelt, n_records=[40] * 3, n_blocks=8), ["client 0, block 0 failed"]),
+        (lambda client, params: np.full(8, np.nan), []),
+        (lambda client, params: np.full(8, 55.0), []),  # percent
+    ],
+    ids=["learner with a typo", "no numbers", "percent"],
+)
+def test_scores_of_records_that_were_all_clipped_are_no_value(
+    objective: Any, words: list[str], executor: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clipped = pb.Problem(space=SPACE, n_clients=3, objective=objective, n_records=[8] * 3)
+    records = pb.Privacy(epsilon=20.0, delta=1e-6, unit="record", protects="records")
+    with pytest.raises(pb.RehearsalError, match="none of 3 clients has a value"):
+        pb.run(clipped, privacy=records, rounds=4, directory=tmp_path / "run", executor=executor, jobs=2)
+    assert not (tmp_path / "run").exists()
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "privbo.private"):
+        assert "score_range" in pb.check(clipped).failures[2]
+    assert [r.message for r in caplog.records if "client 0, block" in r.message] == words
+    assert ("KeyError: 'Dose'" in caplog.text) == bool(words)
+    one_in_range = dataclasses.replace(
+        clipped, objective=lambda client, params: np.r_[np.full(7, 55.0), 0.5 * (client == 1)]
+    )
+    assert pb.check(one_in_range).text == "each of 3 clients has a value"
+
+
 def test_what_would_be_refused_is_refused_before_anybody_evaluates(tmp_path: Path) -> None:
     calls = list[int]()
     counted = pb.Problem(space=SPACE, n_clients=4, objective=lambda client, _: calls.append(client) or 0.5)
