@@ -251,6 +251,8 @@ def _extends(content: Json, chain: Chain, key: str, receipt: Json, signer: str) 
     sequence = whole(receipt["sequence"], "sequence")
     if chain.digest_at(sequence) != hexadecimal(receipt["head"], "head", 64):
         raise BundleError(f"it has seen row {sequence}, which is not in the ledger, or is another one")
+    if (stored := receipt["stored"]) is not None and tuple(stored) not in chain.stored.values():
+        raise BundleError(f"it has seen stored release {stored[0]}, which is not in the ledger, or is another one")
 
 
 def main(arguments: Sequence[str]) -> int:

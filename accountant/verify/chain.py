@@ -80,7 +80,7 @@ class Chain:
         recoveries: Reservations that charge lost releases once more.
         charged: By release, the run that it was charged to.
         outside: By run, charges that no plan covered.
-        stored: Names of the releases that are stored.
+        stored: By release that is stored, position and digest of its row.
     """
 
     ledger_id: str
@@ -90,7 +90,7 @@ class Chain:
     recoveries: list[Declared] = field(default_factory=list)
     charged: dict[str, str] = field(default_factory=dict)
     outside: dict[str, Paid] = field(default_factory=dict)
-    stored: tuple[str, ...] = ()
+    stored: dict[str, tuple[int, str]] = field(default_factory=dict)
     _left: dict[str, Paid] = field(default_factory=dict)
 
     @property
@@ -174,7 +174,9 @@ def read_chain(ledger: object) -> Chain:
     for sequence, name, body, digest in _linked(given["charges"], "charges", identity):
         found.admit(name, sequence, body)
         found.heads.append(digest)
-    found.stored = tuple(name for _, name, _, _ in _linked(given["releases"], "releases", identity))
+    for sequence, name, _, digest in _linked(given["releases"], "releases", identity):
+        if found.stored.setdefault(name, (sequence, digest)) != (sequence, digest):
+            raise BundleError(f"release {quoted(name)} is stored twice")
     return found
 
 

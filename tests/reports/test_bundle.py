@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -38,6 +39,7 @@ from privbo.audits.clipping import publish_norms
 from privbo.cli.ledger import verify
 from privbo.cli.main import app
 from privbo.cli.run import report_run
+from privbo.door.door import Door
 from privbo.protocol.errors import RunError
 from privbo.reports.bundle import write_bundle, write_receipt
 from privbo.reports.report_page import Told
@@ -237,13 +239,20 @@ def test_a_run_that_protects_nobody_says_so_in_its_bundle(tmp_path: Path) -> Non
     assert math.isinf(recomputed(as_read(pb.load(tmp_path / "none").event), 1e-5, Adjacency.ZERO_OUT).lower)
 
 
-def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_path: Path) -> None:
-    home = tmp_path / "run"
+def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, close = tmp_path / "run", Door.close
 
     def backup(event: pb.Round) -> None:
         if event.index == 1:
             copy(home, tmp_path / "old", tuple(PARTS))
 
+    def closed(*given: Any) -> Any:
+        copy(home, tmp_path / "open", tuple(PARTS))
+        return close(*given)
+
+    monkeypatch.setattr(Door, "close", closed)
     play(home, on_round=backup).ledger.close()
     receipt = write_receipt(home, tmp_path / "receipt.json").path
     assert write_receipt(home, receipt).path.read_bytes() == receipt.read_bytes()  # of the same state it may be again
@@ -257,6 +266,12 @@ def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_pa
     assert "receipt.json has seen row" in str(found.problem)
     late = verify_bundle(write_bundle(home, tmp_path / "late.json").path, [receipt])
     assert "which is not in the ledger" in " ".join(late.problems)
+    monkeypatch.undo()
+    copy(tmp_path / "open", home, tuple(PARTS))
+    play(home, resume=True).ledger.close()  # its last release was charged, and is drawn again
+    again = verify_bundle(write_bundle(home, tmp_path / "again.json").path, [receipt])
+    assert "it has seen stored release" in " ".join(again.problems)
+    assert not verify(home, [receipt]).verified
 
 
 def test_a_later_ledger_extends_an_earlier_receipt(tmp_path: Path) -> None:

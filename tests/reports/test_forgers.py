@@ -389,16 +389,16 @@ def charges(content: dict) -> list[tuple[str, dict]]:
     return [(row[1], json.loads(b64decode(row[2]))) for row in content["ledger"]["charges"]]
 
 
-def linked(content: dict, rows: list[tuple[str, dict]]) -> dict:
+def linked(content: dict, rows: list[tuple[str, dict]], kind: str = "charges") -> dict:
     """A ledger of these rows, whose digests follow one another."""
     found = copy.deepcopy(content)
     ledger, made = found["ledger"], []
-    before = Identity(ledger_id=ledger["ledger_id"], policy=ledger["policy"]).genesis("charges")
+    before = Identity(ledger_id=ledger["ledger_id"], policy=ledger["policy"]).genesis(kind)
     for place, (name, content_of_row) in enumerate(rows, 1):
         body = json.dumps(content_of_row).encode()
         made.append([place, name, b64encode(body).decode(), before, row_digest(before, place, name, body)])
         before = made[-1][4]
-    ledger["charges"] = made
+    ledger[kind] = made
     return found
 
 
@@ -427,6 +427,12 @@ def test_rows_that_follow_one_another_and_mean_nothing_do_not_verify(forgery: st
     plan, charge = charges(content)
     assert outcome(linked(content, [plan, charge]), tmp_path / "same.json") == "VERIFIED"
     assert outcome(linked(content, REORDERED[forgery](plan, charge)), tmp_path / "forged.json") == "NOT VERIFIED"
+
+
+@pytest.mark.parametrize(("times", "said"), [(1, "VERIFIED"), (2, "NOT VERIFIED")])
+def test_a_release_is_stored_once(times: int, said: str, tmp_path: Path) -> None:
+    content = ledger_content(Gaussian(noise_multiplier=4.0), quoted=50.0)
+    assert outcome(linked(content, times * [("r/0", {})], "releases"), tmp_path / "stored.json") == said
 
 
 def test_no_row_of_a_ledger_crashes_the_check(tmp_path: Path) -> None:
