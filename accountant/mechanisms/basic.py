@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,13 @@ Json: TypeAlias = dict[str, Any]
 """A JSON object; at (de)serialisation only."""
 
 
-class Adjacency(StrEnum):
+class _Word(StrEnum):
+    @classmethod
+    def _missing_(cls, value: object) -> Self:
+        raise EventError(f"{cls.__name__.lower()}={value!r} is unknown; use one of {', '.join(cls)}")
+
+
+class Adjacency(_Word):
     """Neighbouring data sets: what the presence of one unit may change.
 
     ``ADD_OR_REMOVE_ONE``: one unit is present in one data set and absent from the other.
@@ -47,12 +53,8 @@ class Adjacency(StrEnum):
     ZERO_OUT = "zero-out"
     REPLACE_ONE = "replace-one"
 
-    @classmethod
-    def _missing_(cls, value: object) -> Adjacency:
-        raise EventError(f"adjacency={value!r} is unknown; use one of {', '.join(cls)}")
 
-
-class Unit(StrEnum):
+class Unit(_Word):
     """Unit of privacy, whose presence is hidden; costs of different units never add up.
 
     Example:

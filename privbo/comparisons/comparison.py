@@ -32,7 +32,7 @@ from privbo.comparisons.verdict import (
     verdicts,
 )
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.settings import JsonObject, fields_of, plain
+from privbo.protocol.settings import JsonObject, fields_of, plain, require_one_of
 from privbo.protocol.table import in_two_lines
 
 OF_CLIENTS = ("utility", "standard_error", "final", "evaluations")  # of a row: what clients' own data say
@@ -126,6 +126,10 @@ class Comparison:
     total: Total | None = None
     recommendation: Recommendation | None = None
 
+    def __post_init__(self) -> None:
+        require_one_of(Data, data=self.data)
+        require_one_of(Measure, measure=self.measure)
+
     def __repr__(self) -> str:
         prices = ", ".join("infinite" if s.epsilon is None else upper_text(s.epsilon) for s in self.private)
         deltas = ", ".join(upper_text(delta) for delta in sorted({s.delta for s in self.private}))
@@ -154,7 +158,7 @@ class Comparison:
 
     def exportable(self) -> Comparison:
         """Leave out what may not be published: over private data the utilities, which no charge covers."""
-        if self.data != "private":
+        if self.data in ("public", "simulated", "proxy"):
             return self
         return replace(self, settings=tuple(replace(s, curves=None, evaluations=None) for s in self.settings))
 

@@ -34,7 +34,7 @@ from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import flat, private_folder
 from privbo.protocol.messages import FloatArray
-from privbo.protocol.settings import JsonObject, plain
+from privbo.protocol.settings import JsonObject, plain, require_one_of
 from privbo.runs.best import read_history
 from privbo.runs.code import CodeKey, forget
 from privbo.runs.evidence import declared_by
@@ -45,6 +45,7 @@ from privbo.runs.record import Record, load, mean_best_so_far
 from privbo.runs.sources import load_function
 from privbo.runs.spec import Spec, with_overrides
 
+_Measure = Literal["mean over rounds", "final"]  # of finished runs, which keep scores
 NAMING = "5_"  # how a cell's name begins; cells that were named in another way are not recognised
 
 
@@ -401,11 +402,11 @@ def composed(comparison: Comparison, book: Book, shared: SharedLedger) -> Compar
 
 
 def compare(
-    runs: Sequence[Record | str | Path],
+    runs: Sequence[Record | str | Path] | Record | str | Path,
     *,
     data: Data = "private",
     name: str = "runs",
-    measure: Literal["mean over rounds", "final"] = "mean over rounds",
+    measure: _Measure = "mean over rounds",
     ledger: str | Path | None = None,
 ) -> Comparison:
     """Compare finished runs; runs that differ in their seed only are one setting.
@@ -415,7 +416,7 @@ def compare(
     (``controls = ["local", "zeroed"]``), these are settings, too; without both there is no verdict on sharing.
 
     Args:
-        runs: Records or their directories.
+        runs: Records or their directories, or one of them.
         data: Whose data the runs saw. A run doesn't know, so unless you say otherwise its
             clients' scores are private: in this object, and never in what is written for others.
         name: Shown in the page's title.
@@ -424,7 +425,7 @@ def compare(
 
     Raises:
         RunError: If runs of one setting have different lengths.
-        ConfigurationError: If nothing is given.
+        ConfigurationError: If nothing is given, or ``data`` or ``measure`` is unknown.
 
     Example:
         >>> import privbo as pb
@@ -434,7 +435,10 @@ def compare(
         >>> compare(runs, data="simulated").rows()[0].seeds
         2
     """
-    results = [run if isinstance(run, Record) else load(run, ledger=ledger) for run in runs]
+    require_one_of(Data, data=data)
+    require_one_of(_Measure, measure=measure)
+    given = [runs] if isinstance(runs, Record | str | Path) else runs
+    results = [run if isinstance(run, Record) else load(run, ledger=ledger) for run in given]
     if not results:
         raise ConfigurationError("give at least one run to compare")
     groups: dict[str, list[Record]] = {}
@@ -460,7 +464,9 @@ def compare(
 
 
 def _identity(spec: Spec) -> JsonObject:
-    return {key: value for key, value in spec.identity().items() if key not in {"seed", "ledger", "attendance"}}
+    """Everything that a setting's runs share: all but seeds and the ledger, by dotted names."""
+    named = {key: value for key, value in spec.identity().items() if key not in ("seed", "ledger")}
+    return {key: value for key, value in cast("JsonObject", flat(named)).items() if key != "attendance.seed"}
 
 
 def _labels(groups: Sequence[Sequence[Record]]) -> list[str]:

@@ -50,6 +50,7 @@ from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND, UNIT_ROUNDOFF
 from privbo.door.sampling import Sample
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
+from privbo.protocol.settings import require_one_of
 
 
 def require_request(request: Request) -> None:
@@ -253,8 +254,7 @@ class PrivateSum:
                 f"a sample of {self.sample.n_clients} clients, and weights of {self.geometry.n_clients}; draw from the "
                 "same clients"
             )
-        if self.calibration not in ("tight", "paper"):
-            raise ConfigurationError(f"calibration={self.calibration!r} must be 'tight' or 'paper'")
+        require_one_of(Calibration, calibration=self.calibration)
         if self.adjacency not in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE):
             raise ConfigurationError(
                 f"adjacency={self.adjacency!r} does not fit public weights over a fixed number of clients; "

@@ -45,9 +45,9 @@ from accountant.sensitivity import Sampler
 from privbo.door.noise import NoiseSource
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import BoolArray
+from privbo.protocol.settings import require_one_of
 
 Sampling: TypeAlias = Literal["poisson", "fixed-size", "truncated-poisson", "random-allocation"]
-_NAMES = ("poisson", "fixed-size", "truncated-poisson", "random-allocation")
 _DRAWS_AT_ONCE = 2**22
 SampledGaussian: TypeAlias = (
     Gaussian
@@ -202,8 +202,7 @@ def require_sampling(sampling: str, sample_rate: float, max_cohort: int | None, 
     Raises:
         ConfigurationError: Naming the setting.
     """
-    if sampling not in _NAMES:
-        raise ConfigurationError(f"sampling={sampling!r} must be one of {', '.join(map(repr, _NAMES))}")
+    require_one_of(Sampling, sampling=sampling)
     if not 0 < sample_rate <= 1:
         raise ConfigurationError(f"sample_rate={sample_rate!r} must lie in (0, 1]")
     for name, value, rule, meaning in (

@@ -112,6 +112,24 @@ def settings(*, table: str = "", kw_only: bool = True) -> Callable[[type[T]], ty
     return decorate
 
 
+def require_one_of(words: object, **given: object) -> None:
+    """Refuse values that a ``Literal`` does not name, for functions and results, whose types nothing else checks.
+
+    Raises:
+        ConfigurationError: Naming the value and what is allowed.
+
+    Example:
+        >>> require_one_of(Literal["open", "anonymous"], channel="Open")
+        Traceback (most recent call last):
+        privbo.protocol.errors.ConfigurationError: channel='Open' must be one of 'open', 'anonymous'; correct it
+    """
+    for name, value in given.items():
+        if value not in get_args(words):
+            raise ConfigurationError(
+                f"{name}={value!r} must be one of {', '.join(map(repr, get_args(words)))}; correct it"
+            )
+
+
 # The validator of a type, kept: making one takes milliseconds, and a sweep asks for thousands.
 _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -370,6 +371,11 @@ def test_a_policy_is_read_as_it_was_written_and_older_ones_keep_their_bytes(budg
 def test_what_does_not_belong_to_a_rule_is_refused(change: dict, words: str) -> None:
     with pytest.raises(LedgerError, match=words):
         Budget(**({"epsilon": 1.0, "delta": DELTA} | change))
+
+
+def test_an_unknown_unit_is_refused() -> None:
+    with pytest.raises(EventError, match="unit='people' is unknown; use one of client, record, reward"):
+        replace(policy(), unit="people")
 
 
 # ---- exports say what the ledger says, in words other programs read

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -308,6 +309,19 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
     assert not found.exportable().shows_utility
     assert found.differences()[0].n_seeds == 1
     assert other.epsilon() == found.settings[1].epsilon
+    assert compare(tmp_path / "0").settings[0].seeds == compare(runs[0]).settings[0].seeds == (0,)
+    away = [
+        small_run(tmp_path / f"away-{s}", seed=s, rounds=2, privacy=runs[0].spec.privacy, attendance=absent)
+        for s, absent in enumerate((pb.Attendance(dropout=1.0), pb.Attendance(dropout=1.0, seed=5)))
+    ]
+    assert [len(s.seeds) for s in compare([*runs, *away]).settings] == [2, 2]
+    for wrong in ({"data": "Private"}, {"data": ["private"]}, {"measure": "mean"}, {"measure": "last regret"}):
+        ((name, value),) = wrong.items()
+        with pytest.raises(pb.ConfigurationError, match=re.escape(f"{name}={value!r} must be one of '")):
+            compare(runs, **wrong)
+    for wrong in ({"data": "Public"}, {"measure": "mean"}):
+        with pytest.raises(pb.ConfigurationError, match="must be one of"):
+            dataclasses.replace(found, **wrong)
 
 
 @pytest.mark.slow
