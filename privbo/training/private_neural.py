@@ -232,7 +232,28 @@ def record_losses(model: nn.Module, data: Split) -> FloatArray:
     return np.asarray(losses.cpu().numpy(), dtype=np.float64)
 
 
-def require_trainable(models: Mapping[str, MakeModel], data: Split) -> None:
+def require_makers(models: Mapping[str, MakeModel], data: Split) -> None:
+    """Refuse what is no functions by name, or no split.
+
+    Raises:
+        ConfigurationError: Naming it and what to give.
+    """
+    if not isinstance(data, Split):
+        raise ConfigurationError(f"data is a {type(data).__name__}; give privbo.Split(train_x=..., ...)")
+    if not isinstance(models, Mapping) or not models:
+        what = "empty" if isinstance(models, Mapping) else f"a {type(models).__name__}"
+        raise ConfigurationError(
+            f"models is {what}; name functions that make networks: {{'mine': lambda: nn.Linear(...)}}"
+        )
+    for name, maker in models.items():
+        if isinstance(maker, nn.Module) or not callable(maker):
+            raise ConfigurationError(
+                f"models[{name!r}] is a {type(maker).__name__}, not a function that makes a network; "
+                "write lambda: nn.Linear(...)"
+            )
+
+
+def require_trainable(models: Mapping[str, MakeModel], optimisers: Mapping[str, MakeOptimiser], data: Split) -> None:
     """Refuse what no training could be made of; records are asked for their type, shape and classes only.
 
     Raises:
@@ -247,6 +268,13 @@ def require_trainable(models: Mapping[str, MakeModel], data: Split) -> None:
                     "another's weights; make a new one at every call: lambda: nn.Linear(...)"
                 )
             scores = _scores(name, first, data)
+            made = optimisers[name](first.parameters()) if callable(optimisers[name]) else None
+        trained = [p for group in getattr(made, "param_groups", ()) for p in group["params"] if p.requires_grad]
+        if not trained or {id(p) for p in trained} - {id(p) for p in first.parameters()}:
+            raise ConfigurationError(
+                f"the optimiser of network {name!r} trains none of its parameters, or others, too; make it of "
+                "those that it is given: lambda p: torch.optim.SGD(p, lr=0.1)"
+            )
         if scores.ndim != 2 or len(scores) != 2:
             raise ConfigurationError(
                 f"network {name!r} answers two records with the shape {tuple(scores.shape)}; it must give one row of "
@@ -262,11 +290,6 @@ def require_trainable(models: Mapping[str, MakeModel], data: Split) -> None:
 
 
 def _made(name: str, maker: MakeModel) -> nn.Module:
-    if isinstance(maker, nn.Module) or not callable(maker):
-        raise ConfigurationError(
-            f"models[{name!r}] is a {type(maker).__name__}, not a function that makes a network; "
-            "write lambda: nn.Linear(...)"
-        )
     made = maker()
     if not isinstance(made, nn.Module):
         raise ConfigurationError(f"models[{name!r}] makes a {type(made).__name__}; return a torch.nn.Module")

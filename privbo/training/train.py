@@ -6,12 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from accountant.verify.text import shown
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import fresh_directory
+from privbo.protocol.settings import Count, Positive, settings
 from privbo.training.plan import RecordPrivacy, TrainingPlan, priced
 
 if TYPE_CHECKING:
@@ -63,6 +66,16 @@ class Trained:
         return f"{head}\n {self.plan!r}>"
 
 
+@settings()
+class _Numbers:
+    """What a training is asked for by number; ``RecordPrivacy`` holds the rest."""
+
+    epochs: Positive = 1
+    batch_size: Count = 1
+    expected_runs: Positive | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
+
+
 def plan_training(
     models: Mapping[str, MakeModel],
     data: Split,
@@ -104,17 +117,19 @@ def plan_training(
         >>> round(plan.loss_stddev, 3)
         0.024
     """
-    if not models:
-        raise ConfigurationError("models is empty; name at least one network and the function that makes it")
+    from privbo.training.private_neural import require_makers
+
+    require_makers(models, data)
+    _Numbers(epochs=epochs, batch_size=batch_size, expected_runs=expected_runs)
     n_training, n_validation = len(data.train_y), len(data.validation_y)
-    if not 0 < batch_size <= n_training:
+    if batch_size > n_training:
         raise ConfigurationError(f"batch_size={batch_size} must lie in 1..{n_training}, the number of training records")
     smallest = min(1e-5, 1.0 / (10.0 * (n_training + n_validation)))
     privacy = RecordPrivacy(
         epsilon=epsilon,
         delta=smallest if delta is None else delta,
         pulls=1,
-        steps=max(1, math.ceil(epochs * n_training / batch_size)),
+        steps=math.ceil(epochs * n_training / batch_size),
         sample_rate=batch_size / n_training,
         clipping_norm=clipping_norm,
         loss_bound=loss_bound,
@@ -187,6 +202,7 @@ def train_private(
         >>> found.name, found.epsilon["maximum"] <= 8.0
         ('linear', True)
     """
+    _Numbers(seed=seed)
     plan = plan_training(
         models,
         data,
@@ -206,11 +222,11 @@ def train_private(
     from privbo.training.private_neural import WRAPPED, PrivateNeuralArm, require_trainable
     from privbo.training.search import central_run, describe_network
 
-    require_trainable(models, data)
+    optimisers = optimiser if isinstance(optimiser, Mapping) else dict.fromkeys(models, optimiser)
+    require_trainable(models, optimisers, data)
     home = None if directory is None else Path(directory)
     if home is None and noise == "secure" and not resume:
         home = fresh_directory("training")
-    optimisers = optimiser if isinstance(optimiser, Mapping) else dict.fromkeys(models, optimiser)
     names = list(models)
     run = central_run(
         plan,

@@ -77,6 +77,17 @@ def test_what_is_refused(tmp_path: Path) -> None:
     mixing = {"mixing": lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))}
     for changes, words in (
         ({"models": {}}, "models is empty"),
+        ({"models": nn.Sequential(nn.Linear(4, 2))}, "models is a Sequential; name functions that make networks"),
+        ({"models": [dead]}, "models is a list;"),
+        ({"models": dead}, "models is a function;"),
+        ({"models": {"mine": nn.Linear(4, 2)}}, r"models\['mine'\] is a Linear, not a function"),
+        ({"data": (1, 2)}, "data is a tuple; give privbo.Split"),
+        ({"epochs": 0}, "epochs=0: input should be a number > 0"),
+        ({"epochs": -5}, "epochs=-5: input should be a number > 0"),
+        ({"epochs": "10"}, "epochs='10': input should be a valid number"),
+        ({"batch_size": "64"}, "batch_size='64': input should be"),
+        ({"batch_size": 0}, "batch_size=0: input should be"),
+        ({"expected_runs": "3"}, "expected_runs='3': input should be a valid number"),
         ({"models": mixing}, "group normalisation"),
         ({"optimiser": {"dead": sgd}}, "none for linear"),
         ({"batch_size": 10_000}, "batch_size=10000"),
@@ -86,6 +97,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
         settings = {"models": MODELS, "data": split(), "optimiser": sgd} | QUICK | changes
         with pytest.raises(pb.ConfigurationError, match=words):
             pb.train_private(**settings)
+        if words not in ("group normalisation", "none for linear"):  # which the training alone asks
+            with pytest.raises(pb.ConfigurationError, match=words):
+                pb.plan_training(**{key: value for key, value in settings.items() if key not in ("optimiser", "seed")})
 
 
 ASKED: dict[str, Any] = {"models": MODELS, "data": split(), "optimiser": sgd, **QUICK}
@@ -173,7 +187,11 @@ class Two(nn.Module):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"models": {"mine": nn.Linear(4, 2)}}, r"models\['mine'\] is a Linear, not a function"),
+        ({"seed": -1}, "seed=-1: input should be a number >= 0"),
+        ({"optimiser": lambda _: sgd(nn.Linear(4, 2).parameters())}, "optimiser of network 'dead' trains none of its"),
+        ({"optimiser": lambda p: sgd([*p, *nn.Linear(4, 2).parameters()])}, "trains none of its parameters, or others"),
+        ({"optimiser": "Adam"}, "optimiser of network 'dead'"),
+        ({"models": {"mine": lambda: nn.Linear(4, 2).requires_grad_(False)}}, "optimiser of network 'mine'"),
         ({"models": {"mine": kept(nn.Linear(4, 2))}}, "hands out the same network twice"),
         ({"models": {"mine": lambda: 3}}, "makes a int; return a torch.nn.Module"),
         ({"models": {"mine": lambda: nn.Linear(5, 2)}}, r"network 'mine' can't take inputs of shape \(4,\)"),
