@@ -38,6 +38,10 @@ _MEANINGS = {
     "noise_multiplier": "the noise's standard deviation over the L2 sensitivity",
     "epsilon": "the most that the rounds together may cost",
     "sample_rate": "the probability with which one unit takes part in a round",
+    "tpr": "the largest success rate of an attack",
+    "at_fpr": "the attack's false-alarm rate",
+    "advantage": "the largest difference of an attack's success and false-alarm rates",
+    "least": "the smallest rate at which the curve has to be tight",
 }
 
 
@@ -144,6 +148,7 @@ def tradeoff(
         (0.07, 0.313)
     """
     kind = Adjacency(adjacency)
+    _require("least", least, 1.0)
     whole = planned(event, noise_multiplier, rounds, sample_rate, adjacency=kind, group=group)
     return of_event(whole, adjacency=kind, least=least)
 
@@ -194,8 +199,11 @@ def noise_multiplier(
             _require("epsilon", target)
             return calibrate.noise_multiplier(plan, epsilon=target, delta=at, adjacency=kind)
         case {"tpr": rate, "at_fpr": alarms, **others} if not others:
+            _require("tpr", rate, 1.0)
+            _require("at_fpr", alarms, 1.0)
             return calibrate.against_attack(plan, tpr=rate, fpr=alarms, adjacency=kind)
         case {"advantage": gain, **others} if not others:
+            _require("advantage", gain, 1.0)
             return calibrate.against_advantage(plan, advantage=gain, adjacency=kind)
         case given:
             words = f"got {', '.join(given) or 'none of them'}"
@@ -248,7 +256,7 @@ class Accountant:
 
     def tradeoff(self, *, least: float = LEAST) -> Tradeoff:
         """Trade-off of everything, tight from ``least`` on."""
-        return of_event(self.event, adjacency=self.adjacency, least=least)
+        return tradeoff(self.event, adjacency=self.adjacency, least=least)
 
     def interval(self, delta: float) -> Interval:
         """Certified bounds of epsilon at ``delta``."""

@@ -30,6 +30,10 @@ def failing_closed(place: object, *kinds: type[Exception]) -> Iterator[None]:
         raise
     except caught as error:
         where, said = "the ledger in memory" if place is None else place, " ".join(str(error).split())
+        if "closed database" in said:
+            raise LedgerError(
+                f"{where}: this ledger is closed; privbo.load(FOLDER) of its run, or Ledger.open(PATH), opens it again"
+            ) from error
         raise LedgerError(f"{where}: storage failed ({said}); nothing was released, fix it and try again") from error
 
 

@@ -77,6 +77,14 @@ def test_a_value_out_of_range_is_refused_with_its_bound_and_a_remedy(change, wor
             accountant.noise_multiplier(**({"epsilon": 1.0} | SETTINGS | change))
 
 
+@pytest.mark.parametrize(
+    "change", [{"tpr": ".1", "at_fpr": 0.01}, {"tpr": 0.1, "at_fpr": "0"}, {"advantage": ".1"}, {"advantage": True}]
+)
+def test_an_attacks_rate_that_is_no_number_is_refused(change):
+    with pytest.raises(AccountingError, match="must be above 0 and at most 1: it is the"):
+        accountant.noise_multiplier(rounds=3, **change)
+
+
 def test_an_accountant_adds_up_whatever_it_is_told_and_inverts_itself():
     spent = accountant.Accountant("zero-out")
     assert (spent.epsilon(1e-5), spent.delta(0.0)) == (0.0, 0.0)

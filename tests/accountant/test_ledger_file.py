@@ -189,14 +189,14 @@ def test_a_lock_that_is_not_let_go_stops_the_charge_and_nothing_else(path: Path)
         assert not ledger.charge("r/0", event, run="r", noise_source="secure").known
 
 
-def test_a_closed_ledger_says_that_storage_failed_and_charges_nothing(path: Path) -> None:
+def test_a_closed_ledger_says_so_and_charges_nothing(path: Path) -> None:
     store = Store.open(path)
     ledger = Ledger(store)
     assert ledger.verify().ok
     assert not store.tables.connection.in_transaction
     ledger.close()
-    assert f"{path}: storage failed" in str(ledger.verify().problem)
-    with pytest.raises(LedgerError, match="storage failed"):
+    assert f"{path}: this ledger is closed; privbo.load(FOLDER) of its run, or" in str(ledger.verify().problem)
+    with pytest.raises(LedgerError, match="is closed"):
         ledger.charge("r/0", gaussian(9.0), run="r", noise_source="secure")
     with Ledger.open(path) as again:
         assert again.entries() == []
