@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from accountant.verify.chain import Chain, Declared
 from accountant.verify.events import Adjacency, composed
+from accountant.verify.hidden import Hidden, hidden_unit
 from accountant.verify.reading import (
     ANSWERED,
     BundleError,
@@ -66,14 +67,7 @@ WHERE = {
     "one process": "IN ONE PROCESS, WHICH SAW EVERY VECTOR",
     "Flower": "by the operator's word on machines of their own",
 }
-_MORE = {
-    "client": " and everything it sent",
-    "reward": ": the outcome of one evaluation; what a client does as a whole is not hidden",
-}
-_BASIS = {
-    "records": "on models that are public or priced",
-    "validation records": "on models trained without it",
-}
+_PROTECTS = ("records", "validation records")
 _FEWEST = 2
 _ANSWER = ("run", "guardian", "round", "sequence", "head", "sum", "key", "signature")
 
@@ -116,21 +110,6 @@ class Quote:
         return f"{at_least(self.found.lower, 5)} to {at_most(self.found.upper, 5)}, {self.found.how}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hidden:
-    """Who is hidden.
-
-    Attributes:
-        noun: What one unit is, to be written after "each".
-        more: What else of it is hidden, and what is not; begins with its own punctuation.
-        assumed: What the guarantee rests on by the operator's word alone, a line each.
-    """
-
-    noun: str
-    more: str
-    assumed: tuple[str, ...] = ()
-
-
 def hidden_by(settings: Json, unit: str) -> Hidden:
     """Say who is hidden, of settings and a unit that the ledger binds.
 
@@ -141,21 +120,12 @@ def hidden_by(settings: Json, unit: str) -> Hidden:
     if privacy.get("unit", "client") != unit or (unit != "record" and "protects" in privacy):
         raise BundleError(f"the settings hide {quoted(privacy.get('unit', 'client'))}, and the ledger one {unit}")
     if unit != "record":
-        return Hidden(noun=unit, more=_MORE[unit])
-    records = one_of(privacy.get("protects"), "protects", _BASIS)
+        return hidden_unit(unit)
+    records = one_of(privacy.get("protects"), "protects", _PROTECTS)
     person = whole(privacy.get("records_per_person", 1), "records_per_person")
     if person < 1:
         raise BundleError("records_per_person is 0")
-    each = records.removesuffix("s")
-    more = f", at most {person} at all sites together" if person > 1 else ""
-    return Hidden(
-        noun=each if person == 1 else f"person's {records}",
-        more=more if records == "records" else f"{more}; records that models were trained on are not hidden",
-        assumed=(
-            f"that each score depends on its own record alone and {_BASIS[records]}",
-            f"that no person has more than {person} {each if person == 1 else records} at all sites together",
-        ),
-    )
+    return hidden_unit(unit, records, person)
 
 
 def settings_of(content: Json, plan: Declared) -> Json:

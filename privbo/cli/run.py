@@ -217,6 +217,8 @@ def _plan(found: PricedPlan) -> Iterator[Shown]:
     )
     if (calls := plan.calls_text) is not None:
         yield f"{calls}{f'; {found.control_calls:,} more by controls' if found.control_calls else ''}"
+    if plan.delta_warning:
+        yield plan.delta_warning
     if plan.unit != "client":
         yield f"hidden: {plan.unit_text}"
     if (drawn := plan.event.sampler) and not drawn.startswith("none"):

@@ -21,7 +21,7 @@ from accountant.tight.numerical import epsilon_table
 from accountant.wording import counted, multipliers_text, upper_text
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.plans.cost import Exposure, exposures
-from privbo.plans.privacy import SITES_ARE_SEEN, NoiseSourceName, NoPrivacy, Privacy, safe_delta
+from privbo.plans.privacy import SITES_ARE_SEEN, NoiseSourceName, NoPrivacy, Privacy, delta_warning, safe_delta
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request, UnitName
 from privbo.protocol.settings import JsonObject
@@ -180,7 +180,8 @@ class Plan:
             f"{counted(self.releases, 'release')} of {counted(self.n_clients, 'client')}, "
             f"noise multiplier {multipliers_text(self.event)}" + (f", {self.calls_text}" if self.calls_text else ""),
             f"epsilon {epsilon} at delta {upper_text(delta)} (noise: {self.noise_source})"
-            + f" for {self.unit_text}" * (self.unit == "record"),
+            + f" for {self.unit_text}" * (self.unit == "record")
+            + (f"; {self.delta_warning}" if self.delta_warning else ""),
         )
 
     @property
@@ -219,6 +220,11 @@ class Plan:
     def sending_share(self) -> float:
         """Share of the clients that send in a round on average; which and how many do is secret."""
         return self.privacy.sending_share(self.n_clients, self.releases)
+
+    @property
+    def delta_warning(self) -> str:
+        """What is wrong with a delta above 1/N that was asked for; empty of a smaller one."""
+        return delta_warning(self.delta, self.n_units)
 
     @property
     def safe_delta(self) -> float:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import Field
 
 from accountant.events import Adjacency
+from accountant.verify.hidden import Hidden, hidden_unit
 from privbo.door.adaptive import AdaptiveClipping
 from privbo.door.mechanism import Mechanism, mechanism_for, require_unit
 from privbo.door.sampling import Sampling, require_sampling, sample_of
@@ -51,50 +52,6 @@ NoiseSourceName: TypeAlias = Literal["secure", "exact", "simulation", "none"]
 SITES_ARE_SEEN = "a site's own scores can be read up to the noise: sites are not hidden"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hidden:
-    """Who is hidden, in the words of every page.
-
-    Attributes:
-        noun: What one unit is, to be written after "one" or "each".
-        more: What else of it is hidden, and what is not; begins with its own punctuation.
-        assumed: What the guarantee rests on by the operator's word alone.
-    """
-
-    noun: str
-    more: str
-    assumed: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """All of it but what is assumed, as a phrase."""
-        return f"one {self.noun}{self.more}"
-
-
-def hidden_unit(unit: UnitName, protects: Protects | None = None, records_per_person: int = 1) -> Hidden:
-    """Say who is hidden by a run of this unit; ``accountant.verify.statement.hidden_by`` says the same for itself.
-
-    Example:
-        >>> hidden_unit("record", "validation records", 2).noun
-        "person's validation records"
-    """
-    if unit == "client":
-        return Hidden(noun="client", more=" and everything it sent")
-    if unit == "reward":
-        more = ": the outcome of one evaluation; what a client does as a whole is not hidden"
-        return Hidden(noun="reward", more=more)
-    records, person = protects or "records", records_per_person
-    is_trained = records != "records"
-    basis = "on models trained without it" if is_trained else "on models that are public or priced"
-    most = f"no person has more than {person} {records if person > 1 else records[:-1]} at all sites together"
-    return Hidden(
-        noun=records[:-1] if person == 1 else f"person's {records}",
-        more=f", at most {person} at all sites together" * (person > 1)
-        + "; records that models were trained on are not hidden" * is_trained,
-        assumed=(f"that each score depends on its own record alone and {basis}", f"that {most}"),
-    )
-
-
 def adjacency_of(unit: UnitName) -> Adjacency:
     """Give the adjacency of a unit: a client leaves by sending zero, a reward or a record is replaced by another."""
     return Adjacency.ZERO_OUT if unit == "client" else Adjacency.REPLACE_ONE
@@ -118,6 +75,17 @@ def default_delta(n_clients: int) -> float:
         (1e-05, 1e-05)
     """
     return min(1e-5, 0.1 / n_clients)
+
+
+def delta_warning(delta: float, n: int) -> str:
+    """Warn of a delta that publishing one of n at random satisfies; empty of a smaller one.
+
+    Example:
+        >>> delta_warning(0.05, 40)
+        'delta = 0.05 is above 1/N = 0.025, which publishing one of N at random satisfies; set it to 1e-5 or less'
+    """
+    words = f"delta = {delta:.3g} is above 1/N = {1 / n:.3g}, which publishing one of N at random satisfies"
+    return f"{words}; set it to 1e-5 or less" if delta > 1 / n else ""
 
 
 def safe_delta(delta: float, n_clients: int) -> float:
@@ -305,7 +273,7 @@ class Privacy:
         return sample_of(self, n_clients, n_releases).rate
 
     def resolved_delta(self, n_clients: int) -> float:
-        """Give delta as a number for N clients; warns where it is too large to mean much."""
+        """Give delta as a number for N clients; warns of the papers' delta and above 1/N."""
         if self.delta == "paper":
             delta = paper_delta(n_clients)
             warnings.warn(
@@ -314,7 +282,10 @@ class Privacy:
                 stacklevel=2,
             )
             return delta
-        return default_delta(n_clients) if self.delta is None else self.delta
+        delta = default_delta(n_clients) if self.delta is None else self.delta
+        if words := delta_warning(delta, n_clients):
+            warnings.warn(words, stacklevel=2)
+        return delta
 
     def mechanism(
         self, request: Request, noise_multiplier: float | None, *, n_releases: int | None = None

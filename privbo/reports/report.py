@@ -22,11 +22,12 @@ from accountant.filters import Quote
 from accountant.ledger import Budget
 from accountant.ledger.pricing import Total, total
 from accountant.tight import numerical
+from accountant.verify.hidden import Hidden
 from accountant.wording import accountant_text, event_text, multipliers_text, upper_text
 from privbo.algorithms.thompson.scout import Likeness, Scout, likeness
 from privbo.plans import cost
 from privbo.plans.cost import Exposure, exposures, trust_text
-from privbo.plans.privacy import Hidden
+from privbo.plans.privacy import delta_warning
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_json
 from privbo.protocol.settings import JsonObject, fields_of
@@ -331,6 +332,8 @@ class Report(LedgerView):
         }
         if self.likeness is not None:
             facts["correlation between two clients' surfaces"] = self.likeness.text
+        if warning := delta_warning(self.asked_delta, self.spec.n_records or self.n_clients):
+            facts["delta asked for"] = warning
         return facts if self.caveat is None else facts | {"caveat": self.caveat}
 
     def to_dict(self) -> JsonObject:

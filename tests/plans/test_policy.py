@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -196,6 +197,11 @@ def test_deltas() -> None:
     assert pb.default_delta(10**6) == pytest.approx(1e-7)
     with pytest.warns(UserWarning, match=r"1/N = 0\.005"):
         assert pb.Privacy(epsilon=1.0, delta="paper").resolved_delta(200) == pb.paper_delta(200)
+    words = "delta = 0.05 is above 1/N = 0.025, which publishing one of N at random satisfies"
+    for delta, too_large in ((0.05, True), (0.025, False)):
+        with pytest.warns(UserWarning, match=words) if too_large else nullcontext():
+            plan = price_plan(pb.Privacy(epsilon=2.0, delta=delta), [request()], n_clients=40)
+        assert (words in repr(plan)) == too_large
 
 
 def test_a_baseline_costs_infinity_and_an_empty_plan_nothing() -> None:

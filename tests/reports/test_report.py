@@ -228,9 +228,12 @@ def test_every_view_quotes_the_same_epsilon(result: pb.Record) -> None:
     assert shown(WrittenReport(report=found, page=Path("x.html"))).endswith("report: x.html\n")
 
 
-def test_a_run_that_asked_for_the_papers_delta_is_quoted_at_the_safe_one_in_every_view(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="delta = N"):
-        made = small_run(tmp_path / "run", privacy=pb.Privacy(epsilon=2.0, delta="paper"))
+@pytest.mark.parametrize("delta", ["paper", 0.3])
+def test_a_run_that_asked_for_a_large_delta_is_quoted_at_the_safe_one_everywhere(
+    delta: float | str, tmp_path: Path
+) -> None:
+    with pytest.warns(UserWarning, match="delta = "):
+        made = small_run(tmp_path / "run", privacy=pb.Privacy(epsilon=2.0, delta=delta))
     found, asked, safe = report(made), made.delta, min(1e-5, 0.1 / made.plan.n_clients)
     assert asked > 0.01
     assert made.epsilon() <= 2.0 < made.epsilon(safe)
@@ -238,6 +241,7 @@ def test_a_run_that_asked_for_the_papers_delta_is_quoted_at_the_safe_one_in_ever
     assert (data["delta"], data["asked_delta"], view.delta, found.total.delta) == (safe, asked, safe, safe)
     assert min(data["epsilon"].values()) == min(view.epsilon.values()) == found.smallest_epsilon == made.epsilon(safe)
     assert found.guarantee.guaranteed >= found.smallest_epsilon
+    assert ("above 1/N" in shown(found)) == (delta == 0.3)
     page = document(found).render()
     assert re.search(r'<b id="epsilon">([0-9.]+)</b> at delta = 1e-05', page)
     assert 1.99 < float(re.search(rf"([0-9.]+) at delta {upper_text(asked)} \(asked for\)", page)[1]) <= 2.0
