@@ -183,13 +183,13 @@ def neighbours(mechanism: PrivateSum, n_clients: int, canary: int, world: World)
 
     Args:
         mechanism: Sets the adjacency, and how much the canary sends: twice the clipping norm, or half of what one
-            reward or one record moves.
+            reward, or the records of one person, move.
         n_clients: Clients in this world.
         canary: Who differs.
         world: What the others send.
     """
     long = 2.0 * mechanism.clipping_norm
-    moved = long if mechanism.move is None else 0.5 * mechanism.move.bound
+    moved = long if mechanism.move is None else 0.5 * mechanism.move.bound * mechanism.move.group_size
     present = np.full((n_clients, 1), -long if world == "others opposing" else 0.0)
     absent = present.copy()
     present[canary] = moved

@@ -301,11 +301,12 @@ class Door:
             )
         found: list[tuple[str, object, object]] = [("weights' geometry", mechanism.geometry, geometry)]
         if isinstance(mechanism, PrivateSum):
-            bound = None if mechanism.move is None else mechanism.move.bound
+            bound, size = (None, 1) if mechanism.move is None else (mechanism.move.bound, mechanism.move.group_size)
             found += [
                 ("clipping norm", mechanism.clipping_norm, request.clipping_norm),
                 ("adjacency", mechanism.adjacency, self.ledger.policy.adjacency),
                 ("bound on one unit", bound, request.unit_bound),
+                ("units replaced together", size, request.group_size),
                 ("models' training", mechanism.training, request.training),
             ]
         for what, described, asked in found:

@@ -69,6 +69,8 @@ def require_request(request: Request) -> None:
             f"unit={request.unit!r}, unit_bound={request.unit_bound!r}: a bound belongs to every unit but 'client'; "
             "state both, or neither"
         )
+    if type(request.group_size) is not int or request.group_size < 1:
+        raise ConfigurationError(f"group_size={request.group_size!r} must be an integer >= 1")
 
 
 def require_number(name: str, value: float, low: float, high: float) -> None:
@@ -137,36 +139,40 @@ GRID_BITS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class UnitMove:
-    """Distance that one reward, or one record, moves one client's vector.
+    """Distance that one reward, or the records of one person, move clients' vectors.
 
-    Proof: docs/proofs/one-reward.md.
+    Proof: docs/proofs/one-reward.md, docs/proofs/one-record.md.
 
     Attributes:
         bound: L2 distance between the vectors a client sends for two values of one.
         n_entries: Released entries, all blocks together.
+        group_size: Most of them that are replaced together. Each may be another client's: clipping bounds what one
+            moves, and not what they move together.
     """
 
     bound: float
     n_entries: int
+    group_size: int = 1
 
     def after_clipping(self, vector_bound: float, noise_multiplier: float) -> float:
-        """Largest distance between the two clipped, truncated vectors, per unit of weight.
+        """Largest distance between the clipped, truncated vectors, all clients together, per unit of weight.
 
         With z times this distance as noise, a grid step is at most 2^-16 of the noise, so
-        truncation adds at most ``z sqrt(entries) 2^-16`` of the distance itself.
+        truncation adds at most ``z sqrt(entries) 2^-16`` of the distance itself for each of them.
 
         Raises:
             ConfigurationError: If that is more than half of it.
         """
-        coarse = noise_multiplier * math.sqrt(self.n_entries) * 2.0**-GRID_BITS
+        entries = self.group_size * math.sqrt(self.n_entries)
+        coarse = noise_multiplier * entries * 2.0**-GRID_BITS
         if coarse > 0.5:
             raise ConfigurationError(
                 f"noise_multiplier={noise_multiplier!r} is too large for {self.n_entries} entries with a unit "
-                f"smaller than a client; keep it below {2 ** (GRID_BITS - 1) / math.sqrt(self.n_entries):.4g}"
+                f"smaller than a client; keep it below {2 ** (GRID_BITS - 1) / entries:.4g}"
             )
         rounding = 4 * (self.n_entries + 64) * UNIT_ROUNDOFF * vector_bound
         distance = min(self.bound, 2.0 * vector_bound) + rounding
-        return distance / (1.0 - coarse)
+        return self.group_size * distance / (1.0 - coarse)
 
 
 def require_unit(sample_rate: float, sampling: str, calibration: str, adjacency: Adjacency) -> None:
@@ -405,7 +411,8 @@ def mechanism_for(
         return PlainSum(geometry=geometry)
     move = None
     if request.unit_bound is not None:
-        move = UnitMove(bound=request.unit_bound, n_entries=request.dim * geometry.n_blocks)
+        n_entries = request.dim * geometry.n_blocks
+        move = UnitMove(bound=request.unit_bound, n_entries=n_entries, group_size=request.group_size)
     return PrivateSum(
         clipping_norm=request.clipping_norm,
         geometry=geometry,

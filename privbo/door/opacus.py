@@ -60,6 +60,7 @@ class LedgerAccountant(IAccountant):  # type: ignore[misc]  # Opacus is untyped
         steps: int,
         unit: Unit,
         noise_source: str,
+        nothing_left: bool = False,
     ) -> Self:
         """Charge ``steps`` Poisson-sampled steps durably; only then may training begin.
 
@@ -72,9 +73,10 @@ class LedgerAccountant(IAccountant):  # type: ignore[misc]  # Opacus is untyped
             steps: Number of optimizer steps, at least 1.
             unit: What one row of the training data is; must be the ledger's unit.
             noise_source: "secure" with Opacus's secure_mode, else "simulation".
+            nothing_left: Go on with a block that was charged before: you know that nothing it trained has left.
 
         Raises:
-            LedgerError: The ledger protects another unit, or storage fails.
+            LedgerError: The ledger protects another unit, the block was charged before, or storage fails.
             BudgetExceeded: The budget does not hold the block.
         """
         if Unit(unit) is not ledger.policy.unit:
@@ -84,7 +86,12 @@ class LedgerAccountant(IAccountant):  # type: ignore[misc]  # Opacus is untyped
             )
         factor = contribution_factor(ledger.policy.adjacency)  # Opacus' multiplier is over one record's norm
         event = PoissonSampledGaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier / factor)
-        ledger.charge(release_id, repeat(event, steps), run=run, noise_source=noise_source)
+        receipt = ledger.charge(release_id, repeat(event, steps), run=run, noise_source=noise_source)
+        if receipt.known and not nothing_left:
+            raise LedgerError(
+                f"release_id={release_id!r} was charged before, for a training that may have left; give this one an id "
+                "of its own, or say nothing_left=True where you know that nothing has"
+            )
         return cls(ledger, event=event, steps=steps, opacus_multiplier=noise_multiplier)
 
     @property

@@ -68,6 +68,7 @@ class Request:
         unit_bound: None where that is one client. Else a bound on the L2 distance between the vectors a client
             sends when one of its rewards, or of its records, is another one. No reward enters two requests of a run;
             a record enters every one.
+        group_size: Most of these that are replaced together, at whichever clients: the records of one person.
         noise_scale: This release's noise multiplier over the run's; public. A run whose scales are
             ``1 / sqrt(s)`` with shares s that sum to one costs what one release at the run's multiplier costs.
         training: Event of the models whose scores clients send, charged with this release; None where no model
@@ -79,6 +80,7 @@ class Request:
     weights: FloatArray
     unit: UnitName = "client"
     unit_bound: float | None = None
+    group_size: int = 1
     noise_scale: float = 1.0
     training: Event | None = None
 
@@ -212,7 +214,7 @@ def same_request(first: Request, second: Request) -> bool:
         >>> same_request(one, replace(one, clipping_norm=2.0))
         False
     """
-    facts = ("dim", "clipping_norm", "unit", "unit_bound", "noise_scale", "training")
+    facts = ("dim", "clipping_norm", "unit", "unit_bound", "group_size", "noise_scale", "training")
     same = all(getattr(first, name) == getattr(second, name) for name in facts)
     return same and np.array_equal(first.weights, second.weights)
 
@@ -368,7 +370,8 @@ class Records:
             clipping_norm=math.sqrt(n_sites * dim) * (0.5 * most * (self.high - self.low) + rounding),
             weights=np.eye(n_sites),
             unit="record",
-            unit_bound=self.per_person * math.sqrt(dim) * (self.high - self.low + rounding),
+            unit_bound=math.sqrt(dim) * (self.high - self.low + rounding),
+            group_size=self.per_person,
             training=self.trained(dim),
         )
 

@@ -1,8 +1,8 @@
 """Clients whose answers are altered on the way: controls, planted faults, and a simulated unreliable network.
 
 Absence and lateness neither cost nor save privacy: a missing vector contributes zero, a late one is clipped
-like any other, and the noise and the charge are what they would have been. Clients act and
-learn on their own as ever; it is their message that is lost or late.
+like any other, and the noise and the charge are what they would have been. Where one reward is the unit a run with
+late answers is refused. Clients act and learn on their own as ever; it is their message that is lost or late.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Attendance:
             for ``away_for`` rounds. Partial participation is dropout with ``away_for=1``.
         away_for: Rounds a client stays away after dropping out.
         late: Probability that a client's previous answer arrives in place of its newest
-            one (nothing in its first round).
+            one (nothing in its first round); 0 where one reward is the unit of privacy, which enters one release.
         seed: Of these draws alone.
 
     Example:

@@ -224,7 +224,7 @@ def make_ledger(**changes):
     return Ledger.create(None, policy(**({"unit": Unit.RECORD, "adjacency": ADD} | changes)))
 
 
-def reserve(ledger, *, steps=4, rate=0.25, z=1.0):
+def reserve(ledger, *, steps=4, rate=0.25, z=1.0, **said):
     return LedgerAccountant.reserve(
         ledger,
         release_id="training",
@@ -234,6 +234,7 @@ def reserve(ledger, *, steps=4, rate=0.25, z=1.0):
         steps=steps,
         unit=Unit.RECORD,
         noise_source="simulation",
+        **said,
     )
 
 
@@ -301,6 +302,15 @@ def test_the_budget_is_checked_before_the_first_batch():
     with pytest.raises(BudgetExceeded):
         reserve(ledger, steps=1000)
     assert ledger.entries() == []
+
+
+def test_a_block_that_was_charged_trains_again_only_where_nothing_of_it_left():
+    ledger = make_ledger()
+    reserve(ledger)
+    with pytest.raises(LedgerError, match=r"'training' was charged before, .* give this one an id of its own"):
+        reserve(ledger)
+    assert len(reserve(ledger, nothing_left=True)) == 0
+    assert len(ledger.entries()) == 1
 
 
 def test_units_never_mix():

@@ -211,6 +211,19 @@ def test_one_reward_moves_a_release_by_its_bound_and_no_more_than_clipping_allow
     assert large.sensitivity() >= client.sensitivity()
 
 
+@pytest.mark.parametrize("bound", [0.01, 100.0])
+def test_units_of_several_clients_that_are_replaced_together_move_a_release_by_all_of_theirs(bound: float) -> None:
+    single, three = (
+        mechanism_for(request(unit="record", unit_bound=bound, group_size=size), noise_multiplier=2.0, **REWARD)
+        for size in (1, 3)
+    )
+    # clipping bounds what one client's vector moves: records at three clients move three of them
+    assert three.sensitivity() == pytest.approx(3 * single.sensitivity(), rel=1e-3)
+    assert three.sensitivity() >= 3 * single.sensitivity()
+    with pytest.raises(ConfigurationError, match="group_size=0 must be an integer >= 1"):
+        mechanism_for(request(unit="record", unit_bound=bound, group_size=0), noise_multiplier=2.0, **REWARD)
+
+
 def test_rounding_is_added_and_counts_every_entry_and_the_vectors_size() -> None:
     move, vector_bound = UnitMove(bound=1e-9, n_entries=100), 1e6
     rounding = 4 * (100 + 64) * 2.0**-53 * vector_bound

@@ -18,6 +18,7 @@ from experiments.problems.three_functions import N_CLIENTS, algorithm, problem
 from experiments.summary import tight
 from privbo.algorithms.functional.federated import Search, answers
 from privbo.protocol.messages import Setting
+from privbo.runs.opening import plan_run
 from privbo.runs.spec import Spec
 
 SETTING = Setting(space=problem(0, 4).search_space, n_clients=4, rounds=12, public_seed=0)
@@ -252,6 +253,20 @@ def test_one_record_moves_slopes_and_loss_by_its_share(start: float) -> None:
         assert request.unit_bound == pytest.approx(by_hand, rel=1e-9)
     wild, _ = sent(lambda params: 1e9 * (2 * high(params) - 1), algorithm)
     np.testing.assert_array_equal(wild, ups)  # clipped one by one
+
+
+@pytest.mark.parametrize(
+    "algorithm", [pb.FederatedFLCB(), pb.FedPNE.heuristic(horizon=400, release_when="always")], ids=["f-lcb", "fed-pne"]
+)
+def test_a_persons_records_at_two_sites_move_two_clipped_vectors(algorithm: Any) -> None:
+    """At these settings clipping bounds what one record moves, and not what two do, each at another site."""
+    asked = Spec(
+        name="hospitals", problem=hospitals(lambda params: 0.5), algorithm=algorithm, privacy=RECORDS, rounds=4
+    )
+    both = dataclasses.replace(asked, privacy=dataclasses.replace(RECORDS, records_per_person=2))
+    one, two = (next(iter(plan_run(spec).mechanisms)).sensitivity() for spec in (asked, both))
+    assert two == pytest.approx(2 * one, rel=1e-2)
+    assert two >= 2 * one
 
 
 def test_a_server_that_asks_outside_of_the_cube_moves_no_record_further() -> None:

@@ -292,3 +292,16 @@ def test_over_flower_a_site_that_hangs_lengthens_no_round(tmp_path: Path) -> Non
 def hanging() -> pb.Problem:
     """The conformance problem, one of whose clients hangs."""
     return toy_problem(score=lambda clients, units: time.sleep(3600) if 3 in clients else bumps(clients, units))
+
+
+def test_a_reward_enters_no_second_release_late() -> None:
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.5, n_clients=4)
+    asked = {
+        "privacy": pb.Privacy(noise_multiplier=2.0, unit="reward"),
+        "rounds": 3,
+        "attendance": Attendance(late=0.5),
+    }
+    with pytest.raises(pb.ConfigurationError, match=r"attendance.late=0.5, privacy.unit='reward': .* set late=0"):
+        pb.plan(problem, pb.FedPNE(horizon=400, release_when="always"), **asked)
+    away = asked | {"attendance": Attendance(dropout=0.5)}
+    assert pb.plan(problem, pb.FedPNE(horizon=400, release_when="always"), **away).releases > 0

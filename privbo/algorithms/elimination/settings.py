@@ -233,6 +233,7 @@ class Sharing:
             weights=np.full((1, setting.n_clients), 1.0 / setting.n_clients),
             unit=setting.unit,
             unit_bound=self._unit_bound(n_nodes, pulls, setting),
+            group_size=1 if records is None else records.per_person,
             training=None if records is None else records.trained(most),
         )
 
@@ -252,7 +253,7 @@ class Sharing:
         # Every pull is a mean over the records, so one of them moves every node's mean by width / n at most.
         rounding = one - 2 * self.half_width / pulls
         moved = 2 * self.half_width / min(records.counts) + rounding
-        return records.per_person * math.sqrt(n_nodes) * moved
+        return math.sqrt(n_nodes) * moved
 
     def reward_bound(self, n_nodes: int, pulls: int) -> float:
         """Bound on how far one reward moves a client's vector: the range's width over t, and what rounding adds.

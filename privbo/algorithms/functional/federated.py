@@ -214,10 +214,11 @@ class FederatedFLCB:
         if setting.unit != "record" or setting.records is None:
             return request
         bound, training = self._record_bound(setting.records, n_free), setting.records.trained(2 * n_free + 1)
-        return dataclasses.replace(request, unit="record", unit_bound=bound, training=training)
+        person = setting.records.per_person
+        return dataclasses.replace(request, unit="record", unit_bound=bound, group_size=person, training=training)
 
     def _record_bound(self, records: Records, n_free: int) -> float:
-        """Bound on how far the records of one person move a client's vector.
+        """Bound on how far one record moves a client's vector.
 
         Proof: docs/proofs/one-record.md.
         """
@@ -231,7 +232,7 @@ class FederatedFLCB:
         width = self.difference - 8 * _UNIT_ROUNDOFF  # at the edge of the cube; it is twice as much inside
         slope = 2 * value / width if width > 0 else math.inf
         moved = min(math.hypot(math.sqrt(n_free) * slope, self.loss_scale * value), 2 * self.clipping_norm)
-        return records.per_person * (moved + 8 * (n_free + 8) * _UNIT_ROUNDOFF * self.clipping_norm)
+        return moved + 8 * (n_free + 8) * _UNIT_ROUNDOFF * self.clipping_norm
 
     def calls_per_client(self, setting: Setting) -> int:
         """Give the most calls of the objective by one client: those of every round, and of what is announced."""
