@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
+
+
+class ConvexSet(Protocol):
+    """Set in which an arm's point lies."""
+
+    @property
+    def diameter(self) -> float:
+        """Largest distance of two of its points; infinity if unbounded."""
+        ...
+
+    def project(self, x: FloatArray) -> FloatArray:
+        """The nearest point of the set, ``(n_dims,)``."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from typing import Protocol
 
 import numpy as np
 
-from experiments.baselines.convex_sets import Everywhere
-from privbo.algorithms.functional.methods import ConvexSet, Rates, State
+from experiments.baselines.convex_sets import ConvexSet, Everywhere
+from privbo.algorithms.functional.methods import Rates, State
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
 

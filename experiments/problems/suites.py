@@ -13,8 +13,8 @@ from experiments.baselines.first_order import AcceleratedGradient, Optimiser, Tr
 from experiments.baselines.function_arms import FunctionArm
 from experiments.baselines.functions import HeavyTailed, MaxAffine, Noisy, Quadratic, RootQuadratic, draw_max_affine
 from experiments.baselines.heavy_tailed import ClippedSSTM, RestartedClippedSSTM
-from experiments.baselines.stochastic import StronglyConvexStochasticAccelerated
-from privbo.algorithms.functional.methods import Box, GradientNoise, Rates, StochasticAccelerated
+from experiments.baselines.stochastic import AlsoExpected, StronglyConvexStochasticAccelerated
+from privbo.algorithms.functional.methods import Box, Rates, StochasticAccelerated
 from privbo.protocol.messages import FloatArray
 
 N_DIMS = 20
@@ -62,12 +62,12 @@ def inexact_arms(seed: int, rates: Rates = "certified", sigma: float = 2.0) -> l
     """Eq. 20 with gradient noise sigma/sqrt(d) per coordinate, on the ball of twice the distance."""
     rng = np.random.default_rng([22, seed])
     start = np.zeros(N_DIMS)
-    noise = GradientNoise(stddev=sigma / np.sqrt(N_DIMS), n_dims=N_DIMS)
+    noise = AlsoExpected(stddev=sigma / np.sqrt(N_DIMS), n_dims=N_DIMS)
     arms = []
     for index, offset in enumerate(SMOOTH_OFFSETS):
         f = _draw_root(rng, offset)
         ball = Ball(centre=start, radius=float(np.linalg.norm(f.centre)))
-        method = StochasticAccelerated(smoothness=1.0, noise=noise, domain=ball, rates=rates)
+        method = StochasticAccelerated(smoothness=1.0, noise=noise, domain=cast("Box", ball), rates=rates)
         stream = np.random.default_rng([23, seed, index])
         oracle = Noisy(oracle=f, rng=stream, gradient_stddev=noise.stddev)
         arms.append(FunctionArm(name=f"f{index + 1}", optimiser=method, oracle=oracle, start=start))
@@ -106,7 +106,7 @@ def strongly_convex_inexact_arms(seed: int, rates: Rates = "certified", sigma: f
     """Quadratics with normal gradient noise, Lan's accelerated method, Proposition 4.6 (Table 2, third line)."""
     rng = np.random.default_rng([26, seed])
     start = np.zeros(N_DIMS)
-    noise = GradientNoise(stddev=sigma / np.sqrt(N_DIMS), n_dims=N_DIMS)
+    noise = AlsoExpected(stddev=sigma / np.sqrt(N_DIMS), n_dims=N_DIMS)
     arms = []
     for index, offset in enumerate(SMOOTH_OFFSETS):
         f = _draw_quadratic(rng, offset)

@@ -6,42 +6,28 @@ f(point) - min f after k steps. The ``printed`` rate is the table of the F-LCB p
 drops constants; the ``certified`` one is a theorem's with its constants, and a lower
 confidence bound is valid with it alone. Other methods are in ``experiments.baselines``.
 
-It assumes f(y) <= f(x) + <f'(x), y-x> + L/2 |y-x|^2 + M |y-x| on a bounded set of
-diameter D and gradients with independent noise of expected squared norm sigma^2.
+It assumes f(y) <= f(x) + <f'(x), y-x> + L/2 |y-x|^2 on a box of diameter D, and gradients
+with independent noise of expected squared norm sigma^2.
 
 ``certified`` rates hold with probability 1 - delta when the noise is Gaussian with
 standard deviation s in each of d coordinates (as a private release's is). Lan's proofs
 bound the gap by a deterministic part, a martingale of norm at most 2 s D / sqrt(3k), and
 the noise's squared norms; we bound the martingale by its Gaussian tail at delta/2 and
 all k squared norms by s^2 (sqrt d + sqrt(2 log(2k/delta)))^2 together at delta/2.
-``delta = 1`` is the bound in expectation, which needs second moments only. (The paper's
-Assumption 3, E exp(|noise|^2/sigma^2) <= 1, allows no noise at all; Lan's bound is e.)
+(The paper's Assumption 3, E exp(|noise|^2/sigma^2) <= 1, allows no noise at all; Lan's bound is e.)
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from privbo.protocol.messages import FloatArray
 
 Rates: TypeAlias = Literal["certified", "printed"]
-
-
-class ConvexSet(Protocol):
-    """Set in which an arm's point lies."""
-
-    @property
-    def diameter(self) -> float:
-        """Largest distance of two of its points; infinity if unbounded."""
-        ...
-
-    def project(self, x: FloatArray) -> FloatArray:
-        """The nearest point of the set, ``(n_dims,)``."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,42 +83,36 @@ class GradientNoise:
         return self.stddev * math.sqrt(self.n_dims)
 
     def largest_square(self, k: int, delta: float) -> float:
-        """Bound on all of k squared norms, except with probability delta/2; sigma^2 at delta = 1."""
-        if delta >= 1.0:
-            return self.sigma**2
+        """Bound on all of k squared norms, except with probability delta/2."""
         return self.stddev**2 * (math.sqrt(self.n_dims) + math.sqrt(2.0 * math.log(2.0 * k / delta))) ** 2
 
     def drift(self, k: int, diameter: float, delta: float) -> float:
-        """Bound on the martingale, except with probability delta/2; its mean, 0, at delta = 1."""
-        if delta >= 1.0:
-            return 0.0
+        """Bound on the martingale, except with probability delta/2."""
         return 2.0 * self.stddev * diameter / math.sqrt(3.0 * k) * math.sqrt(2.0 * math.log(2.0 / delta))
 
 
 @dataclass(frozen=True, kw_only=True)
 class StochasticAccelerated:
-    """Lan 2020, Proposition 4.5: convex functions, noisy gradients.
+    """Lan 2020, Proposition 4.5 with M = 0: smooth convex functions, noisy gradients.
 
-    With D' = D^2/2 and gam = sqrt((M^2 + sigma^2)/D'):
-    4 L D'/(k(k+1)) + 2 gam D'/sqrt(k) + 4 sqrt(2) (M^2 + sigma^2)/(3 gam sqrt(k)) in
+    With D' = D^2/2 and gam = sigma/sqrt(D'):
+    4 L D'/(k(k+1)) + 2 gam D'/sqrt(k) + 4 sqrt(2) sigma^2/(3 gam sqrt(k)) in
     expectation. Printed: the last two terms with R = D for D', up to a constant.
 
     Attributes:
         smoothness: L, may be 0.
-        lipschitz: M, may be 0.
         noise: Of the gradients.
         domain: A bounded set.
     """
 
     smoothness: float
     noise: GradientNoise
-    domain: ConvexSet
-    lipschitz: float = 0.0
+    domain: Box
     rates: Rates = "certified"
 
     @property
     def _gamma(self) -> float:
-        return math.sqrt(2.0 * (self.lipschitz**2 + self.noise.sigma**2)) / self.domain.diameter
+        return math.sqrt(2.0 * self.noise.sigma**2) / self.domain.diameter
 
     def init(self, start: FloatArray) -> State:
         """Start at ``start``."""
@@ -152,11 +132,9 @@ class StochasticAccelerated:
         """Bound on the gap after k steps."""
         gamma, reach = self._gamma, self.domain.diameter
         if self.rates == "printed":
-            square = self.lipschitz**2 + self.noise.sigma**2
-            tail = 4.0 * math.sqrt(2.0) * square / (3.0 * gamma) if gamma else 0.0
+            tail = 4.0 * math.sqrt(2.0) * self.noise.sigma**2 / (3.0 * gamma) if gamma else 0.0
             return (2.0 * gamma * reach + tail) / math.sqrt(k)
         half = 0.5 * reach**2
-        square = self.lipschitz**2 + self.noise.largest_square(k, delta)
-        tail = 4.0 * math.sqrt(2.0) * square / (3.0 * gamma) if gamma else 0.0
+        tail = 4.0 * math.sqrt(2.0) * self.noise.largest_square(k, delta) / (3.0 * gamma) if gamma else 0.0
         smooth = 4.0 * self.smoothness * half / (k * (k + 1))
         return smooth + (2.0 * gamma * half + tail) / math.sqrt(k) + self.noise.drift(k, reach, delta)
