@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import TypeAlias
 
@@ -22,7 +22,7 @@ from privbo.plans.cost import trust_lines
 from privbo.protocol.table import Table, text_of
 from privbo.reports.audit import rounds_table
 from privbo.reports.bundle import Written
-from privbo.reports.comparison import contrast_lines, evaluations_text, note_lines, strict_text
+from privbo.reports.comparison import contrast_lines, note_lines, table
 from privbo.reports.document import percent_bound
 from privbo.reports.report import LedgerView, Report, price_table
 from privbo.reports.training import TrainingLedgers
@@ -211,22 +211,15 @@ def _comparison(comparison: Comparison) -> Iterator[Shown]:
 
 
 def _comparison_table(comparison: Comparison) -> Table:
-    """Tabulate settings in 80 columns."""
-    shows, rows = comparison.shows_utility, comparison.rows()
-    what = comparison.measure if shows else "privacy costs; utility is private (--private shows it)"
-    deltas = sorted({row.strict_delta for row in rows})
-    named = f" at delta {upper_text(deltas[0])}" if len(deltas) == 1 else ""
-    return Table(
+    """Give the page's table with the columns that 80 characters have room for."""
+    what = comparison.measure if comparison.shows_utility else "privacy costs; utility is private (--private shows it)"
+    whole, wide = table(comparison), {"noise multipliers", "releases", "final"} - {comparison.measure}
+    if any(heading.startswith("epsilon at ") for heading in whole.headings):
+        wide |= {"epsilon", "delta"}  # at a delta that was asked for and is larger
+    kept = [at for at, heading in enumerate(whole.headings) if heading not in wide]
+    return replace(
+        whole,
         title=f"{comparison.name}: {what} ({comparison.data} data)",
-        headings=("setting", f"epsilon{named}", *(("utility", "error", "evaluations") if shows else ()), "seeds"),
-        rows=[
-            (
-                row.setting,
-                strict_text(row) + ("" if named or not row.releases else f" ({upper_text(row.strict_delta)})"),
-                *((row.utility, row.standard_error, evaluations_text(row)) if shows else ()),
-                row.seeds,
-            )
-            for row in rows
-        ],
-        right=range(1, 6),
+        headings=[whole.headings[at] for at in kept],
+        rows=[[row[at] for at in kept] for row in whole.rows],
     )

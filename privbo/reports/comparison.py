@@ -60,11 +60,11 @@ def table(comparison: Comparison) -> Table:
                 row.setting,
                 _epsilon(row.epsilon, row.releases),
                 "-" if row.releases == 0 or row.epsilon is None else upper_text(row.delta),
-                *(strict_text(row) for _ in at),
+                *(_epsilon(row.strict_epsilon, row.releases) for _ in at),
                 multipliers_text(row.noise_multipliers) if row.noise_multipliers else "-",
                 row.releases,
                 *_judged(row)[: len(judged)],
-                *(evaluations_text(row) for _ in counted),
+                *("-" if row.evaluations is None else f"{row.evaluations:.6g}" for _ in counted),
                 row.seeds,
             )
             for row in rows
@@ -106,16 +106,6 @@ def _judged(row: Row) -> list[str]:
         return [text_of(row.utility), text_of(row.final)]
     digits = min(9, max(0, 1 - math.floor(math.log10(row.standard_error))))
     return [f"{row.utility:.{digits}f} ± {row.standard_error:.{digits}f}", f"{row.final:.{digits}f}"]
-
-
-def evaluations_text(row: Row) -> str:
-    """Write the mean number of evaluations that a client made."""
-    return "-" if row.evaluations is None else f"{row.evaluations:.6g}"
-
-
-def strict_text(row: Row) -> str:
-    """Write epsilon at the safe delta."""
-    return _epsilon(row.strict_epsilon, row.releases)
 
 
 def _epsilon(value: float | None, releases: int) -> str:
