@@ -420,9 +420,9 @@ class Evaluator:
             brought = [] if self.problem.earlier is None else list(self.problem.earlier(client))
         for params, value in brought:
             with self._noting(client):
-                unit = self._encoded(params)
-                if isinstance(value, int | float) and abs(value) <= LARGEST_VALUE:
-                    found.append((unit, float(value)))
+                unit, number = self._encoded(params), float(value)
+                if abs(number) <= LARGEST_VALUE:
+                    found.append((unit, number))
                 else:
                     self.note(client, f"an earlier evaluation gave {value!r}; {_NOT_FINITE}")
         return found

@@ -94,15 +94,17 @@ def settings(*, table: str = "", kw_only: bool = True) -> Callable[[type[T]], ty
         made = pydantic.dataclasses.dataclass(frozen=True, kw_only=kw_only, config=_CONFIG)(cls)
         checked = made.__init__
         names = [f.name for f in dataclasses.fields(made) if f.init and not f.kw_only]
+        kept = {f.name for f in dataclasses.fields(made) if "SkipValidation" in str(f.type)}
 
         @functools.wraps(checked)
         def __init__(self: T, *values: object, **named: object) -> None:  # noqa: N807  # it is the constructor
             if len(values) > len(names):
                 raise ConfigurationError(f"{cls.__name__} takes {len(names)} values without a name; name the others")
             given = dict(zip(names, values, strict=False)) | named
+            where = f"{table}.".lstrip(".")
+            given = {key: v if key in kept else _unwrapped(v, where + key) for key, v in given.items()}
             try:
-                # A NumPy scalar as the Python number it is.
-                checked(self, **{k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()})
+                checked(self, **given)
             except ValidationError as error:
                 raise ConfigurationError(_explain(error, table, given, cls)) from None
 
@@ -128,6 +130,21 @@ def require_one_of(words: object, **given: object) -> None:
             raise ConfigurationError(
                 f"{name}={value!r} must be one of {', '.join(map(repr, get_args(words)))}; correct it"
             )
+
+
+def _unwrapped(value: object, key: str) -> object:
+    """A value without NumPy's types; a set is refused, as processes order it differently."""
+    if isinstance(value, set | frozenset):
+        raise ConfigurationError(f"{key}={value!r}: a set has no order; give a list")
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if type(value) is dict:
+        return {name: _unwrapped(item, f"{key}.{name}") for name, item in value.items()}
+    if type(value) is list or type(value) is tuple:
+        return type(value)(_unwrapped(item, key) for item in value)
+    return value
 
 
 # The validator of a type, kept: making one takes milliseconds, and a sweep asks for thousands.

@@ -62,7 +62,8 @@ def _at_step(low: float, place: int, step: float) -> float:
 def _number(value: Value, parameter: Real | Int) -> float:
     if isinstance(value, (bool, str)) or not math.isfinite(value):
         raise ConfigurationError(f"{parameter}: {value!r} is not a finite number")
-    if not parameter.low <= value <= parameter.high:
+    slack = 0.0 if parameter.step is None else min(0.4, _OFF * parameter.n_values) * parameter.step
+    if not parameter.low - slack <= value <= parameter.high + slack:
         raise ConfigurationError(f"{parameter}: {value!r} lies outside [{parameter.low}, {parameter.high}]")
     return float(value)
 
@@ -392,6 +393,8 @@ class Space:
             ConfigurationError: If a name is missing or unknown, does not matter given the others, a value is out of
                 range, or a constraint is not kept.
         """
+        # A NumPy scalar is taken as the Python value that it is, a row of a table as a dict.
+        params = {name: v.item() if isinstance(v, np.generic) else v for name, v in dict(params).items()}
         names: list[str] = []  # of what matters beside the others
         for name, parameter in self.parameters.items():
             if all(
@@ -405,7 +408,7 @@ class Space:
         coordinates = [p.encode(params[name]) if name in params else _middle(p) for name, p in self.parameters.items()]
         unit = np.array(coordinates, dtype=np.float64)
         if not self.allows(unit):
-            raise ConfigurationError(f"{dict(params)} does not keep the constraints {list(self.constraints)}")
+            raise ConfigurationError(f"{params} does not keep the constraints {list(self.constraints)}")
         return unit
 
     def decode(self, unit: npt.ArrayLike) -> dict[str, Value]:

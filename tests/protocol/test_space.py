@@ -114,6 +114,8 @@ def test_choices_are_told_apart_by_type() -> None:
         (lambda: Int(0, 8, step=0), "step"),
         (lambda: Real(0.0, 1.0, step=0.25).encode(0.3), "no whole number of steps"),
         (lambda: Int(0, 8, step=4).encode(3), "no whole number of steps"),
+        (lambda: Real(0.0, 0.3, step=0.1).encode(0.3 + 1e-9), "outside"),
+        (lambda: Categorical({"a", "b"}), r"choices=\{.*\}: a set has no order; give a list"),
         (lambda: Space({"x": Real(0, 1, when={"k": "a"}), "k": Categorical(["a", "b"])}), "stands before it"),
         (lambda: Space({"n": Int(0, 3), "x": Real(0, 1, when={"n": 2})}), "must be a Categorical"),
         (lambda: Space({"k": Categorical(["a", "b"]), "x": Real(0, 1, when={"k": "c"})}), "'c' is none of"),
@@ -134,7 +136,23 @@ def test_steps() -> None:
     tenths = [Real(0.0, 0.3, step=0.1).decode(u) for u in (0.1, 0.4, 0.6, 0.9)]
     assert tenths == [0.0, 0.1, 0.2, 0.3]  # not 0.30000000000000004
     assert Space({"a": Int(16, 64, step=16), "b": Real(0, 1, step=0.5)}).grid().shape == (12, 2)
-    assert Real(0.0, 0.3, step=0.1).encode(0.3) == 0.875
+    assert Real(0.0, 0.3, step=0.1).encode(0.3) == Real(0.0, 0.3, step=0.1).encode(0.1 * 3) == 0.875
+    assert Real(-0.3, 0.0, step=0.1).encode(-0.1 * 3) == 0.125
+
+
+@pytest.mark.parametrize(
+    "given", [np.array([16, 32]), list(np.array([16, 32])), tuple(np.array([16, 32], dtype=object))]
+)
+def test_choices_of_numpy_are_what_they_are(given: Any) -> None:
+    assert repr(Categorical(given).choices) == "(16, 32)"
+    assert repr(Categorical(np.array([True, False])).choices) == "(True, False)"
+    assert Real(0, 1, when={"k": np.array(["a"])}).when == {"k": ("a",)}
+    held = np.ones(2)
+    counted = pb.Problem(
+        space={"x": Real(0, 1)}, objective=lambda c, p: held, n_clients=2, n_records=given, best_values=held
+    )
+    assert repr(counted.n_records) == "(16, 32)"
+    assert counted.best_values is held
 
 
 # ---- parameters that matter only beside certain values of others

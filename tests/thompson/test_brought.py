@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import privbo as pb
@@ -115,6 +116,20 @@ def test_enqueued_points_come_first(algorithm: Any) -> None:
     np.testing.assert_array_equal(own(found, 3)[:3], encoded)
     assert not (own(found, 3)[3] == encoded).all(axis=1).any()
     np.testing.assert_array_equal(own(found, 2), own(without, 2))
+
+
+def test_what_tables_and_numpy_hold_is_taken_as_what_it_is() -> None:
+    """A row, a category and a value of NumPy's, and a step that ``np.arange`` misses by 5e-17."""
+    space = {"x": pb.Real(0, 0.3, step=0.1), "n": pb.Categorical([1, 2]), "k": pb.Categorical(["a", "b"])}
+    row = pd.DataFrame({"x": np.arange(0, 0.31, 0.1), "n": [1] * 4, "k": ["b"] * 4}).iloc[3]
+    given = [(row, np.float32(0.9)), ({"x": np.float64(0.3), "n": np.int64(1), "k": np.str_("b")}, np.int64(1))]
+    assert row["x"] > 0.3
+    evaluate = pb.Problem(space=space, objective=score, n_clients=1, earlier=lambda client: given).evaluator()
+    found = evaluate.earlier(0)
+    assert not evaluate.errors
+    assert [value for _, value in found] == pytest.approx([0.9, 1.0])
+    for unit, _ in found:
+        assert evaluate.problem.search_space.decode(unit) == {"x": 0.3, "n": 1, "k": "b"}
 
 
 def odd(client: int) -> list[tuple[dict[str, Any], float]]:
