@@ -251,7 +251,7 @@ def audit(record: Record) -> ClippingAudit:
     """PRIVATE: measure what clipping did to a run's vectors.
 
     Raises:
-        RunError: If the run is in memory, its private folder is not here.
+        RunError: If nothing was released, the run is in memory, or its private folder is not here.
 
     Example:
         >>> import tempfile, privbo as pb
@@ -272,6 +272,8 @@ def audit(record: Record) -> ClippingAudit:
         for r in record.releases
         if r.round in lines and lines[r.round]["bound"] is not None
     )
+    if not record.releases:
+        raise RunError(f"{home.path}: nothing was released, so nothing was clipped; there is nothing to audit")
     if not rounds:
         elsewhere = {
             "guardians": "this run's vectors were shared among guardians, so no party knows which were clipped",

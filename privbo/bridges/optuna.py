@@ -100,8 +100,7 @@ class FederatedSampler(BaseSampler):
         if client is None and len(clients) > 1:
             raise ConfigurationError(f"this site has the clients {list(clients)}; a study is one client's: name it")
         self._client = clients[0] if client is None else client
-        if self._client not in clients:
-            raise ConfigurationError(f"client={client} is not here; those that are: {list(clients)}")
+        self._site.trials(self._client)  # refuses one that is not here
         self._working: dict[int, Trial] = {}  # by the number of the study's trial
         self._choosing = threading.Lock()  # workers of ``optimize(n_jobs=...)`` are threads
 

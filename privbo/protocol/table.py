@@ -123,4 +123,4 @@ class Table:
             import pandas as pd
         except ImportError:
             raise ConfigurationError("tables as frames need pandas; install privbo[tables]") from None
-        return pd.DataFrame([dict(zip(self.headings, row, strict=True)) for row in self.rows])
+        return pd.DataFrame(list(self.rows), columns=list(self.headings))

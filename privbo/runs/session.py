@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +19,11 @@ from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import Problem
 from privbo.protocol.space import Space, Value
 from privbo.runs.best import file_of_one_run
-from privbo.runs.loop import run
+from privbo.runs.clients import require_answers
+from privbo.runs.in_process import backend_of
+from privbo.runs.loop import _asked, _path_name, run
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.opening import plan_run, require_beginning
 from privbo.runs.record import OnPrivateRound, OnRound, Record
 from privbo.runs.spec import RunSettings
 from privbo.runs.trials import TRIALS, Journal, Pauses, Trial
@@ -73,6 +78,9 @@ class Site:
             client: Only this one's.
             wait: Seconds to wait for one; by default until there is one or the run is over. Name some at a Flower site
                 whose run may end before its last planned round: nothing tells a site that it did.
+
+        Raises:
+            ConfigurationError: If the client is not here.
         """
         until = None if wait is None else time.monotonic() + wait
         pauses, seen = Pauses(), -1
@@ -84,7 +92,7 @@ class Site:
             pauses.after(moved=seen != len(self._journal.trials))
             seen = len(self._journal.trials)
 
-    def tell(self, trial: Trial | int, value: float | None = None, *, failure: str | None = None) -> Trial:
+    def tell(self, trial: Trial | int, value: float | None = None, *, failure: str | Exception | None = None) -> Trial:
         """Tell a trial's value, or why it has none; what is told is durable when this returns.
 
         Args:
@@ -103,7 +111,8 @@ class Site:
                 raise ConfigurationError(
                     f"value={value!r}: a trial has one number; make several objectives one, such as a weighted sum"
                 ) from None
-        return self._journal.tell(_number(trial), value=None if value is None else float(value), failure=failure)
+        why = None if failure is None else str(failure)
+        return self._journal.tell(_number(trial), value=None if value is None else float(value), failure=why)
 
     def enqueue(self, client: int, params: Mapping[str, Value]) -> None:
         """Keep a point that a client evaluates in place of its next choice, such as a setting known to be good.
@@ -111,15 +120,21 @@ class Site:
         Raises:
             ConfigurationError: If it is no point of the space, or the client is not here.
         """
-        self._journal.enqueue(client, params)
+        self._journal.enqueue(operator.index(client), params)
 
     def report(self, trial: Trial | int, step: int, value: float) -> None:
         """Keep a value on the way to a trial's own, for stopping early; it stays here, and no client learns from it."""
-        self._journal.report(_number(trial), step, value)
+        self._journal.report(_number(trial), operator.index(step), float(value))
 
     def trials(self, client: int | None = None) -> tuple[Trial, ...]:
-        """Give every trial so far, by number."""
+        """Give every trial so far, by number.
+
+        Raises:
+            ConfigurationError: If the client is not here.
+        """
         self._journal.refresh()
+        if client is not None:
+            self._journal.require(client)
         return tuple(t for _, t in sorted(self._journal.trials.items()) if client in (None, t.client))
 
     def trials_dataframe(self) -> pd.DataFrame:
@@ -165,7 +180,7 @@ class Site:
 
 
 def _number(trial: Trial | int) -> int:
-    return trial if isinstance(trial, int) else trial.number
+    return trial.number if isinstance(trial, Trial) else operator.index(trial)
 
 
 class StartSettings(RunSettings, total=False):
@@ -198,7 +213,7 @@ class Session:
         'Session'
     """
 
-    def __init__(self, problem: Problem, algorithm: Algorithm, directory: Path, settings: StartSettings) -> None:
+    def __init__(self, problem: Problem, algorithm: Algorithm | None, directory: Path, settings: StartSettings) -> None:
         self.directory = directory
         self._end: Future[Record] = Future()
         self._opened: Record | None = None
@@ -221,7 +236,7 @@ class Session:
             record.home.settle(record.manifest.created)  # opening touches the file
         return self._opened
 
-    def _play(self, problem: Problem, algorithm: Algorithm, settings: StartSettings) -> None:
+    def _play(self, problem: Problem, algorithm: Algorithm | None, settings: StartSettings) -> None:
         try:
             record = run(problem, algorithm, directory=self.directory, **settings)
             record.ledger.close()  # a ledger belongs to the thread that opened it
@@ -233,7 +248,7 @@ class Session:
 
 def start(
     problem: Problem,
-    algorithm: Algorithm,
+    algorithm: Algorithm | None = None,
     *,
     directory: str | Path | None = None,
     **settings: Unpack[StartSettings],
@@ -244,7 +259,7 @@ def start(
 
     Args:
         problem: With ``objective="ask"``.
-        algorithm: What to run.
+        algorithm: What to run, as of ``run``.
         directory: Where the run and its trials are kept; by default ``runs/NAME-DATE-TOKEN``.
         settings: As of ``run``.
 
@@ -252,7 +267,9 @@ def start(
         The session; ``session.site`` asks and tells, ``session.result()`` is the record.
 
     Raises:
-        ConfigurationError: If the problem has an objective that can be called: ``run`` calls it.
+        ConfigurationError: If the problem has an objective that can be called, which ``run`` does, or a setting is
+            impossible; nothing was touched.
+        PolicyError: As of ``run``, and so ``BudgetExceeded`` and ``RunError``.
 
     Example:
         >>> import tempfile
@@ -268,5 +285,14 @@ def start(
     """
     if not problem.is_asked:
         raise ConfigurationError("the problem's objective can be called; use privbo.run, or give it objective='ask'")
-    home = fresh_directory(problem.name) if directory is None else Path(directory)
+    described = {name: value for name, value in settings.items() if name not in (run.__kwdefaults__ or {})}
+    spec = _asked(problem, algorithm, settings.get("name"), cast("RunSettings", described))
+    home = fresh_directory(_path_name(spec.name)) if directory is None else Path(directory)
+    backend_of(settings.get("executor", "serial"), spec)
+    plan, place = plan_run(spec), RunDirectory(home)  # what is refused is refused here, not in the thread
+    if settings.get("resume"):
+        place.manifest().spec.require_same(spec)
+    else:
+        require_answers(spec)
+        require_beginning(spec, plan, place)
     return Session(problem, algorithm, home, settings)

@@ -136,6 +136,15 @@ class Journal:
         """The search space."""
         return self.facts.search_space
 
+    def require(self, client: int) -> None:
+        """Refuse a client that is not here, once it is known who is.
+
+        Raises:
+            ConfigurationError: Naming those that are.
+        """
+        if self._facts is not None and client not in self._facts.clients:
+            raise ConfigurationError(f"client={client} is not here; those that are: {sorted(self._facts.clients)}")
+
     def refresh(self) -> bool:
         """Read what others appended; tells whether there was anything."""
         grown = self.path.exists() and self.path.stat().st_size > self._read
@@ -181,9 +190,8 @@ class Journal:
         Raises:
             ConfigurationError: If it is no point of the space, or the client is not here or chooses no points.
         """
-        if client not in self.facts.clients:
-            raise ConfigurationError(f"client={client} is not here; those that are: {sorted(self.facts.clients)}")
-        if not self._takes_points:
+        self.require(client)
+        if self._facts is not None and not self._takes_points:
             raise ConfigurationError(
                 "clients of this algorithm choose no points themselves, so none can be enqueued; use shared-prior or "
                 "dp-fts-de"

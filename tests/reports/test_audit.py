@@ -198,6 +198,14 @@ def test_a_non_private_baseline_keeps_its_statistics(tmp_path: Path) -> None:
         pb.audit(result)
 
 
+def test_a_run_without_releases_has_an_empty_history_and_nothing_to_audit(tmp_path: Path) -> None:
+    loud = pb.Privacy(noise_multiplier=500.0, noise="simulation")
+    result = pb.run(problem(), pb.SharedPrior(n_features=8), privacy=loud, rounds=2, directory=tmp_path / "run")
+    assert (len(pb.history(result)), list(pb.history(result)["sequence"])) == (0, [])
+    with pytest.raises(pb.RunError, match="nothing was released"):
+        pb.audit(result)
+
+
 # ---- the curve audit: its worlds and scores against closed forms, and its verdicts on releases that are made up
 
 WEIGHTS = np.array([[0.3, 0.2, 0.6], [0.1, 0.2, 0.8]])  # the last client is the canary, of norm 1

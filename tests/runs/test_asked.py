@@ -230,6 +230,41 @@ def test_what_is_refused(tmp_path: Path) -> None:
         journal.begin(np.array([0]), pb.Space({"z": pb.Real(0, 1)}), takes_points=False)
 
 
+def test_what_run_would_refuse_start_refuses_before_its_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that is started twice, no round, other settings of a resumed run, an executor that has nothing to do."""
+    home = tmp_path / "run"
+    tell_all(pb.start(asked_problem(), FAST, directory=home, **PLAIN).site)
+    for settings, words in [
+        ({}, "already holds a run"),
+        ({"rounds": 0}, "rounds=0"),
+        ({"rounds": 4, "resume": True}, "made with rounds = 3"),
+        ({"executor": "threads"}, "drop the executor"),
+        ({"round": 2}, "round: no setting of a run"),
+    ]:
+        with pytest.raises((pb.RunError, pb.ConfigurationError), match=words):
+            pb.start(asked_problem(), FAST, directory=home, **PLAIN | settings)
+    monkeypatch.chdir(tmp_path)
+    named = pb.start(asked_problem(), privacy=PLAIN["privacy"], rounds=1, name="Krebs a/b")
+    assert (str(named.directory.parent), named.directory.name[:10]) == ("runs", "Krebs-a-b-")
+    tell_all(named.site)
+    assert isinstance(named.result().spec.algorithm, pb.SharedPrior)
+
+
+def test_a_client_that_is_not_here_is_refused_and_numbers_of_numpy_are_taken(tmp_path: Path) -> None:
+    run = pb.start(asked_problem(2), pb.SharedPrior(n_features=8), directory=tmp_path / "run", **PLAIN)
+    _, second, *_ = open_trials(tmp_path / "run", 2)
+    for ask in (run.site.ask, run.site.trials, lambda client: app(["trials", str(tmp_path / "run"), "--client", "2"])):
+        with pytest.raises(pb.ConfigurationError, match=r"client=2 is not here; those that are: \[0, 1\]"):
+            ask(2)
+    run.site.enqueue(np.int64(1), {"x": 0.5, "y": 0.1})
+    number = run.site.trials_dataframe()["number"].iloc[0]
+    run.site.report(number, np.int64(1), np.float32(0.5))
+    assert run.site.tell(number, np.float32(0.5)).steps == ((1, 0.5),)
+    assert run.site.tell(second, failure=ValueError("burnt")).failure == "burnt"
+    tell_all(run.site)
+    assert run.result().best()
+
+
 CONFIG = """
 name = "lab"
 rounds = 3
