@@ -6,7 +6,7 @@ noise and every round's request themselves, from files that they have approved (
 says otherwise is refused. A guardian keeps:
 
 DIR/sealing.key, DIR/signing.key    its private keys
-DIR/_policy/ledger.sqlite           its ledger of all runs, under its policy's bound
+DIR/_policy/                        its ledger of all runs, under its policy's bound, and which rounds it answered
 DIR/RUN/ledger.sqlite               its ledger of the run, under the run's own bound
 DIR/RUN/rounds/                     what it has received and stated
 DIR/refused.jsonl, DIR/errors.log   what it refused, and why
@@ -25,7 +25,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from accountant.errors import PrivacyError
-from accountant.ledger import Budget
+from accountant.ledger import Budget, Ledger
 from accountant.ledger.chain import Position, Row
 from accountant.ledger.signing import sign
 from privbo.door.payload import encode_answer
@@ -58,6 +58,7 @@ from privbo.flower.party import (
     admit,
     approved_run,
     event_name,
+    keep_answered,
     keep_refusal,
     read_settings_of,
     read_site,
@@ -143,8 +144,10 @@ def answered(content: RecordDict, context: Context, home: Path) -> RecordDict:
             required_policy(site)
             run = approved_run(home, site)
             wanted = _wanted(run, record, question)
-            admit(run, run_name, answered=record.latest() is not None)
-            return encode(_answer(run, record, question, wanted, stopped), nonce)
+            admit(run, run_name, answered=record.answered())
+            reply = _answer(run, record, question, wanted, stopped)
+            keep_answered(site, run_name, question.broadcast.round)
+            return encode(reply, nonce)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and stopped():
                 raise
@@ -308,6 +311,7 @@ def _reply(asked: GuardianQuestion, nonce: bytes, own: GuardianSettings, home: P
     call, _ = run.call(asked.run, asked.broadcast.round, request)
     if asked.kind == "answer":
         found = guardian.answer(call, request, [*(asked.signed or ()), guardian.stated(call)])
+        keep_answered(own, asked.run, call.round)
         return GuardianReply(payload=found.payload, receipt=found.receipt)
     return GuardianReply(statement=guardian.receive(call, request, asked.encrypted_shares or ()))
 
@@ -338,8 +342,11 @@ def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: st
     cards, sites, declared = run.federation.guardians, run.federation.key_digests(), run.declared(name)
     folder = Path(own.directory) / name
     _require_card(run, own, keys)
-    store = StateStore(path=folder / "rounds")
-    admit(run, name, answered=not store.is_empty())
+    store, book, answered = StateStore(path=folder / "rounds"), folder / "ledger.sqlite", set[int]()
+    if book.exists():
+        with Ledger.open(book) as ledger:
+            answered = {int(row.release_id.removeprefix(f"{name}/")) for row in ledger.release_rows()}
+    admit(run, name, answered=answered)
     folder.mkdir(parents=True, exist_ok=True)
     plan = run.plan
     policy = policy_of(plan, None, name)
@@ -354,7 +361,7 @@ def _guardian(run: PartyRun, own: GuardianSettings, keys: GuardianKeys, name: st
         plan=plan_name(declared),
         mechanism=plan.mechanism,
         store=store,
-        ledger=ledger_of(folder / "ledger.sqlite", policy, declared, store),
+        ledger=ledger_of(book, policy, declared, store),
         noise=noise_of(plan.noise_source, run.spec.seed or 0, f"noise of {own.name}"),
         site_of=lambda client: sites[client],
     )

@@ -21,6 +21,7 @@ ships an app's code is trusted with everything that the code can reach.
 
     DIR/refused.jsonl           every refusal: run, field, what this party computes, what was declared
     DIR/_policy/ledger.sqlite   the total of all runs on its people; no run's folder can stand there
+    DIR/_policy/answered.jsonl  rounds that it answered: one whose stored answer is gone is not answered anew
 
 The ledger speaks of one client, so the number of clients may change between runs; its total is an upper bound for a
 client that joined later. The party prices a run's plan itself and charges all of it before anything is evaluated,
@@ -30,7 +31,7 @@ opened or sent:
 |---|---|---|---|
 | before the reservation commits | nothing | nothing | judged and reserved as new |
 | after it, before an answer leaves | the whole plan | nothing | known: not charged again |
-| later | the whole plan | what was sent | known: the same bytes |
+| later | the whole plan | what was sent | known: the same bytes, or, where they are gone, refused |
 
 So a crash may count too much and never too little. A run that goes on is judged again: a policy that became stricter
 holds from the next question on.
@@ -42,7 +43,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -69,7 +70,7 @@ from privbo.guardians.ciphertexts import Call, question_digest
 from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision, Policy
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
-from privbo.protocol.files import alone, append_line, now
+from privbo.protocol.files import alone, append_line, now, read_lines
 from privbo.protocol.messages import Broadcast, IntArray, Request, Server, request_of
 from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import JsonObject, Sequence, read_settings, settings
@@ -533,18 +534,19 @@ def judged(run: PartyRun) -> Decision:
         return _decision(run, ledger)
 
 
-def admit(run: PartyRun, name: str, *, answered: bool) -> Decision:
+def admit(run: PartyRun, name: str, *, answered: Set[int]) -> Decision:
     """Judge a run that asks something, and charge its whole plan to the party's ledger; durable on return.
 
     Args:
         run: As the party computes it.
         name: The name that the server gives it.
-        answered: Whether the party has answered the run before.
+        answered: Rounds of the run of which the party's answers are stored.
 
     Raises:
         PolicyError: If the party refuses the run; nothing was evaluated.
         ConfigurationError: If policy and ledger disagree.
-        RunError: If the ledger does not know a run that the party has answered, or knows it with other settings.
+        RunError: If the ledger does not know a run that the party has answered, or knows it with other settings, or
+            an answer that left is not stored any more.
     """
     party, policy = run.party, required_policy(run.party)
     with alone(ledger_path(party).parent), _opened(party, policy) as ledger:
@@ -558,11 +560,29 @@ def admit(run: PartyRun, name: str, *, answered: bool) -> Decision:
                 f"{ledger_path(party)} does not know run {name!r}, which this {party.role} has answered; restore it "
                 "from a copy"
             )
+        left = {row["round"] for row in read_lines(_answered_path(party)) if row["run"] == name}
+        if gone := sorted(left - answered):
+            raise RunError(
+                f"the answer to round {gone[0]} of run {name!r} has left this {party.role} and is gone from "
+                f"{Path(party.directory) / name}; restore that folder from its newest copy, or begin another run"
+            )
         decision = _decision(run, ledger, is_new=known is None)
         decision.require(f"this {party.role}")
         if known is None and private:
             ledger.reserve(run.declared(name))
     return decision
+
+
+def keep_answered(party: Party, run: str, round_: int) -> None:
+    """Write down, durably and before it leaves, that a stored answer is about to leave."""
+    path, row = _answered_path(party), {"run": run, "round": round_}
+    with alone(path.parent):
+        if row not in read_lines(path):
+            append_line(path, row, durable=True)
+
+
+def _answered_path(party: Party) -> Path:
+    return ledger_path(party).with_name("answered.jsonl")
 
 
 def _decision(run: PartyRun, ledger: Ledger | None, *, is_new: bool = True) -> Decision:
@@ -581,8 +601,8 @@ def _opened(party: Party, policy: Policy) -> Ledger:
 
 
 def _require_unanswered(party: Party) -> None:
-    path = ledger_path(party)
-    if any(any(path.parent.parent.glob(f"*/{answers}")) for answers in ("sent/*.npz", "rounds/*.json")):
+    path, kept = ledger_path(party), ("sent/*.npz", "rounds/*.json", "answered.jsonl")
+    if any(any(path.parent.parent.glob(f"*/{answers}")) for answers in kept):
         raise RunError(f"{path} is gone though this {party.role} has answered; restore it from a copy")
 
 

@@ -230,12 +230,16 @@ class SiteRecord:
 
     def releases(self, *, but: int) -> Counter[str]:
         """Count the releases that were answered in other rounds, by the names of their events."""
-        paths = [path for path in (self.path / "sent").glob("*.npz") if int(path.stem) != but]
+        paths = [self._file("sent", round_) for round_ in self.answered() - {but}]
         return Counter(name for path in paths if (name := str(load_arrays(path)["event"])))
+
+    def answered(self) -> set[int]:
+        """Give the rounds that were answered."""
+        return {int(path.stem) for path in (self.path / "sent").glob("*.npz")}
 
     def latest(self) -> int | None:
         """Index of the last round that was answered, or None."""
-        return max((int(path.stem) for path in (self.path / "sent").glob("*.npz")), default=None)
+        return max(self.answered(), default=None)
 
     def note(self, text: str) -> None:
         """Append to this site's own log."""

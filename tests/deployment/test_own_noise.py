@@ -27,6 +27,7 @@ from privbo.door.sampling import Sample
 from privbo.door.sums import blocks_of, joined_blocks, lattice_sums, own_blocks
 from privbo.flower import answers
 from privbo.flower.messages import Reply
+from privbo.flower.party import ledger_path, read_site
 from privbo.flower.server import serve
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_lines
@@ -126,6 +127,12 @@ def test_noise_of_one_round_is_drawn_once_however_often_it_is_asked_for(tmp_path
         again = sent([node.handle(question)])
         ((site, vector),) = again.items()
         np.testing.assert_array_equal(vector, first[site])
+        (answer,) = (tmp_path / site).glob("kept/*/sent/000000.npz")
+        for lost in (answer, answer.parents[1], ledger_path(read_site(federation.site_file(site)))):
+            for path in lost.parent.glob(f"{lost.name}*"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            refused = node.handle(question)
+            assert (sent([refused]), refused.content.config_records["answer"]["error"]) == ({}, "RunError"), lost
 
 
 @pytest.mark.parametrize("what", ["gone", "nan", "far out"])
@@ -256,6 +263,7 @@ def test_scores_of_a_round_that_is_played_again_are_counted_once(tmp_path: Path)
     assert 0.0 < before[1] < 1.0
     for name in ("sent", "state"):
         shutil.rmtree(path.parent / name)
+    (path.parents[1] / "_policy" / "answered.jsonl").unlink()
     nodes[1].handle(next(message for message in nodes[1].asked if message.metadata.group_id == "0"))
     again = read_lines(path)[len(lines) :]
     assert again == [line for line in lines if line["round"] == 0]

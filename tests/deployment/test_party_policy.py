@@ -202,7 +202,7 @@ def test_a_ledger_that_is_gone_or_was_put_back_answers_nobody(tmp_path: Path) ->
     Ledger.create(path, empty.policy.ledger_policy(POPULATION)).close()
     (run,) = [folder for folder in kept(federation).iterdir() if any(folder.glob("sent/*"))]
     with pytest.raises(pb.RunError, match=r"does not know run .*, which this site has answered"):
-        admit(approved_run(federation.home, empty), run.name, answered=True)
+        admit(approved_run(federation.home, empty), run.name, answered={0})
 
 
 @pytest.mark.parametrize("bound", [{"epsilon": 5.0}, {"delta": 1e-5}, {"rule": "renyi"}, {"unit": "reward"}], ids=repr)
@@ -269,7 +269,7 @@ def test_two_runs_never_share_the_same_remainder(tmp_path: Path) -> None:
 
     def ask(number: int) -> bool:
         try:
-            admit(own, f"run-{number}", answered=False)
+            admit(own, f"run-{number}", answered=set())
         except pb.RunError:
             raise
         except Exception as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import shutil
 import time
 import tomllib
 from collections.abc import Callable
@@ -205,6 +206,20 @@ def lossy(federation: Federation, at: int, lose: Callable[[Message], Message | N
         return reply if next(left) <= at else lose(reply)
 
     return [*others, dataclasses.replace(second, tamper=tamper)]
+
+
+def test_a_guardian_whose_answer_is_gone_draws_no_other(tmp_path: Path) -> None:
+    federation = guarded(tmp_path, rounds=1)
+    *others, second = federation.everyone()
+    federation.play([*others, second])
+    (run,) = (tmp_path / "guardian2" / "kept").glob("federated-*")
+
+    def refusals() -> list[str | None]:
+        return [second.handle(asked).content.config_records["reply"].get("refusal") for asked in second.asked[1:3]]
+
+    assert refusals() == [None, None]
+    shutil.rmtree(run)
+    assert all("has left this guardian and is gone from" in str(words) for words in refusals())
 
 
 # --- who lies -----------------------------------------------------------------------------------------------
