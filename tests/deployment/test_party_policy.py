@@ -95,6 +95,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:delta = 1 is above 1/N")
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_run_leaves_nothing_but_the_class_of_the_error(case: str, tmp_path: Path) -> None:
     hostile, policy, words = HOSTILE[case]
