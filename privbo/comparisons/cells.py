@@ -27,6 +27,7 @@ from privbo.protocol.files import read_json, today, write_json
 from privbo.protocol.processes import limited_threads, process_pool
 from privbo.protocol.settings import JsonObject, fields_of, plain, read_settings
 from privbo.runs.code import CodeKey
+from privbo.runs.record import level
 
 _FORMAT = 5  # of a kept file; files of other formats are made again
 
@@ -67,7 +68,7 @@ def setting_of(
         **first.cost(),
         overrides=overrides or {},
         seeds=tuple(results),
-        curves=np.array([r.curves[curve] for r in results.values()]) if curve in first.curves else None,
+        curves=level([np.asarray(r.curves[curve]) for r in results.values()]) if curve in first.curves else None,
         evaluations=np.array(made) if len(made) == len(results) else None,
         older=older,
     )

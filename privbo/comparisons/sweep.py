@@ -31,7 +31,7 @@ from privbo.comparisons.verdict import Data, Kind, Setting, curve_of
 from privbo.plans.cost import Agree, agree_to_all, finite, spending
 from privbo.plans.privacy import NoPrivacy, default_delta
 from privbo.plans.shared_ledger import SharedLedger
-from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat, private_folder
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.settings import JsonObject, plain, require_one_of
@@ -41,7 +41,7 @@ from privbo.runs.evidence import declared_by
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import considered_shared, decision_on, open_run, plan_run
-from privbo.runs.record import Record, load, mean_best_so_far
+from privbo.runs.record import Record, level, load, mean_best_so_far
 from privbo.runs.sources import load_function
 from privbo.runs.spec import Spec, with_overrides
 
@@ -424,7 +424,6 @@ def compare(
         ledger: As of ``load``, for directories whose runs name a population's.
 
     Raises:
-        RunError: If runs of one setting have different lengths.
         ConfigurationError: If nothing is given, or ``data`` or ``measure`` is unknown.
 
     Example:
@@ -488,8 +487,6 @@ def _labels(groups: Sequence[Sequence[Record]]) -> list[str]:
 def _grouped(label: str, group: Sequence[Record], *, measured: bool) -> Setting:
     spec, plan = group[0].spec, group[0].plan
     curves = [result.best_so_far() if measured else np.empty(0) for result in group]
-    if len({len(curve) for curve in curves}) > 1:
-        raise RunError(f"runs of {spec.name!r} have different lengths; finish them before comparing")
     kind: Kind = "zeroed" if spec.control is not None else "non-private" if plan.noise_source == "none" else "private"
     known = [result.spec.seed for result in group if result.spec.seed is not None]
     seeds = known if len(set(known)) == len(group) else range(len(group))
@@ -507,14 +504,12 @@ def _control(setting: Setting, group: Sequence[Record], kind: Control, label: st
         return None
     arms = [read_history(path) for path in paths]
     curves = [mean_best_so_far(arm) for arm in arms]
-    if len({len(curve) for curve in curves}) > 1:
-        return None
     if kind == "local":
         setting = replace(setting, epsilon=0.0, strict_epsilon=0.0, noise_multipliers=(), releases=0)
     return replace(
         setting,
         label=label,
         kind=kind,
-        curves=np.array(curves),
+        curves=level(curves),
         evaluations=np.array([arm.evaluations.mean() for arm in arms]),
     )

@@ -17,7 +17,7 @@ from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, Verdict, verdict
 from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.runs.best import read_history
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.record import best_so_far_by_client, mean_best_so_far, mean_of_finite
+from privbo.runs.record import best_so_far_by_client, level, mean_best_so_far, mean_of_finite
 from privbo.runs.spec import Control
 
 NOTE = (
@@ -74,9 +74,8 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
     paths = {"private": home.evaluations_path, **{name: home.control_path(name, "npz") for name in get_args(Control)}}
     arms = {name: read_history(path) for name, path in paths.items() if path.exists()}
     curves = {LABELS[name]: mean_best_so_far(arm) for name, arm in arms.items()}
-    longest = max(map(len, curves.values()), default=0)
     # Who shares nothing may need fewer rounds, and stays where it ended.
-    labelled = {name: np.pad(curve, (0, longest - len(curve)), "edge").tolist() for name, curve in curves.items()}
+    labelled = dict(zip(curves, level(list(curves.values())).tolist(), strict=True))
     best = best_per_client(arms["private"]) if "private" in arms else np.empty(0)
     regret = None
     if best_values is not None and len(best):

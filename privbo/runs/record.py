@@ -7,7 +7,7 @@ below a notebook's cell.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -215,7 +215,10 @@ def check_record(record: Record) -> LedgerCheck:
 
 
 def best_so_far_by_client(history: ClientHistory) -> FloatArray:
-    """Give every client's best value after each round, ``(n_clients, n_rounds)`` from initialisation on."""
+    """Give every client's best value after each round, ``(n_clients, n_rounds)`` from initialisation on.
+
+    Rounds in which nobody evaluates are left out; in some algorithms the values decide how many there are.
+    """
     rounds = np.unique(history.rounds)
     running = np.fmax.accumulate(history.values, axis=1)
     return np.asarray(running[:, np.searchsorted(history.rounds, rounds, side="right") - 1])
@@ -224,6 +227,15 @@ def best_so_far_by_client(history: ClientHistory) -> FloatArray:
 def mean_best_so_far(history: ClientHistory) -> FloatArray:
     """Give the mean over clients of the best value after each round, ``(n_rounds,)``; NaN where none has a value."""
     return mean_of_finite(best_so_far_by_client(history), axis=0)
+
+
+def level(curves: Sequence[FloatArray]) -> FloatArray:
+    """Give curves as rows of one length: each stays where it ended, and one without a value is NaN."""
+    found = np.full((len(curves), max(map(len, curves), default=0)), np.nan)
+    for row, curve in zip(found, curves, strict=True):
+        row[: len(curve)] = curve
+        row[len(curve) :] = curve[-1] if len(curve) else np.nan
+    return found
 
 
 def mean_of_finite(values: FloatArray, axis: int) -> FloatArray:

@@ -30,6 +30,7 @@ from privbo.comparisons.sweep_file import read_sweep
 from privbo.comparisons.verdict import Setting, difference
 from privbo.plans.cost import Spending
 from privbo.reports.comparison import figures, markdown, numbers, table
+from privbo.runs.record import level
 from privbo.runs.spec import Spec, read_spec
 from tests.reports.runs import small_run
 
@@ -325,6 +326,12 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_runs_of_other_lengths_are_level() -> None:
+    """In some rounds of PF-PNE no client has a pull left: the values decide in how many."""
+    rows = level([np.array([np.nan, 2.5, 4.5]), np.array([1.0, 2.0]), np.empty(0)])
+    np.testing.assert_array_equal(rows, [[np.nan, 2.5, 4.5], [1.0, 2.0, 2.0], [np.nan] * 3])
+
+
 def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> None:
     path, out = tmp_path / "sweep.toml", tmp_path / "out"
     path.write_text(PUBLIC.replace("seeds = 2", "seeds = 2\ncontrols = []"))
