@@ -217,7 +217,7 @@ def check_record(record: Record) -> LedgerCheck:
 def best_so_far_by_client(history: ClientHistory) -> FloatArray:
     """Give every client's best value after each round, ``(n_clients, n_rounds)`` from initialisation on.
 
-    Rounds in which nobody evaluates are left out; in some algorithms the values decide how many there are.
+    Rounds in which no client evaluates are left out; in some algorithms the values decide how many there are.
     """
     rounds = np.unique(history.rounds)
     running = np.fmax.accumulate(history.values, axis=1)
