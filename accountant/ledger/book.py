@@ -58,7 +58,8 @@ class Declaration:
         noise_source: "secure", "exact", "simulation" or "none".
         stopping: When the run may end: ``"any time"`` (the whole plan is charged) is the only rule so far.
         kind: ``"plan"``, or ``"recovery"``: releases that a lost ledger had been charged for, once more.
-        lost: Of a recovery: the charges that other evidence names and the ledger's chain lacks.
+        lost: Of a recovery: the charges that other evidence names and the ledger's chain lacks; one that stands and
+            lost its release, as often as that.
 
     Raises:
         LedgerError: If delta or a count is out of range.

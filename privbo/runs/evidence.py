@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -298,6 +299,9 @@ def recovery_text(found: Reservation) -> str:
 class Chains:
     """Both chains of a ledger as they stood when they were read, once for however much evidence is held against them.
 
+    Attributes:
+        unlike: By charge that stands, norms of releases that evidence has seen of it, other than the stored one.
+
     Args:
         ledger: The open ledger.
         run: Identifier of the run.
@@ -308,13 +312,14 @@ class Chains:
         self._run, self._recovered = run, recovered_places(self.book, run)
         self._stored = {row.release_id: row.body for row in rows}
         self._places = {(row.sequence, row.digest) for row in rows}
+        self.unlike = defaultdict[Position, set[float | None]](set)
 
     def contradiction(self, seen: Evidence) -> str | None:
         """Say what the ledger lacks of what evidence has seen; None where they agree, or a recovery charged it."""
         sequence, digest = seen.place
         found = self.book.digest_at(sequence)
-        recovered = seen.place in self._recovered
-        if found != digest and not recovered:
+        recoveries = self._recovered[seen.place]
+        if found != digest and not recoveries:
             what = "is not in it" if found is None else "is another one in it"
             return (
                 f"{seen.by} has seen row {sequence} of the ledger, which {what}: the ledger's tail was lost or "
@@ -322,8 +327,12 @@ class Chains:
             )
         if seen.stored is not None and seen.stored not in self._places:
             return f"{seen.by} has seen stored release {seen.stored[0]}, which is not in the ledger or is another one"
-        if not seen.released or recovered:
+        if not seen.released or found != digest or (problem := self._unlike(seen)) is None:
             return None
+        self.unlike[seen.place].add(seen.norm)
+        return problem if len(self.unlike[seen.place]) > recoveries else None
+
+    def _unlike(self, seen: Evidence) -> str | None:
         stored = self._stored.get(f"{self._run}/{seen.round}")
         if stored is None:
             return f"{seen.by} says that round {seen.round} was released, and the ledger holds no release of it"
@@ -335,6 +344,10 @@ class Chains:
         return None
 
 
-def recovered_places(book: Book, run: str) -> frozenset[Position]:
-    """Charges of a run that were lost, and that a recovery has made good."""
-    return frozenset(place for r in book.reservations if r.run == run for place in r.declared.lost)
+def recovered_places(book: Book, run: str) -> Counter[Position]:
+    """Charges of a run that were lost, or their releases, and how often recoveries have made them good."""
+    found = Counter[Position]()
+    for each in book.reservations:
+        if each.run == run:
+            found |= Counter(each.declared.lost)
+    return found

@@ -7,7 +7,7 @@ below a notebook's cell.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -389,7 +389,7 @@ class History:
 
     home: RunDirectory | None
     on_round: OnRound | None
-    lost: frozenset[Position] = frozenset()
+    lost: Container[Position] = ()
 
     def __post_init__(self) -> None:
         def superseded(row: Mapping[str, Any]) -> bool:

@@ -88,7 +88,9 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | s
             opened, manifest.run_id, max([len(rounds), *Counter(t for t, *_ in witnessed).values()])
         )
         places = known | {(sequence, digest) for table, sequence, digest in witnessed if table == "charges"}
-        declared = replace(plan.declared, kind="recovery", events=events, lost=tuple(sorted(places)))
+        # A charge that stands and lost its release again is named once more than before: that is another loss.
+        lost = tuple(place for place in sorted(places) for _ in range(max(1, len(chains.unlike[place]))))
+        declared = replace(plan.declared, kind="recovery", events=events, lost=lost)
         what = counted(declared.releases, "uncertain release")
         agree(spending(opened, manifest.plan.safe_delta, what, declared=[declared]))
         found = opened.recover(declared)
@@ -128,9 +130,11 @@ def _uncertain(
 
 def _most_expensive(ledger: Ledger, run: str, count: int) -> tuple[tuple[Event, int], ...]:
     """Enough of every event that the lost releases can have had, whichever they were."""
-    left = ledger.book().left(run)
-    if left is None:
+    book, most = ledger.book(), Counter[Event]()
+    if (left := book.left(run)) is None:
         raise LedgerError(f"the ledger holds no plan of {run}; restore a copy that does")
+    for event, _ in book.plans[run].declared.events:
+        most |= Counter(dict(parts(event)))
     for entry in ledger.entries(run):
         if ledger.stored_release(entry.release_id) is None:
             left.update(dict(parts(entry.event)))
@@ -138,5 +142,5 @@ def _most_expensive(ledger: Ledger, run: str, count: int) -> tuple[tuple[Event, 
     return tuple(
         (Gaussian(noise_multiplier=e.noise_multiplier) if isinstance(e, RandomAllocationGaussian) else e, least)
         for e, slots in left.items()
-        if (least := min(slots, count)) > 0
+        if (least := min(slots, count * most[e])) > 0
     )

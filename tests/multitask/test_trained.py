@@ -14,7 +14,7 @@ import pytest
 import privbo as pb
 from accountant import Adjacency, Gaussian, PoissonSampledGaussian, compose, repeat
 from accountant.errors import CalibrationError, EventError
-from accountant.events import to_dict
+from accountant.events import parts, to_dict
 from accountant.tight import numerical
 from accountant.verify.auditor import verify_bundle
 from privbo.door.clipping import clip_rows
@@ -23,10 +23,13 @@ from privbo.door.sums import noisy_sums
 from privbo.protocol.messages import PlainEvaluate, Request, Setting
 from privbo.protocol.problem import ProblemSource
 from privbo.reports.bundle import write_bundle
+from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import planned_requests
+from privbo.runs.recovery import recover
 from privbo.runs.sources import load_problem
 from privbo.runs.spec import Spec
 from privbo.training.plan import RecordPrivacy, priced
+from tests.runs.test_evidence import copy
 
 COUNT, TRAINING = 900, Gaussian(noise_multiplier=8.0)
 PRIVACY = pb.Privacy(epsilon=2.0, delta=1e-6, unit="record", protects="records")
@@ -178,6 +181,26 @@ def test_every_release_of_an_elimination_pays_for_the_models_that_its_pulls_may_
     for entry, round_ in zip(record.ledger.entries(), made, strict=True):
         assert entry.event == compose([(QUIET, most[round_]), one])
         assert (calls[:, record.clients.rounds == round_].sum(axis=1) <= most[round_]).all()
+
+
+def test_a_recovery_charges_the_models_of_a_lost_release_again(tmp_path: Path) -> None:
+    home, privacy = tmp_path / "run", dataclasses.replace(PRIVACY, epsilon=8.0)
+
+    def backup(event: pb.Round) -> None:
+        if event.index == 0:
+            copy(home, tmp_path / "old", ("ledger", "commits"))
+
+    algorithm = ELIMINATIONS[0][0]
+    with pb.run(
+        problem(QUIET, QUIET), algorithm, privacy=privacy, rounds=2, directory=home, on_round=backup
+    ).ledger as whole:
+        lost = whole.entries()[-1].event
+    copy(tmp_path / "old", home, ("ledger", "commits"))
+    recover(RunDirectory(home))
+    with pb.load(home).ledger as ledger:
+        (again,) = ledger.book().paid_again
+    assert dict(parts(again)) == dict(parts(lost))
+    assert dict(parts(lost))[QUIET] == 8
 
 
 def test_a_server_that_asks_for_more_models_than_are_planned_is_refused() -> None:

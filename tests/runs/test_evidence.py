@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from accountant.verify.auditor import verify_bundle
 from privbo.cli.ledger import verify
 from privbo.cli.run import report_run
 from privbo.comparisons.sweep import compare
+from privbo.door.door import Door
 from privbo.protocol.files import read_lines
 from privbo.reports.bundle import write_bundle
 from privbo.reports.report_page import document
@@ -299,6 +301,27 @@ def test_a_second_loss_is_paid_for_again(rolled_back: Path, tmp_path: Path) -> N
     record = play(home, resume=True)
     assert sum(count for _, count in record.ledger.committed().parts) == 3 * ROUNDS - 4
     assert verify(home).verified
+
+
+def test_a_release_lost_twice_behind_its_standing_charge_is_paid_for_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, close = tmp_path / "run", Door.close
+
+    def closed(*given: Any) -> Any:
+        copy(home, tmp_path / "open", ("ledger", "commits"))
+        return close(*given)
+
+    monkeypatch.setattr(Door, "close", closed)
+    play(home).ledger.close()
+    for losses in (1, 2, 3):
+        copy(tmp_path / "open", home, ("ledger", "commits"))
+        with pytest.raises(pb.RunError, match="the ledger holds no release of it"):
+            play(home, resume=True)
+        recover(RunDirectory(home))
+        with play(home, resume=True).ledger as ledger:
+            assert sum(count for _, count in ledger.committed().parts) == ROUNDS + losses
+        assert verify(home).verified
 
 
 def test_a_ledger_that_lost_even_its_first_row_is_bound_again(home: Path) -> None:
