@@ -229,6 +229,11 @@ class Book:
         return found
 
     @property
+    def all_paid(self) -> tuple[Event, ...]:
+        """Every plan, whole, and charge outside of any, one by one; recoveries last."""
+        return (*self.paid, *self.paid_again)
+
+    @property
     def committed(self) -> Composed:
         """Composition of what is paid: every reservation whole, and charges outside of any."""
         return compose([self.combined((event, 1) for event in self.paid), *self.paid_again])

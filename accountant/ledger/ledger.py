@@ -80,6 +80,10 @@ class Ledger:
 
     Proof: docs/proofs/resume.md.
 
+    Attributes:
+        gate: Called with all that stands charged and what would be, inside whatever the budget may refuse; what it
+            raises refuses the charge.
+
     Example:
         >>> from accountant import Adjacency, Gaussian, Ledger, LedgerPolicy, Unit
         >>> policy = LedgerPolicy(
@@ -99,6 +103,7 @@ class Ledger:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.gate: Callable[[Book, Event], None] | None = None
         self._account: Account | None = None
         self._accounted = 0
         try:
@@ -478,6 +483,8 @@ class Ledger:
         projection = self._project(event)
         if not projection.allowed:
             raise BudgetExceeded(f"{projection.reason}; nothing was charged")
+        if self.gate is not None:
+            self.gate(self._book, event)
         return projection
 
     def _project(self, event: Event | None) -> Projection:

@@ -310,7 +310,7 @@ def _held(book: Book, budget: Budget, delta: float) -> Budget | None:
 def _charged(book: Book, budget: Budget) -> Account:
     """The account of everything that was charged, under a bound."""
     account = opened(book.policy, budget)
-    for event in (*book.paid, *book.paid_again):
+    for event in book.all_paid:
         account = account.after(event)
     return account
 

@@ -384,6 +384,7 @@ def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending | Non
     Raises:
         ConfigurationError: If the multiplier is not positive, or guardians held the vectors.
         BudgetExceeded: If the ledger's budget is too small.
+        PolicyError: If the run's policy refuses it.
         LedgerError: If its bound is for the run's plan alone.
     """
     _require_publishable(record, noise_multiplier)
@@ -414,6 +415,7 @@ def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:
     Raises:
         ConfigurationError: If the multiplier is not positive, or guardians held the vectors.
         BudgetExceeded: If the ledger's budget is too small; nothing was released.
+        PolicyError: If the run's policy refuses it; nothing was released.
         RunError: If the clients' state is not on this machine.
     """
     _require_publishable(record, noise_multiplier)

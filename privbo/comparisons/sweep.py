@@ -40,7 +40,7 @@ from privbo.runs.code import CodeKey, forget
 from privbo.runs.evidence import declared_by
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import considered_shared, decision_on, open_run, plan_run
+from privbo.runs.opening import considered_shared, open_run, plan_run
 from privbo.runs.record import Record, level, load, mean_best_so_far
 from privbo.runs.sources import load_function
 from privbo.runs.spec import Spec, with_overrides
@@ -175,11 +175,11 @@ def reserve(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> None:
         owed = [(cell, run, spec) for cell, run, spec in runs if run.home not in reserved]
         if not owed:
             return
-        so_far = [*book.paid, *book.paid_again]
+        so_far = [*book.all_paid]
         for cell, _, spec in owed:
             event = plans[cell.label].event
             if spec.policy is not None:
-                decision_on(spec.policy, spec, event, so_far).require("this policy")
+                spec.judged(spec.policy, event, so_far).require("this policy")
             so_far.append(event)
         what = f"{counted(len(owed), 'cell')} over private data"
         declared = [

@@ -76,7 +76,7 @@ from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import JsonObject, Sequence, read_settings, settings
 from privbo.runs.evidence import declared_by, plan_name
 from privbo.runs.manifest import derive_seed
-from privbo.runs.opening import decision_on, plan_run
+from privbo.runs.opening import plan_run
 from privbo.runs.sources import ForeignAlgorithm, load_problem, require_code, require_same
 from privbo.runs.spec import Spec, read_bytes, read_toml
 
@@ -400,7 +400,7 @@ def run_of(files: AppFiles, party: Party) -> PartyRun:
     if not _kept or (_kept[0].files, _kept[0].party) != (files, party):
         named = named_spec(files.run)
         if isinstance(named.algorithm, ForeignAlgorithm):  # all but the price is judged before its module is imported
-            decision_on(required_policy(party), named, None, ()).require(f"this {party.role}")
+            named.judged(required_policy(party), None).require(f"this {party.role}")
         spec, plan = _priced(files.home, files.run)
         federation = federation_of(files.federation).checked(plan.n_clients)
         require_guardians(federation, spec.privacy)
@@ -586,9 +586,8 @@ def _answered_path(party: Party) -> Path:
 
 
 def _decision(run: PartyRun, ledger: Ledger | None, *, is_new: bool = True) -> Decision:
-    book = None if ledger is None else ledger.book()
-    paid = () if book is None else (*book.paid, *book.paid_again)
-    return decision_on(required_policy(run.party), run.spec, run.plan.event if is_new else None, paid)
+    paid = () if ledger is None else ledger.book().all_paid
+    return run.spec.judged(required_policy(run.party), run.plan.event if is_new else None, paid)
 
 
 def _opened(party: Party, policy: Policy) -> Ledger:

@@ -169,7 +169,7 @@ class Policy:
                 f"the run releases {event_text(counted)}, and policy.rule={self.rule!r} counts Gaussian releases only; "
                 "a policy with rule = 'renyi' counts every release"
                 if account.obstacle(counted) is not None
-                else f"the run would bring all runs together from epsilon {upper_text(spent)} to "
+                else f"this would bring all runs together from epsilon {upper_text(spent)} to "
                 f"{upper_text(projected)} at delta {upper_text(self.delta)}, and policy.epsilon={self.epsilon:g}; "
                 "plan fewer rounds or more noise",
             )

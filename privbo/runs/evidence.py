@@ -20,8 +20,9 @@ from accountant.errors import LedgerError, PrivacyError
 from accountant.ledger import Ledger
 from accountant.ledger.book import Book, Declaration, Reservation
 from accountant.ledger.chain import Position
+from accountant.ledger.ledger import holds
 from accountant.ledger.policy import canonical
-from accountant.wording import counted
+from accountant.wording import counted, upper_text
 from privbo.door.payload import decode_release
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
@@ -234,7 +235,7 @@ def examine(
         entries=state.n_entries,
         receipts=sum(place.is_public for place in seen) + len(receipts),
         absent=absent,
-        recovered=tuple(recovery_text(r) for r in recovered),
+        recovered=tuple(recovery_text(r) for r in recovered) + (beyond(manifest, ledger.book()) if recovered else ()),
     )
 
 
@@ -294,6 +295,17 @@ def recovery_text(found: Reservation) -> str:
         f"recovered: after a part of its ledger was lost, {counted(found.declared.releases, 'release')} of {found.run} "
         f"{'was' if found.declared.releases == 1 else 'were'} charged once more (row {found.sequence})"
     )
+
+
+def beyond(manifest: Manifest, book: Book) -> tuple[str, ...]:
+    """Say that all that was charged passes the policy of a run, which refuses no recovery; empty where it does not."""
+    if (policy := manifest.spec.policy) is None:
+        return ()
+    spent = manifest.spec.judged(policy, None, book.all_paid).spent
+    if holds(policy.epsilon, spent, spent):
+        return ()
+    at = f"epsilon {upper_text(spent)} at delta {upper_text(policy.delta)}"
+    return (f"beyond its policy: with what was recovered all runs come to {at}, and policy.epsilon={policy.epsilon:g}",)
 
 
 class Chains:

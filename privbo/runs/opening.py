@@ -6,7 +6,7 @@ Everything here happens before a client is asked anything; it is the same for ev
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,16 +20,15 @@ from accountant.wording import upper_text
 from privbo.door.adaptive import QuantileClipper
 from privbo.door.door import Door, Gather
 from privbo.plans.plan import Plan
-from privbo.plans.policy import Decision, Policy
+from privbo.plans.policy import Decision
 from privbo.plans.shared_ledger import SharedLedger
-from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.errors import ConfigurationError, PolicyError, RunError
 from privbo.protocol.files import require_no_link, today
 from privbo.protocol.messages import Request, Server
 from privbo.runs.clients import WorkerSetup
 from privbo.runs.evidence import declaration, gathered, require_agreement
 from privbo.runs.manifest import KeptAllocation, Manifest, RunDirectory, derive_seed, noise_of, versions
 from privbo.runs.record import Record
-from privbo.runs.sources import algorithm_table
 from privbo.runs.spec import Spec
 
 
@@ -91,21 +90,8 @@ def decided(spec: Spec, plan: Plan, *, run: str | None = None) -> Decision | Non
     if spec.ledger is not None:
         with considered_shared(spec.ledger, plan) as ledger:
             book = ledger.book()
-        begun, paid = run is not None and run in book.plans, (*book.paid, *book.paid_again)
-    return decision_on(spec.policy, spec, None if begun else plan.event, paid)
-
-
-def decision_on(policy: Policy, spec: Spec, event: Event | None, paid: Iterable[Event]) -> Decision:
-    """Judge a run by a policy, on top of everything charged before.
-
-    Args:
-        policy: The run's own, or a party's.
-        spec: What to run.
-        event: Everything that it will release; None where it stands in ``paid`` already.
-        paid: Everything that was charged before, on the same people.
-    """
-    name = str(algorithm_table(spec.algorithm)["type"])
-    return policy.decide(spec.privacy, event, algorithm=name, rounds=spec.rounds, paid=paid)
+        begun, paid = run is not None and run in book.plans, book.all_paid
+    return spec.judged(spec.policy, None if begun else plan.event, paid)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,11 +266,12 @@ def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
     ledger = _opened(path, policy_of(manifest.plan, shared, run), manifest.plan.event, shared)
     book = ledger.book()
     if run not in book.plans and not seen and (shared is not None or not book.rows):
+        manifest.spec.hold(ledger)
         try:
             ledger.reserve(declaration(manifest))
-        except BudgetExceeded as error:
+        except (BudgetExceeded, PolicyError) as error:
             ledger.close()
-            raise BudgetExceeded(f"{error}; no data was touched") from None
+            raise type(error)(f"{error}; no data was touched") from None
     require_agreement(manifest, ledger, home)
     return ledger
 

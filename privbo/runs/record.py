@@ -63,6 +63,9 @@ class Record:
     _clients: ClientHistory | None = field(default=None, repr=False)
     _failures: Mapping[int, str] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        self.spec.hold(self.ledger)
+
     def __repr__(self) -> str:
         made = f"{len(self.ledger.entries(self.run_id))} of {self.plan.releases} planned releases"
         at = self.plan.safe_delta

@@ -21,7 +21,7 @@ from accountant.wording import counted
 from privbo.plans.cost import Agree, agree_to_all, spending
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
-from privbo.runs.evidence import Chains, Evidence, declaration, gathered, plan_of, recovery_text
+from privbo.runs.evidence import Chains, Evidence, beyond, declaration, gathered, plan_of, recovery_text
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
 from privbo.runs.opening import plan_run, policy_of, require_policy
 from privbo.runs.sources import ForeignAlgorithm
@@ -94,6 +94,7 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | s
         what = counted(declared.releases, "uncertain release")
         agree(spending(opened, manifest.plan.safe_delta, what, declared=[declared]))
         found = opened.recover(declared)
+        told = beyond(manifest, opened.book())
     return Recovered(
         run=found.run,
         sequence=found.sequence,
@@ -101,7 +102,7 @@ def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | s
         rounds=rounds,
         releases=found.declared.releases,
         lost=len(places),
-        text=recovery_text(found),
+        text="; ".join((recovery_text(found), *told)),
     )
 
 

@@ -31,9 +31,11 @@ import pydantic
 from pydantic import Field, GetCoreSchemaHandler, SkipValidation, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
+from accountant.events import Event
+from accountant.ledger import Ledger
 from privbo.plans.effect import is_optional
 from privbo.plans.plan import Plan
-from privbo.plans.policy import Policy
+from privbo.plans.policy import Decision, Policy
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.common import Final
@@ -319,6 +321,22 @@ class Spec:
         found = code_key(*references, fingerprint=self.problem.fingerprint or source.fingerprint)
         is_told = mine is not None or self.problem.is_asked
         return found if is_told else replace(found, reason="the objective stands in no module")
+
+    def judged(self, policy: Policy, event: Event | None, paid: Iterable[Event] = ()) -> Decision:
+        """Judge the run by a policy, its own or a party's.
+
+        Args:
+            policy: The policy.
+            event: Everything that would be charged; None where it stands in ``paid`` already.
+            paid: Everything that was charged before, on the same people.
+        """
+        name = str(algorithm_table(self.algorithm)["type"])
+        return policy.decide(self.privacy, event, algorithm=name, rounds=self.rounds, paid=paid)
+
+    def hold(self, ledger: Ledger) -> None:
+        """Let the run's own policy judge whatever this object of a ledger is to charge, when it is charged."""
+        if (policy := self.policy) is not None:
+            ledger.gate = lambda book, event: self.judged(policy, event, book.all_paid).require("this policy")
 
     def require_same(self, other: Spec) -> None:
         """Refuse to go on with a run of other settings.

@@ -13,10 +13,12 @@ import privbo as pb
 from accountant import Adjacency, Gaussian, Laplace, NonPrivate, numerical, repeat
 from accountant.errors import BudgetExceeded, CalibrationError
 from accountant.events import PoissonSampledGaussian
+from privbo.audits.clipping import price_of_norms, publish_norms
 from privbo.plans.plan import price_plan, signal_to_noise
 from privbo.plans.policy import Policy
 from privbo.protocol.errors import PolicyError
 from privbo.protocol.messages import Request
+from privbo.runs import opening
 from tests.builders import problem
 
 POLICY = Policy(epsilon=4.0, delta=1e-6)
@@ -116,6 +118,26 @@ def test_runs_on_one_ledger_are_added_up_and_the_one_that_passes_the_bound_touch
             UNTOUCHED, pb.DPFTSDE(**SMALL), privacy=privacy, rounds=2, directory=tmp_path / "0", ledger=ledger,
             policy=stricter, resume=True,
         )  # fmt: skip
+
+
+def test_what_is_charged_is_judged_when_it_is_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted faults: another run was charged after this one was judged; a publication beside a run."""
+    ledger = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="p")
+    privacy = pb.Privacy(epsilon=1.0, delta=1e-6)
+    settings = {"rounds": 2, "ledger": ledger, "privacy": privacy, "rehearse": False}
+    policy = Policy(epsilon=1.2, delta=1e-6)
+    with pb.run(PROBLEM, pb.DPFTSDE(**SMALL), policy=policy, directory=tmp_path / "0", **settings).ledger:
+        pass
+    monkeypatch.setattr(opening, "decided", lambda *_, **__: None)  # what it said was true then
+    with pytest.raises(PolicyError, match=r"to 1\.[4-9].*no data was touched"):
+        pb.run(UNTOUCHED, pb.DPFTSDE(**SMALL), policy=policy, directory=tmp_path / "1", **settings)
+    record = pb.load(tmp_path / "0")
+    with record.ledger as kept:
+        for publish in (price_of_norms, publish_norms):
+            with pytest.raises(PolicyError, match=r"policy\.epsilon=1\.2"):
+                publish(record, noise_multiplier=0.5)
+        assert (len(kept.book().reservations), len(kept.entries())) == (1, 2)
+        publish_norms(record, noise_multiplier=20.0)
 
 
 def test_an_event_that_the_rule_does_not_count_is_refused_with_the_rule_that_does() -> None:

@@ -255,6 +255,15 @@ def test_a_recovered_run_goes_on_and_pays_for_every_release_that_had_left(
     assert verify(home).verified
 
 
+def test_a_recovery_beyond_the_policy_is_made_and_said(rolled_back: Path) -> None:
+    config = json.loads((rolled_back / "config.json").read_text())
+    config["spec"]["policy"] = {"epsilon": 0.6, "delta": 1e-5}
+    (rolled_back / "config.json").write_text(json.dumps(config))
+    beyond = "beyond its policy: with what was recovered all runs come to epsilon 0."
+    assert beyond in recover(RunDirectory(rolled_back)).text
+    assert beyond in verify(rolled_back).text
+
+
 def test_what_was_recovered_is_priced_by_an_odometer_and_said_in_every_view(rolled_back: Path) -> None:
     home = rolled_back
     assert recover(RunDirectory(home)).releases == ROUNDS - 2
