@@ -142,8 +142,8 @@ def _names(rows: Iterable[Mapping[str, Value]]) -> tuple[str, ...]:
 
 
 def _without_clients(home: RunDirectory) -> str:
-    if home.all_states():
-        return f"{home.path} was interrupted; go on with it first: privbo run --resume {home.path}"
+    if home.interrupted:
+        return home.interrupted
     if sites := sorted(home.private.glob("sites/*")):
         return f"{home.path}: the points are at its simulated sites; name one, such as {sites[0]}"
     return (

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from accountant.ledger.address import place_of, stands
+from accountant.ledger.address import stands
 from accountant.wording import counted, multipliers_text
 from privbo.audits.clipping import NOTE
 from privbo.cli.options import say
@@ -28,7 +28,7 @@ from privbo.protocol.processes import limited_threads
 from privbo.protocol.settings import JsonObject, fields_of, plain
 from privbo.protocol.table import Table
 from privbo.reports.bundle import public_key
-from privbo.reports.diagnostics import LABELS, Diagnostics, diagnostics
+from privbo.reports.diagnostics import Diagnostics, diagnostics
 from privbo.reports.report import Report, price_table, report
 from privbo.reports.report_page import Told, document, statement as statement_of
 from privbo.runs.loop import run_spec
@@ -263,8 +263,7 @@ def read_run(
         if overrides or directory is not None:
             raise ConfigurationError("--resume takes the run as it was configured; drop --set and --out")
         spec = RunDirectory(resume).manifest().spec
-        source = spec.problem.source
-        if source is None or (source.factory is None and source.objective is None):
+        if not spec.problem.is_named:
             raise ConfigurationError(
                 f"{resume} was started from Python; resume it there: privbo.run(..., directory, resume=True)"
             )
@@ -295,7 +294,7 @@ def require_no_ledger(spec: Spec, file: Path) -> None:
     Raises:
         ConfigurationError: Naming the ledger, which was not opened.
     """
-    if spec.policy is not None and spec.ledger is not None and stands(place_of(spec.ledger.path)):
+    if spec.policy is not None and spec.ledger is not None and stands(spec.ledger.place):
         raise ConfigurationError(
             f"{file} names the ledger {spec.ledger.path}, on top of which its policy judges, and which is not opened "
             "unasked; add --trust if the file is yours"
@@ -418,7 +417,7 @@ def control_of(spec: Spec, control: Control, seed: int) -> Spec:
     """
     return replace(
         spec,
-        name=f"control: {LABELS[control]}",
+        name=f"control-{control}",
         algorithm=spec.algorithm.local() if control == "local" else spec.algorithm,
         final=None if control == "local" else spec.final,
         privacy=spec.privacy.simulated(),

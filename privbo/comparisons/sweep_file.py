@@ -35,7 +35,6 @@ from typing import Annotated, Literal, cast
 
 from pydantic import Field
 
-from accountant.ledger.address import is_postgres
 from privbo.comparisons.verdict import Data, Kind, Measure
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
@@ -204,9 +203,8 @@ def read_sweep(path: Path) -> Sweep:
             raise ConfigurationError(
                 f"contrasts: no setting is called {label!r}; there are {', '.join(sorted(labels))}"
             )
-    if config.ledger is not None and not is_postgres(config.ledger.path):
-        whole = str(Path(config.ledger.path).absolute())
-        config = replace(config, ledger=replace(config.ledger, path=whole))
+    if config.ledger is not None:  # whole, wherever workers stand
+        config = replace(config, ledger=replace(config.ledger, path=str(config.ledger.beside(path).place)))
     return Sweep(config=config, panels=panels)
 
 

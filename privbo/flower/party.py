@@ -74,6 +74,7 @@ from privbo.protocol.files import alone, append_line, now, read_lines
 from privbo.protocol.messages import Broadcast, IntArray, Request, Server, request_of
 from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import JsonObject, Sequence, read_settings, settings
+from privbo.runs.clients import require_device
 from privbo.runs.evidence import declared_by, plan_name
 from privbo.runs.manifest import derive_seed
 from privbo.runs.opening import plan_run
@@ -451,9 +452,10 @@ def site_spec(home: Path, content: bytes, site: SiteSettings) -> Spec:
     """Read the run in the content of a ``run.toml`` with the site's own problem, if any, and load the site's code.
 
     Raises:
-        ConfigurationError: If the problem is another one than the run's.
+        ConfigurationError: If the problem is another one than the run's, or the device is not here.
     """
     spec, own = spec_of(home, content), own_problem(site)
+    require_device(spec.device)
     if own is None:
         return spec.loaded()
     found = load_problem(own, spec.name)

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from accountant import gaussian_dp
 from accountant.envelope import envelope
 from accountant.events import Adjacency, Composed, Event, compose, is_non_private, repeat
 from accountant.filters import fixed_order_filter
 from accountant.ledger import Budget
+from accountant.ledger.address import is_postgres, place_of, stands
+from accountant.ledger.tables import Place
 from accountant.tight import numerical
 from privbo.door.sampling import Sampling, require_sampling, sample_of
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.settings import Count, Positive, Probability, Sequence, settings
 
 SharedRule: TypeAlias = Literal["automatic", "gaussian", "renyi", "envelope"]
+
+
+def _text(path: object) -> object:
+    return os.fspath(path) if isinstance(path, os.PathLike) else path
 
 
 @settings(table="ledger.releases")
@@ -64,7 +73,8 @@ class SharedLedger:
 
     Attributes:
         path: The ledger's file, made by the first run that names it, or ``postgresql://ROLE@HOST/DATABASE?commits=FILE``
-            (``privbo ledger make``).
+            (``privbo ledger make``). A relative path of a configuration file starts at that file's folder; in Python,
+            and in a federation's ``run.toml``, at the working directory. A kept run finds it from anywhere.
         population: Name of the people; runs on other people need another ledger.
         epsilon: Bound on all runs together, or None; fixed when the ledger is made.
         delta: Of that bound.
@@ -82,6 +92,9 @@ class SharedLedger:
               makes the ledger, are without sampling; ``"envelope"`` where declared ones together fit the
               bound; else ``"renyi"``. Later runs take the ledger as it is.
         releases: Releases that all runs together will make; the slots of an ``"envelope"``.
+        folder: At which a relative path starts; None for any other.
+
+            .. versionadded:: 0.3.0
 
     Raises:
         ConfigurationError: If only one of epsilon and delta is given, or the rule lacks what it needs.
@@ -91,14 +104,17 @@ class SharedLedger:
         'ward 3'
     """
 
-    path: Annotated[str, Field(min_length=1)]
+    path: Annotated[str, Field(min_length=1), BeforeValidator(_text)]
     population: Annotated[str, Field(min_length=1)]
     epsilon: Positive | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] | None = None
     rule: SharedRule = "automatic"
     releases: Sequence[DeclaredReleases] = ()
+    folder: Annotated[str | None, Field(exclude=True)] = None
 
     def __post_init__(self) -> None:
+        starts = not (is_postgres(self.path) or Path(self.path).is_absolute())
+        object.__setattr__(self, "folder", str(Path(self.folder or "").absolute()) if starts else None)
         if (self.epsilon is None) != (self.delta is None):
             raise ConfigurationError(
                 f"ledger: epsilon={self.epsilon!r}, delta={self.delta!r}; give both (a bound) or neither"
@@ -111,6 +127,30 @@ class SharedLedger:
         if (self.rule == "envelope" and not self.releases) or (self.rule == "gaussian" and self.releases):
             needs = "reserves what is declared; give releases" if self.rule == "envelope" else "needs none; drop them"
             raise ConfigurationError(f"ledger.rule={self.rule!r}, {len(self.releases)} releases: this rule {needs}")
+
+    @property
+    def place(self) -> Place:
+        """Where it is kept.
+
+        Raises:
+            LedgerError: If the address of a database lacks something, or holds a secret.
+        """
+        place = place_of(self.path)
+        return Path(self.folder or "", place) if isinstance(place, Path) else place
+
+    def beside(self, file: Path) -> SharedLedger:
+        """Let a relative path start at the folder of the file that names it.
+
+        Raises:
+            ConfigurationError: If no ledger is there, and one at the working directory.
+        """
+        moved = replace(self, folder=str(file.parent))
+        if stands(self.place) and not stands(moved.place):
+            raise ConfigurationError(
+                f"ledger.path={self.path!r} starts at the folder of {file}, where no ledger is, and "
+                f"{self.place} is one; write its whole path, or move it"
+            )
+        return moved
 
     def budget(self, plan: Event, *, n_clients: int, adjacency: Adjacency) -> Budget | None:
         """Give the budget of a ledger that is made by a run of this plan; None without a bound.

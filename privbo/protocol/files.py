@@ -41,8 +41,11 @@ def write_atomically(path: Path, payload: bytes, *, mode: int = 0o666) -> None:
     """Replace ``path`` by ``payload`` so that a crash leaves the old or the new content; no link is followed.
 
     Raises:
+        ConfigurationError: If a folder stands there.
         RunError: If the temporary file next to it can't be made, such as in a folder that is no longer there.
     """
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder; name a file, or move it away")
     beside = path.with_name(path.name + ".new")
     try:
         beside.unlink(missing_ok=True)  # left by a crash, or planted: whatever it is or points to stays untouched

@@ -284,6 +284,11 @@ class Problem:
         """Whether evaluations are asked for and told, not called."""
         return self.objective == ASK
 
+    @property
+    def is_named(self) -> bool:
+        """Whether a configuration names its code, so that a command can carry it out."""
+        return self.source is not None and bool(self.source.factory or self.source.objective)
+
     def table(self) -> ProblemSource:
         """Give the public facts, with the source if there is one, as a configuration's ``[problem]`` table."""
         facts, space = {name: getattr(self, name) for name in FACTS}, self.search_space

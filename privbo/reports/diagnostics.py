@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -86,12 +86,15 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
             simple_regret=float(left.mean()) if len(left) else math.nan,
             cumulative_regret={name: float(np.sum(top - np.array(curve[1:]))) for name, curve in labelled.items()},
         )
+    verdicts = [_verdict(arms, mean_per_client, OVER_ROUNDS), _verdict(arms, best_per_client, AT_THE_END)]
+    if unfinished := home.interrupted:
+        verdicts = [replace(verdict, because=unfinished) for verdict in verdicts]
     return Diagnostics(
         mean_best_score=labelled,
         best_score_per_client=tuple(enumerate(best.tolist())),
         regret=regret,
         first_errors=home.failures(),
-        verdicts=(_verdict(arms, mean_per_client, OVER_ROUNDS), _verdict(arms, best_per_client, AT_THE_END)),
+        verdicts=tuple(verdicts),
     )
 
 

@@ -70,8 +70,6 @@ def document(report: Report, private: Diagnostics | None = None, *, key: str | N
         key: Public key that signs what leaves, for readers to compare.
     """
     entries, found = report.entries, report.to_dict()
-    source = report.spec.problem.source
-    is_repeatable = source is not None and (source.factory is not None or source.objective is not None)
     settings = flat({name: found[name] for name in _SETTINGS})
     listed = entries if len(entries) <= 2 * _ENDS else (*entries[:_ENDS], *entries[-_ENDS:])
     content = {
@@ -85,7 +83,7 @@ def document(report: Report, private: Diagnostics | None = None, *, key: str | N
         "regret": {} if private is None or private.regret is None else flat(vars(private.regret)),
         "changed": _CHANGED[report.adjacency.value],
         "configuration": {name: repr(v) if isinstance(v, float) else v for name, v in settings.items()},  # all digits
-        "source": json.dumps(found["source"], indent=1) if is_repeatable else None,
+        "source": json.dumps(found["source"], indent=1) if report.spec.problem.is_named else None,
     }
     shapes = _figures(report)
     if private is not None and private.mean_best_score:

@@ -276,6 +276,23 @@ def require_answers(spec: Spec) -> None:
         ) from error
 
 
+def require_device(device: str) -> None:
+    """Refuse a device on which torch can't hold clients' models here.
+
+    Raises:
+        ConfigurationError: With torch's words.
+    """
+    if device == "cpu":
+        return
+    import torch
+
+    try:
+        torch.empty(0, dtype=torch.float64, device=device)
+    except (AssertionError, RuntimeError, TypeError) as error:
+        why = str(error).partition("\n")[0]
+        raise ConfigurationError(f"device={device!r} can't be used here ({why}); write device = 'cpu'") from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class WorkerSetup:
     """A run, as far as its clients' side needs to know it.

@@ -54,7 +54,7 @@ def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPo
     stores = {name: StateStore(path=None if folder is None else folder / name / "rounds") for name in names}
     # A guardian's own ledger; where runs share one, the guardian's stands beside it and is shared by them, too.
     alone = {name: None if folder is None else folder / name / "ledger.sqlite" for name in names}
-    ledgers = alone if shared is None else {name: Path(f"{shared.path}.{name}") for name in names}
+    ledgers = alone if shared is None else {name: Path(f"{shared.place}.{name}") for name in names}
     guardians = {
         name: Guardian(
             name=name,

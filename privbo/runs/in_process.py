@@ -20,11 +20,11 @@ import numpy as np
 from privbo.door.door import Ticket
 from privbo.door.sums import Partial, together
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import write_json
+from privbo.protocol.files import write_json, write_once
 from privbo.protocol.messages import Arrays, Ask, Broadcast, ClientHistory, FloatArray
 from privbo.protocol.problem import Evaluator, Rows
 from privbo.protocol.processes import named, start_server
-from privbo.runs.clients import LocalWorker, Result, WorkerSetup, WorkerTask, joined
+from privbo.runs.clients import LocalWorker, Result, WorkerSetup, WorkerTask, joined, require_device
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import OnPrivateRound, PrivateRound
 from privbo.runs.spec import Spec
@@ -180,7 +180,7 @@ def backend_of(executor: object, spec: Spec) -> str:
     """Name the backend of an executor: ``"serial"``, ``"threads"``, ``"processes"`` or ``"dask"``.
 
     Raises:
-        ConfigurationError: If there is none such, it has nothing to do, or the problem can't be sent to it.
+        ConfigurationError: If there is none such, it has nothing to do, or the problem or device is not for it.
     """
     backend = executor.partition(":")[0] if isinstance(executor, str) and executor != "dask" else ""
     if type(executor).__module__.partition(".")[0] == "distributed":
@@ -190,6 +190,8 @@ def backend_of(executor: object, spec: Spec) -> str:
             f"executor={executor!r}: input should be 'serial', 'threads', 'processes', 'dask:HOST:PORT', "
             "or a dask.distributed.Client"
         )
+    if backend != "dask":  # whose workers are elsewhere
+        require_device(spec.device)
     if backend != "serial" and spec.problem.is_asked:
         raise ConfigurationError(
             f"executor={executor!r}: trials of objective='ask' are evaluated elsewhere already; drop the executor"
@@ -235,6 +237,8 @@ def in_process(
     """
     spec, setting = setup.spec, setup.setting
     path = journal if home is None else home.journal_path
+    if home is not None:
+        write_once(home.journal_path, b"")  # a run in this process, finished or not, has one
     kept = EvaluationJournal(path, setting.space.n_dims, ever=journal is not None)
     workers: LocalWorker | WorkerPool
     if backend == "serial":

@@ -28,7 +28,7 @@ from privbo.protocol.common import CHOSEN, is_of_rounds
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import fresh_directory, save_arrays
 from privbo.protocol.messages import Algorithm, Ask, FloatArray, Standing
-from privbo.protocol.problem import Problem
+from privbo.protocol.problem import Problem, require_call
 from privbo.protocol.processes import watched_interrupts
 from privbo.runs.best import keep_common
 from privbo.runs.clients import require_answers
@@ -190,7 +190,7 @@ def run(
         directory: Where the run is kept; by default ``runs/NAME-DATE-TOKEN``, and in memory
             for simulations.
         resume: Go on with the run in ``directory``.
-        name: Shown in reports; the problem's by default.
+        name: Shown in reports, and part of paths: no spaces; the problem's by default.
         executor: Who works on the clients: ``"serial"``, ``"threads"``, ``"processes"``, ``"dask:HOST:PORT"``, or a
             ``dask.distributed.Client``. It changes no number; see docs/scale.md.
         rehearse: Let every client of a private run make its first evaluation before the run exists. Where none has a
@@ -240,11 +240,12 @@ def run(
         inf
     """
     spec = _asked(problem, algorithm, name, settings)
+    _require_callbacks(on_round, on_private_round)
     if isinstance(executor, str):
         spec = replace(spec, executor=executor)
     home = None if directory is None else Path(directory)
     if home is None and spec.privacy.noise_source not in {"none", "simulation"}:
-        home = fresh_directory(_path_name(spec.name))
+        home = fresh_directory(spec.name)
     return run_spec(
         spec,
         home,
@@ -255,6 +256,12 @@ def run(
         on_rehearsal=_log_rehearsal if rehearse else None,
         executor=executor,
     )
+
+
+def _require_callbacks(*callbacks: object) -> None:
+    for name, callback in zip(("on_round", "on_private_round"), callbacks, strict=True):
+        if callback is not None:
+            require_call(callback, name, "round", None)
 
 
 def _log_rehearsal(found: Rehearsal) -> None:

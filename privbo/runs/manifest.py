@@ -24,7 +24,7 @@ import secrets
 import shlex
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -300,6 +300,16 @@ class RunDirectory:
             )
         return Manifest.from_dict(content)
 
+    @property
+    def interrupted(self) -> str:
+        """Say how to go on with a run in one process, or its controls; empty if nothing is left, or sites play it."""
+        spec = self.manifest().spec
+        made = (self.evaluations_path, *(self.control_path(name, "npz") for name in spec.controls))
+        if not self.journal_path.exists() or all(path.exists() for path in made):
+            return ""
+        how = f"privbo run --resume {self.path}" if spec.problem.is_named else "privbo.run(..., directory, resume=True)"
+        return f"{self.path} is not finished; go on with it first: {how}"
+
     def all_states(self) -> list[States]:
         """The states of all groups that have answered (private)."""
         return [States(path) for path in sorted(self.private.glob("clients-*.states"))]
@@ -338,7 +348,9 @@ class Manifest:
         """Give the manifest as JSON."""
         facts = {name: getattr(self, name) for name in _FACTS}
         tables = {"spec": self.spec.to_dict(), "plan": self.plan.to_dict()}
-        return {"format": FORMAT, **facts, "digest": self.spec.digest(), **tables}
+        shared = self.spec.ledger
+        folder = {} if shared is None or shared.folder is None else {"ledger_folder": shared.folder}
+        return {"format": FORMAT, **facts, "digest": self.spec.digest(), **folder, **tables}
 
     @staticmethod
     def from_dict(content: Mapping[str, object]) -> Manifest:
@@ -348,6 +360,8 @@ class Manifest:
             RunError: If its settings are not those it was made with.
         """
         spec = Spec.from_dict(cast("JsonObject", content["spec"]))
+        if spec.ledger is not None and "ledger_folder" in content:
+            spec = replace(spec, ledger=replace(spec.ledger, folder=cast("str", content["ledger_folder"])))
         if spec.digest() != content["digest"]:
             raise RunError("the manifest's settings are not those the run was made with; restore config.json")
         plan = Plan.from_dict(cast("JsonObject", content["plan"]), spec.privacy, spec.problem.n_clients, spec.n_records)
@@ -376,7 +390,7 @@ def readable_ledger(home: RunDirectory, manifest: Manifest, named: Path | str | 
         return home.ledger_path
     if named is not None:
         return place_of(str(named))
-    place = place_of(shared.path)
+    place = shared.place
     inside = isinstance(place, Path) and place.resolve().is_relative_to(home.path.resolve())
     if inside or home.is_ours:
         return place

@@ -5,6 +5,7 @@ Everything here happens before a client is asked anything; it is the same for ev
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from functools import partial
 from accountant.errors import BudgetExceeded
 from accountant.events import Event, Unit
 from accountant.ledger import Ledger, LedgerPolicy
-from accountant.ledger.address import PostgresAddress, place_of, stands
+from accountant.ledger.address import PostgresAddress, stands
 from accountant.ledger.policy import canonical
 from accountant.ledger.tables import Place
 from accountant.wording import upper_text
@@ -30,6 +31,8 @@ from privbo.runs.evidence import declaration, gathered, require_agreement
 from privbo.runs.manifest import KeptAllocation, Manifest, RunDirectory, derive_seed, noise_of, versions
 from privbo.runs.record import Record
 from privbo.runs.spec import Spec
+
+_log = logging.getLogger("privbo")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +125,7 @@ def admission_of(spec: Spec, plan: Plan, *, opens: bool, run: str | None = None)
     if (shared := spec.ledger) is None:
         return None
     name = f"ledger {shared.path} of {shared.population}"
-    if stands(place_of(shared.path)) and not opens:
+    if stands(shared.place) and not opens:
         return Admission(words=f"{name}: not opened; add --trust to see whether this run fits on it", allowed=True)
     with considered_shared(shared, plan) as ledger:
         if run is not None and run in ledger.book().plans:
@@ -185,10 +188,11 @@ def open_run(
         RunError: If the directory can't be used as asked.
         BudgetExceeded: If the plan costs more than the ledger has left.
     """
-    _require_allowed(spec, plan, home, begun=home.manifest().run_id if resume and home is not None else None)
     if resume:
         manifest, root = _resumed(home, spec, plan)
+        _require_allowed(manifest.spec, plan, home, begun=manifest.run_id)
     else:
+        _require_allowed(spec, plan, home)
         root = root_of(spec) if root is None else root
         manifest = Manifest(
             spec=spec,
@@ -236,8 +240,8 @@ def _resumed(home: RunDirectory | None, spec: Spec, plan: Plan) -> tuple[Manifes
     stored.spec.require_same(spec)
     if stored.plan.to_dict() != plan.to_dict():
         raise RunError(f"{home.path}: the plan is {plan.to_dict()!r} now, not the one recorded; use the same privbo")
-    # The settings are the stored ones; the objects that carry them out are this process's.
-    return replace(stored, spec=spec, plan=plan), home.seed
+    # Settings and the ledger's place are the stored ones; the objects that carry them out are this process's.
+    return replace(stored, spec=replace(spec, ledger=stored.spec.ledger), plan=plan), home.seed
 
 
 def root_of(spec: Spec) -> int:
@@ -259,7 +263,7 @@ def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
         RunError: If what is there disagrees.
     """
     shared, run = manifest.spec.ledger, manifest.run_id
-    path = place_of(shared.path) if shared is not None else home.ledger_path if home is not None else None
+    path = shared.place if shared is not None else home.ledger_path if home is not None else None
     seen = [] if home is None else gathered(home, run)[0]
     if path is not None and seen and not stands(path):
         raise RunError(f"{path} is gone though clients have answered; restore it from a copy")
@@ -284,7 +288,7 @@ def make_shared(shared: SharedLedger, plan: Plan, owner: str) -> Ledger:
         BudgetExceeded: If it would not hold the plan; nothing was made.
         LedgerError: If it stands already, or the owner may not make it.
     """
-    place, policy = place_of(shared.path), policy_of(plan, shared)
+    place, policy = shared.place, policy_of(plan, shared)
     if not isinstance(place, PostgresAddress):
         raise ConfigurationError(f"ledger.path={shared.path!r} is a file, which the first run makes; nothing was made")
     _require_room(Ledger.create(None, policy), plan.event)
@@ -300,7 +304,7 @@ def considered_shared(shared: SharedLedger, plan: Plan) -> Ledger:
     Raises:
         RunError: If the file is a ledger of other people, or of other bounds.
     """
-    place = place_of(shared.path)
+    place = shared.place
     return _opened(place if stands(place) else None, policy_of(plan, shared), plan.event, shared)
 
 
@@ -309,7 +313,10 @@ def _opened(path: Place | None, policy: LedgerPolicy, first: Event, shared: Shar
     if path is None or not stands(path):
         if path is not None:
             _require_room(Ledger.create(None, policy), first)
-        return Ledger.create(path, policy)
+        made = Ledger.create(path, policy)
+        if path is not None and shared is not None:
+            _log.warning("made a new ledger of %s, to which nothing was charged before: %s", shared.population, path)
+        return made
     ledger = Ledger.open(path)
     require_policy(ledger, policy, shared)
     return ledger

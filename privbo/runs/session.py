@@ -21,7 +21,7 @@ from privbo.protocol.space import Space, Value
 from privbo.runs.best import file_of_one_run
 from privbo.runs.clients import require_answers
 from privbo.runs.in_process import backend_of
-from privbo.runs.loop import _asked, _path_name, run
+from privbo.runs.loop import _asked, _require_callbacks, run
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import plan_run, require_beginning
 from privbo.runs.record import OnPrivateRound, OnRound, Record
@@ -287,7 +287,8 @@ def start(
         raise ConfigurationError("the problem's objective can be called; use privbo.run, or give it objective='ask'")
     described = {name: value for name, value in settings.items() if name not in (run.__kwdefaults__ or {})}
     spec = _asked(problem, algorithm, settings.get("name"), cast("RunSettings", described))
-    home = fresh_directory(_path_name(spec.name)) if directory is None else Path(directory)
+    _require_callbacks(settings.get("on_round"), settings.get("on_private_round"))
+    home = fresh_directory(spec.name) if directory is None else Path(directory)
     backend_of(settings.get("executor", "serial"), spec)
     plan, place = plan_run(spec), RunDirectory(home)  # what is refused is refused here, not in the thread
     if settings.get("resume"):

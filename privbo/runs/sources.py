@@ -33,12 +33,17 @@ def load_problem(source: ProblemSource, default_name: str) -> Problem:
             raise ConfigurationError(
                 f"problem.factory={source.factory!r} returned {type(problem).__name__}, not a Problem"
             )
-        of_records = [] if source.n_records is None else ["n_records", "score_range"]
+        of_records = [] if source.n_records is None else ["n_records"]
+        # A stated range is another object than the default, even where it equals it.
+        if of_records or source.score_range is not ProblemSource.score_range:
+            of_records.append("score_range")
         if source.n_records is not None or source.training is not None:
             of_records.append("training")
         given = [name for name in ("n_clients", "space", "constraints") if getattr(source, name)]
         require_same(f"problem.factory={source.factory!r}", problem, source, (*given, *of_records))
-        problem = dataclasses.replace(problem, source=source, fingerprint=source.fingerprint or problem.fingerprint)
+        names = ("name", "provenance", "fingerprint")
+        shown = {name: getattr(source, name) or getattr(problem, name) for name in names}
+        problem = dataclasses.replace(problem, source=source, **shown)
     else:
         problem = stated_problem(source, default_name, code.get("objective", ASK))
     brought = {name: code[name] for name in ("earlier", "enqueued") if name in code}
@@ -77,6 +82,10 @@ def _named(source: ProblemSource) -> dict[str, str]:
     """Code that a ``[problem]`` table names, by its keys there."""
     if (source.factory is None) == (source.objective is None):
         raise ConfigurationError("problem: give exactly one of factory and objective (as module:function)")
+    if source.arguments and source.factory is None:
+        raise ConfigurationError(
+            f"problem.arguments={source.arguments!r} go to a factory; name one, or drop them (and a sweep's seed_keys)"
+        )
     named = {name: getattr(source, name) for name in ("factory", "objective", "earlier", "enqueued")}
     return {name: code for name, code in named.items() if code not in (None, ASK)}
 

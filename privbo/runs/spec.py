@@ -161,7 +161,7 @@ class Spec:
     """A run as asked for: the settings of ``privbo.run``, and how a configuration file carries them out.
 
     Attributes:
-        name: Shown in reports; a file's and a kept run's is part of paths.
+        name: Shown in reports, and part of paths.
         controls: Private diagnostics that ``privbo run`` makes in addition to the run.
         threads: Threads of numerical libraries.
         directory: Where ``privbo run`` keeps the run; no part of its table.
@@ -178,7 +178,7 @@ class Spec:
     """
 
     # The order is that of the table, which config.json keeps.
-    name: Annotated[str, Field(min_length=1), _Tabled(Annotated[str, Field(pattern=NAME)], str)]
+    name: Annotated[str, Field(pattern=NAME)]
     rounds: Count
     seed: Annotated[int, Field(ge=0)] | None = None
     device: str = "cpu"
@@ -534,6 +534,8 @@ def read_spec(path: Path, overrides: Iterable[str] = (), *, load: bool = True) -
             value = tomllib.loads(f"value = {text}")["value"]
         table = with_overrides(table, {key: value})
     spec = Spec.from_dict(table, trusted=load)
+    if spec.ledger is not None:
+        spec = replace(spec, ledger=spec.ledger.beside(path))
     return spec.loaded() if load else spec
 
 

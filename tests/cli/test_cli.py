@@ -26,6 +26,7 @@ from privbo.cli.main import main
 from privbo.cli.run import carry_out, read_run, report_run
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import ProblemSource
+from privbo.runs.loop import run_spec
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
 from tests.runs.test_run import SIMULATED
@@ -283,7 +284,26 @@ def test_what_cannot_be_answered_is_refused_in_one_line(tmp_path: Path) -> None:
     assert f"name one, such as {facts.parents[1]}. A site's is the directory in its site.toml" in named
     assert f"name one, such as {tmp_path / 'run'}. " in privbo("best", str(tmp_path)).stderr
     (tmp_path / "run" / "private" / "evaluations.npz").unlink()
-    assert "go on with it first" in privbo("best", str(tmp_path / "run")).stderr
+    assert "go on with it first: privbo.run(" in privbo("best", str(tmp_path / "run")).stderr
+
+
+def test_a_run_that_ends_in_its_first_round_or_before_its_controls_is_to_be_gone_on_with(tmp_path: Path) -> None:
+    home, config = tmp_path / "run", written(tmp_path)
+    spec, _ = read_run(config, (), resume=None, directory=home)
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    words = f"go on with it first: privbo run --resume {home}"
+    with pytest.raises(KeyboardInterrupt):
+        run_spec(spec, home, on_evaluation=killed)
+    assert words in privbo("best", str(home)).stderr
+    assert words in privbo("report", str(home), "--private").stdout
+    run_spec(spec, home, resume=True).ledger.close()  # and none of its controls
+    assert privbo("best", str(home)).returncode == 0
+    assert words in privbo("report", str(home), "--private").stdout
+    privbo("run", "--resume", str(home))
+    assert "go on" not in privbo("report", str(home), "--private").stdout
 
 
 def test_after_a_federation_each_site_reads_its_own_and_the_server_none(tmp_path: Path) -> None:

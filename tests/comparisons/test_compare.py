@@ -202,9 +202,8 @@ def test_a_sweep_over_private_data_is_a_composition(tmp_path: Path, monkeypatch:
     path, people, out = tmp_path / "sweep.toml", tmp_path / "people.sqlite", tmp_path / "out"
     content = PRIVATE.format(path="people.sqlite", bound="epsilon = 20.0\ndelta = 1e-5\n")
     path.write_text('controls = ["local", "zeroed"]\n' + content)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(ROOT)  # a ledger's file is the one that the sweep's file names, wherever workers stand
     sweep = read_sweep(path)
-    monkeypatch.chdir(ROOT)  # a ledger's file is the one that was named, wherever workers stand
     found = run_sweep(sweep, out, jobs=2)  # two processes charge one ledger
     assert {home.name for home in (out / "private" / "cells").iterdir() if home.is_dir()} == PAID
     with Ledger.open(people) as ledger:

@@ -196,6 +196,7 @@ def test_every_sampling_of_a_run_can_be_declared() -> None:
     ("settings", "words"),
     [
         ({"path": ""}, r"ledger\.path='': string should have at least 1 character"),
+        ({"path": 3}, r"ledger\.path=3: input should be a valid string"),
         ({"population": ""}, r"ledger\.population=''"),
         ({"epsilon": None}, "give both"),
         ({"delta": None}, "give both"),

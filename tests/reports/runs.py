@@ -29,6 +29,5 @@ def evil_run(home: Path) -> pb.Record:
         name=EVIL,
         provenance=f"</script>{EVIL}",
     )
-    return pb.run(
-        hostile, pb.DPFTSDE(n_features=8), privacy=pb.Privacy(noise_multiplier=2.0), rounds=2, directory=home, name=EVIL
-    )
+    asked = {"privacy": pb.Privacy(noise_multiplier=2.0), "rounds": 2, "directory": home}
+    return pb.run(hostile, pb.DPFTSDE(n_features=8), **asked)

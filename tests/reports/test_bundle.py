@@ -380,6 +380,9 @@ def test_a_statement_that_was_handed_over_is_never_overwritten(tmp_path: Path) -
     (tmp_path / "folder" / "statement.html").mkdir(parents=True)
     with pytest.raises(pb.ConfigurationError, match=r"statement.html is a folder; move it away"):
         report_run(home, out=tmp_path / "folder" / "report.html", statement=Told())
+    with pytest.raises(pb.ConfigurationError, match=r"folder is a folder; name a file"):
+        report_run(home, out=tmp_path / "folder")
+    assert not (tmp_path / "folder.new").exists()
     assert verify_bundle(bundle, statement=first).verified
     again = report_run(home, out=tmp_path / "later" / "report.html", statement=Told(purpose="two doses")).statement
     page = again.read_text()

@@ -265,9 +265,9 @@ def test_a_run_without_noise_is_infinite_in_every_view() -> None:
 
 
 def test_names_are_inert_in_a_terminal(tmp_path: Path) -> None:
-    assert EVIL in shown(report(evil_run(tmp_path / "run")))
-    bold = report(small_run(tmp_path / "bold", name="[bold]x[/bold]"))
-    assert "[bold]x[/bold]" in shown(bold)
+    found = report(small_run(tmp_path / "run"))
+    for name in (EVIL, "[bold]x[/bold]"):
+        assert name in shown(dataclasses.replace(found, name=name))
 
 
 def test_no_name_stops_or_steers_a_figure() -> None:
@@ -299,7 +299,8 @@ def test_the_repr_of_every_result_has_two_lines(tmp_path: Path) -> None:
         assert max(map(len, lines)) < 240
     for result in results[:3]:
         assert "at delta" in repr(result)
-    steering = small_run(tmp_path / "steering", name="a\x1b[2J\nb")
+    steering = small_run(tmp_path / "steering")
+    object.__setattr__(steering.spec, "name", "a\x1b[2J\nb")  # which is refused when a run begins
     assert len(repr(steering).splitlines()) == 2
     assert "\x1b" not in repr(steering)
 

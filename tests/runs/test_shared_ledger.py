@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import cast
 
 import pytest
+import tomli_w
 
 import accountant
 import privbo as pb
@@ -20,6 +22,10 @@ from privbo.plans.cost import guarantee
 from privbo.reports.bundle import write_bundle
 from privbo.reports.report import ledger_view, report
 from privbo.reports.report_page import document, statement
+from privbo.runs.loop import run_spec
+from privbo.runs.manifest import RunDirectory
+from privbo.runs.spec import read_spec
+from tests.builders import StoppedError, stopping
 from tests.conformance.cases import problem
 
 RUNS, ROUNDS, DELTA = 5, 20, 1e-5
@@ -90,6 +96,49 @@ def test_a_plan_that_is_refused_does_not_decide_the_rule_of_the_next(tmp_path: P
     play(shared, tmp_path / "next", noise_multiplier=EVERYONE)
     with Ledger.open(shared.path) as ledger:
         assert ledger.policy.budget.rule == "gaussian"
+
+
+def test_a_relative_ledger_is_the_same_file_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    people, file, sub = tmp_path / "study" / "people.sqlite", tmp_path / "study" / "shared.toml", tmp_path / "sub"
+    sub.mkdir()
+    people.parent.mkdir()
+    ledger = {"path": "people.sqlite", "population": "ward", "epsilon": 5.0, "delta": DELTA}
+    table = {"name": "ward", "rounds": 2, "privacy": {"epsilon": 4.0, "delta": DELTA}, "ledger": ledger}
+    code = {"type": "dp-fts-de", "n_features": 8}, {"factory": "tests.crash_problem:problem"}
+    file.write_text(tomli_w.dumps(table | dict(zip(("algorithm", "problem"), code, strict=True))))
+    first = read_spec(file)
+    with pytest.raises(StoppedError):
+        run_spec(first, Path(tmp_path / "s1"), on_round=stopping(0))
+    monkeypatch.chdir(sub)
+    assert read_spec(Path("../study/shared.toml")).digest() == first.digest()
+    with pytest.raises(BudgetExceeded):
+        run_spec(read_spec(Path("../study/shared.toml")), Path("../s2"))
+    run_spec(RunDirectory(Path("../s1")).manifest().spec.loaded(), Path("../s1"), resume=True).ledger.close()
+    pb.load("../s1").ledger.close()
+    made = [record.getMessage() for record in caplog.records if record.name == "privbo"]
+    assert made == [f"made a new ledger of ward, to which nothing was charged before: {people}"]
+    assert list(tmp_path.rglob("people.sqlite")) == [people]
+    (sub / people.name).write_bytes(people.read_bytes())
+    people.unlink()
+    with pytest.raises(pb.ConfigurationError, match=r"where no ledger is, and .*/sub/people.sqlite is one; write its"):
+        read_spec(file)
+
+
+def test_python_resumes_a_run_on_the_ledger_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"privacy": pb.Privacy(noise_multiplier=EVERYONE), "rounds": 2, "directory": tmp_path / "run"}
+
+    def shared() -> pb.SharedLedger:
+        return pb.SharedLedger(path=cast("str", Path("people.sqlite")), population="ward")
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoppedError):
+        pb.run(problem(), pb.FederatedFLCB(), ledger=shared(), on_round=stopping(0), **settings)
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    pb.run(problem(), pb.FederatedFLCB(), ledger=shared(), resume=True, **settings).ledger.close()
+    assert not any(Path().iterdir())
 
 
 def test_the_bound_and_what_has_been_charged_of_it_are_the_same_two_numbers_on_every_page(tmp_path: Path) -> None:

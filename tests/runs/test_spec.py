@@ -119,6 +119,50 @@ def test_an_unknown_setting_is_refused_with_those_there_are(start: Any) -> None:
         start(spec().problem, pb.DPFTSDE(), privacy=pb.NoPrivacy(), rounds=1, threads=2)
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [({"name": "my study"}, "no spaces"), ({"name": "a/b"}, "no spaces"),
+     ({"device": "gpu"}, "write device = 'cpu'"), ({"device": "cuda:99"}, "write device = 'cpu'"),
+     ({"on_round": lambda: None}, r"on_round can't be called as on_round\(round\)"),
+     ({"on_private_round": lambda: None}, r"on_private_round can't be called as on_private_round\(round\)")],
+    ids=str,
+)  # fmt: skip
+def test_what_a_run_could_not_go_on_with_is_refused_before_it_is_made(
+    setting: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    asked = {"privacy": pb.Privacy(epsilon=2), "rounds": 2, "directory": tmp_path / "run"}
+    with pytest.raises(pb.ConfigurationError, match=words):
+        pb.run(spec().problem, pb.DPFTSDE(n_features=8), **asked | setting)
+    assert not (tmp_path / "run").exists()
+    if "name" in setting:
+        with pytest.raises(pb.ConfigurationError, match=words):
+            Spec.from_dict(spec().to_dict() | setting)
+
+
+def ranged() -> pb.Problem:
+    space = {"x": pb.Real(0, 1)}
+    counts = {"n_records": [3, 3], "score_range": (0, 5)}
+    return pb.Problem(space=space, objective=score, n_clients=2, name="made", provenance="drawn", **counts)
+
+
+def test_what_a_table_states_of_a_problem_is_not_passed_over() -> None:
+    def loaded(**problem: Any) -> pb.Problem:
+        stated = {"factory": "tests.runs.test_spec:ranged"} | problem
+        return Spec.from_dict(spec().to_dict() | {"problem": stated}, trusted=True).loaded().problem
+
+    made, named = loaded(), loaded(name="stated", provenance="wards", score_range=[0.0, 5.0])
+    assert (made.name, made.provenance, named.name, named.provenance) == ("made", "drawn", "stated", "wards")
+    assert loaded(**spec(problem=made).to_dict()["problem"]).table() == made.table()
+    for differing in ([0.0, 1.0], [0.0, 2.0]):
+        with pytest.raises(pb.ConfigurationError, match=r"has score_range=\(0.0, 5.0\), .* state the same score_range"):
+            loaded(score_range=differing)
+    space = {"x": {"type": "real", "low": 0, "high": 1}}
+    table = {"objective": "tests.runs.test_spec:score", "n_clients": 2, "space": space}
+    assert loaded(factory=None, **table).n_clients == 2
+    with pytest.raises(pb.ConfigurationError, match=r"arguments=\{'seed': 1\} go to a factory; name one, or drop them"):
+        loaded(factory=None, **table, arguments={"seed": 1})
+
+
 def test_an_algorithm_that_cannot_be_recorded_is_refused_in_our_words() -> None:
     bare = SimpleNamespace(server=None, cohort=None, local=None, caveat=None, is_certified=True)
     with pytest.raises(pb.ConfigurationError, match="is no dataclass, so its settings can't be recorded"):
