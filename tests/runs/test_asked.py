@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -240,11 +241,14 @@ def test_what_run_would_refuse_start_refuses_before_its_thread(tmp_path: Path, m
         ({"rounds": 4, "resume": True}, "made with rounds = 3"),
         ({"executor": "threads"}, "drop the executor"),
         ({"round": 2}, "round: no setting of a run"),
+        ({"name": "Krebs a/b"}, "no spaces"),
+        ({"on_round": lambda: None}, "on_round can't be called"),
     ]:
         with pytest.raises((pb.RunError, pb.ConfigurationError), match=words):
             pb.start(asked_problem(), FAST, directory=home, **PLAIN | settings)
     monkeypatch.chdir(tmp_path)
-    named = pb.start(asked_problem(), privacy=PLAIN["privacy"], rounds=1, name="Krebs a/b")
+    krebs = dataclasses.replace(asked_problem(), name="Krebs a/b")
+    named = pb.start(krebs, privacy=PLAIN["privacy"], rounds=1)
     assert (str(named.directory.parent), named.directory.name[:10]) == ("runs", "Krebs-a-b-")
     tell_all(named.site)
     assert isinstance(named.result().spec.algorithm, pb.SharedPrior)
