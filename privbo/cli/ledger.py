@@ -151,7 +151,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="A file instead of the terminal.")] = None,
     ledger: NamedLedger = None,
 ) -> None:
-    """Charges for other programs: JSON lines, CSV, or dp-accounting's DpEvent."""
+    """What was committed and charged, for other programs: JSON lines, CSV, or dp-accounting's DpEvent."""
     from accountant.ledger.export import export
     from privbo.protocol.files import write_atomically
     from privbo.runs.record import load

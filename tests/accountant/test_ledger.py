@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from accountant import gaussian_dp
+from accountant.dp_event import dp_event_expression
 from accountant.envelope import envelope
 from accountant.errors import AccountingError, BudgetExceeded, EventError, LedgerError
 from accountant.events import Adjacency, BestOfRandomRuns, Event, NonPrivate, Unit, compose, from_dict, repeat
 from accountant.filters import fixed_order_filter
 from accountant.ledger import Budget, Ledger, LedgerPolicy, Receipt
+from accountant.ledger.book import Declaration
 from accountant.ledger.durable import CommitLog
 from accountant.ledger.export import export
 from accountant.ledger.policy import canonical
@@ -410,9 +412,29 @@ def test_every_format_leaves_out_what_other_runs_charged(ledger: Ledger) -> None
     text = export(ledger, "csv", run="r")
     assert [row["release_id"] for row in csv.DictReader(io.StringIO(text))] == ["r/1", "r/2", "r/3"]
     assert export(ledger, "dpevent", run="first") == (
+        "# noise: secure; delta: not declared\n"
         "ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=1)])\n"
     )
-    assert export(ledger, "dpevent", run="nobody") == "NoOpDpEvent()\n"
+    assert export(ledger, "dpevent", run="nobody").endswith("\nNoOpDpEvent()\n")
+
+
+def test_exports_hold_what_is_committed() -> None:
+    """Planted faults: a plan of which one release was made, a recovery, a publication, and seeded noise."""
+    book, event = Ledger.create(None, policy()), gaussian(2.0)
+    plan = Declaration(run="r", events=((event, 3),), settings="0", plan="1", delta=1e-6, noise_source="simulation")
+    book.reserve(plan)
+    book.charge("r/0", event, run="r", noise_source="simulation")
+    book.reserve(replace(plan, events=((event, 2),), kind="recovery", lost=((2, "ab"),)))
+    book.charge("r-norms/0", event, run="r-norms", noise_source="simulation")
+    for run in ("r", None):
+        noise, theirs = export(book, "dpevent", run).splitlines()
+        assert noise == "# noise: simulation (seeded: no guarantee); delta: 1e-06"
+        assert theirs == dp_event_expression(repeat(event, 6), adjacency=policy().adjacency)
+        rows = [json.loads(line) for line in export(book, "jsonl", run).splitlines()]
+        lines = list(csv.DictReader(io.StringIO(export(book, "csv", run))))
+        assert [row.get("kind", "") for row in rows] == [row["kind"] for row in lines] == ["plan", "", "recovery", ""]
+        assert [from_dict(row["events"][0][0]) for row in rows[::2]] == [event, event]
+        assert json.loads(lines[2]["lost"]) == [[2, "ab"]]
 
 
 def test_unknown_formats_are_refused(ledger: Ledger) -> None:

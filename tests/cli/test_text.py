@@ -9,14 +9,13 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
 import pytest
 
 import privbo as pb
-from accountant.ledger import Ledger
+from accountant.ledger import Entry, Ledger
 from accountant.ledger.export import Format, export
 from accountant.verify.text import shown, shown_lines
 from experiments.examples.zoom import Zoom
@@ -117,9 +116,10 @@ def test_a_charge_whose_name_steers_stays_one_row_of_the_table(hostile: Path, mo
 
 def exported(ledger: Ledger, form: Format, run: str | None) -> str:
     """An export as of a ledger whose first charge has a name that steers."""
-    first, *others = ledger.entries(run)
-    named = SimpleNamespace(entries=lambda _: [replace(first, release_id=NAMED), *others])
-    return export(cast("Ledger", named), form, run)
+    book = ledger.book()
+    plan, first, *others = book.runs[str(run)]
+    book.runs[str(run)] = [plan, replace(cast("Entry", first), release_id=NAMED), *others]
+    return export(ledger, form, run)
 
 
 # ---- commands on what is there: a file instead of a directory, a directory without its private side, another version's
