@@ -21,7 +21,7 @@ _COLUMNS = list(dict.fromkeys(part.name for kind in (Entry, Declaration) for par
 
 
 def export(ledger: Ledger, format: Format, run: str | None = None) -> str:  # noqa: A002 (the field's word)
-    """What one run, with what was published beside it, or the whole population has committed to, as text.
+    """What one run, with its publications, or the whole population has committed to, as text.
 
     Args:
         ledger: An open ledger.

@@ -99,6 +99,8 @@ class LedgerPolicy:
         budget: The filter's bound, or None for an odometer.
         disjoint: No unit enters two releases, so charges don't add up: the most expensive counts
             (``accountant.events.most_expensive``). For rewards only; a client enters every release.
+        protects: Which records are protected, where one record is the unit.
+        records_per_person: Most records of one person, all of which are protected.
 
     Raises:
         LedgerError: If a value is out of range.
@@ -117,6 +119,8 @@ class LedgerPolicy:
     n_clients: int | None
     budget: Budget | None = None
     disjoint: bool = False
+    protects: str = "records"
+    records_per_person: int = 1
 
     def __post_init__(self) -> None:
         counted = isinstance(self.n_clients, int) and not isinstance(self.n_clients, bool) and self.n_clients >= 1
@@ -143,9 +147,8 @@ class LedgerPolicy:
         """Plain values, as stored."""
         budget = None if self.budget is None else self.budget.to_dict()
         content = vars(self) | self.meaning | {"budget": budget}
-        if not self.disjoint:
-            del content["disjoint"]
-        return content
+        later = {"disjoint": False, "protects": "records", "records_per_person": 1}  # not written where they say this
+        return {name: value for name, value in content.items() if name not in later or value != later[name]}
 
     def difference(self, wanted: LedgerPolicy) -> str:
         """Say where this policy of a ledger differs from the one that is wanted.
@@ -158,7 +161,7 @@ class LedgerPolicy:
             >>> policy.difference(replace(policy, unit=Unit.RECORD))
             "its unit is 'client', and 'record' is wanted"
         """
-        found, other = self.to_dict(), wanted.to_dict()
+        found, other = vars(self) | self.to_dict(), vars(wanted) | wanted.to_dict()
         names = [name for name in found | other if found.get(name) != other.get(name)]
         return "; ".join(f"its {name} is {found.get(name)!r}, and {other.get(name)!r} is wanted" for name in names)
 

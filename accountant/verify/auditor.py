@@ -214,7 +214,7 @@ def _promised(found: Findings, content: Json, chain: Chain) -> bool:
     if settings is None or bound is None or quoted_numbers is None:
         return False
     words = "the settings say who is hidden"
-    if (hidden := found.hold(words, lambda: hidden_by(settings, chain.policy["unit"]), is_told=False)) is None:
+    if (hidden := found.hold(words, lambda: hidden_by(settings, chain.policy), is_told=False)) is None:
         return False
     found.word = list(hidden.assumed)
     for quote in quoted_numbers:

@@ -214,7 +214,9 @@ def _linked(lines: object, kind: str, identity: tuple[str, str]) -> Iterable[tup
 
 
 def _policy(written: str) -> Json:
-    policy = table(json.loads(written), "policy", (*_MEANING, "budget"), optional=("disjoint",))
+    policy = table(
+        json.loads(written), "policy", (*_MEANING, "budget"), optional=("disjoint", "protects", "records_per_person")
+    )
     one_of(policy["unit"], "unit", _UNITS)
     one_of(policy["adjacency"], "adjacency", tuple(Adjacency))
     if (bound := policy["budget"]) is not None:

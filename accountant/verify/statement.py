@@ -110,12 +110,13 @@ class Quote:
         return f"{at_least(self.found.lower, 5)} to {at_most(self.found.upper, 5)}, {self.found.how}"
 
 
-def hidden_by(settings: Json, unit: str) -> Hidden:
-    """Say who is hidden, of settings and a unit that the ledger binds.
+def hidden_by(settings: Json, policy: Json) -> Hidden:
+    """Say who is hidden, of settings and a policy that the ledger binds.
 
     Raises:
-        BundleError: If settings and unit do not belong together.
+        BundleError: If settings and policy do not belong together.
     """
+    unit = policy["unit"]
     privacy = table(settings["privacy"], "privacy")
     if privacy.get("unit", "client") != unit or (unit != "record" and "protects" in privacy):
         raise BundleError(f"the settings hide {quoted(privacy.get('unit', 'client'))}, and the ledger one {unit}")
@@ -125,6 +126,10 @@ def hidden_by(settings: Json, unit: str) -> Hidden:
     person = whole(privacy.get("records_per_person", 1), "records_per_person")
     if person < 1:
         raise BundleError("records_per_person is 0")
+    if (kept := (policy.get("protects", "records"), policy.get("records_per_person", 1))) != (records, person):
+        raise BundleError(
+            f"the settings hide {person} {records} of a person, and the ledger {kept[1]} {quoted(kept[0])}"
+        )
     return hidden_unit(unit, records, person)
 
 

@@ -53,7 +53,7 @@ import numpy as np
 from pydantic import Field
 
 from accountant.events import Event, parts, to_dict
-from accountant.ledger import Ledger
+from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.book import Declaration
 from accountant.ledger.chain import RESERVATION, Row
 from privbo.door.mechanism import PrivateSum
@@ -611,12 +611,18 @@ def _require_bound(party: Party, policy: Policy, ledger: Ledger) -> None:
     """Hold the policy to the bound that the ledger was made with; a smaller epsilon is stricter and may stand."""
     kept, asked = ledger.policy.budget, policy.budget
     same = kept is not None and (kept.delta, kept.rule) == (asked.delta, asked.rule) and asked.epsilon <= kept.epsilon
-    if kept is None or not same or ledger.policy.unit.value != policy.unit:
+    meant = policy.ledger_policy(ledger.policy.population)
+    if kept is None or not same or replace(meant, budget=kept) != ledger.policy:
         held = (
             "no bound" if kept is None else f"epsilon = {kept.epsilon:g}, delta = {kept.delta:g}, rule = '{kept.rule}'"
         )
         raise ConfigurationError(
-            f"policy: epsilon={policy.epsilon:g}, delta={policy.delta:g}, rule={policy.rule!r}, unit={policy.unit!r}; "
-            f"the ledger of this {party.role}'s runs was made with {held}, unit = '{ledger.policy.unit.value}', and a "
+            f"policy: epsilon={policy.epsilon:g}, delta={policy.delta:g}, rule={policy.rule!r}, {_whom(meant)}; "
+            f"the ledger of this {party.role}'s runs was made with {held}, {_whom(ledger.policy)}, and a "
             "bound over all runs is never raised; write these back, or a smaller epsilon"
         )
+
+
+def _whom(policy: LedgerPolicy) -> str:
+    records = f"protects = '{policy.protects}', records_per_person = {policy.records_per_person}"
+    return f"unit = '{policy.unit.value}', {records}"

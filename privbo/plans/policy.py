@@ -34,8 +34,8 @@ from accountant.ledger import Budget, LedgerPolicy
 from accountant.ledger.ledger import holds
 from accountant.verify.text import at_least
 from accountant.wording import event_text, upper_text
-from privbo.plans.privacy import NoPrivacy, Privacy, Trust, adjacency_of
-from privbo.protocol.errors import PolicyError
+from privbo.plans.privacy import NoPrivacy, Privacy, Protects, Trust, adjacency_of
+from privbo.protocol.errors import ConfigurationError, PolicyError
 from privbo.protocol.messages import UnitName
 from privbo.protocol.settings import Count, Positive, Sequence, settings
 
@@ -51,6 +51,8 @@ class Policy:
             runs count that charge the same ``[ledger]``, and without one a run counts alone.
         delta: Where the bound holds.
         unit: Unit of privacy that runs must have.
+        protects: Which records runs must protect, as in ``Privacy``.
+        records_per_person: The records of one person that the bound is for; runs must protect as many, or more.
         noise: Sources of noise allowed. ``"simulation"`` is seeded and gives no guarantee.
         trust: Who may be trusted with a client's vector, as in ``Privacy``.
         algorithms: Names of algorithms allowed, ``"package.module:Class"`` for one from outside; None allows all.
@@ -75,12 +77,21 @@ class Policy:
     epsilon: Positive
     delta: Annotated[float, Field(gt=0, lt=1)]
     unit: UnitName = "client"
+    protects: Protects = "records"
+    records_per_person: Count = 1
     noise: Sequence[Literal["secure", "exact", "simulation"]] = ("secure", "exact")
     trust: Sequence[Trust] = ("server", "guardians", "sites")
     algorithms: Sequence[str] | None = None
     max_rounds: Count | None = None
     no_privacy: bool = False
     rule: Literal["gaussian", "renyi"] = "gaussian"
+
+    def __post_init__(self) -> None:
+        if self.unit != "record" and (self.protects, self.records_per_person) != ("records", 1):
+            raise ConfigurationError(
+                f"policy.protects={self.protects!r}, policy.records_per_person={self.records_per_person} go with "
+                "policy.unit='record' only; drop them"
+            )
 
     @property
     def budget(self) -> Budget:
@@ -95,6 +106,8 @@ class Policy:
             population=population,
             n_clients=None,
             budget=self.budget,
+            protects=self.protects,
+            records_per_person=self.records_per_person,
         )
 
     def refusals(self, privacy: Privacy | NoPrivacy, *, algorithm: str, rounds: int) -> tuple[str, ...]:
@@ -119,6 +132,13 @@ class Policy:
             if privacy.unit != self.unit:
                 found.append(
                     f"privacy.unit={privacy.unit!r}, and policy.unit={self.unit!r}; set privacy.unit={self.unit!r}"
+                )
+            protects, person = privacy.protects or "records", privacy.records_per_person
+            if protects != self.protects or person < self.records_per_person:
+                found.append(
+                    f"privacy.protects={protects!r}, records_per_person={person}, and policy.protects="
+                    f"{self.protects!r}, records_per_person={self.records_per_person}; protect these records, and as "
+                    "many of a person"
                 )
             for name, given, those in (("noise", privacy.noise, self.noise), ("trust", privacy.trust, self.trust)):
                 if given not in those:

@@ -342,6 +342,7 @@ class NoPrivacy:
     none: Literal[True] = field(default=True, repr=False)
     unit: ClassVar[UnitName] = "client"
     hidden: ClassVar[Hidden] = hidden_unit("client")
+    protects: ClassVar[None] = None
     records_per_person: ClassVar[int] = 1
     adjacency: ClassVar[Adjacency] = Adjacency.ZERO_OUT
     noise_source: ClassVar[NoiseSourceName] = "none"

@@ -195,8 +195,9 @@ def plan_of(manifest: Manifest, book: Book) -> Reservation:
     bound = (declared.settings, declared.plan, declared.delta, declared.noise_source, events, declared.releases)
     digests = manifest.spec.digest(), _digest(planned(manifest))
     stated = (*digests, plan.delta, plan.noise_source, plan.event, plan.releases)
-    policy = (book.policy.unit.value, book.policy.adjacency, book.policy.n_clients)
-    if bound != stated or policy != (plan.unit, plan.adjacency, plan.n_clients):
+    policy, hidden = book.policy, (plan.privacy.protects or "records", plan.privacy.records_per_person)
+    meant = (policy.unit.value, policy.adjacency, policy.n_clients, policy.protects, policy.records_per_person)
+    if bound != stated or meant != (plan.unit, plan.adjacency, plan.n_clients, *hidden):
         raise RunError(
             "config.json is not what the run was made with: the ledger binds another plan or other settings; restore "
             "config.json from a copy"

@@ -358,4 +358,6 @@ def policy_of(plan: Plan, shared: SharedLedger | None, run: str = "") -> LedgerP
         n_clients=plan.n_clients,
         budget=budget,
         disjoint=plan.unit == "reward",
+        protects=plan.privacy.protects or "records",
+        records_per_person=plan.privacy.records_per_person,
     )

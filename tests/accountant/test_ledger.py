@@ -380,6 +380,12 @@ def test_an_unknown_unit_is_refused() -> None:
         replace(policy(), unit="people")
 
 
+def test_a_policy_that_says_nothing_of_records_is_written_as_it_always_was() -> None:
+    usual = {"unit", "adjacency", "population", "n_clients", "budget"}
+    assert policy().to_dict().keys() == usual
+    assert replace(policy(), records_per_person=2).to_dict().keys() == usual | {"records_per_person"}
+
+
 # ---- exports say what the ledger says, in words other programs read
 
 EVENTS = [gaussian(2.0), poisson(0.25, 1.1), poisson(0.25, 1.1), fixed(40, 10, 0.7)]

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import numpy as np
@@ -30,6 +30,7 @@ from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sums import noisy_sums
+from privbo.flower.party import SiteSettings, _require_bound
 from privbo.plans.privacy import SITES_ARE_SEEN
 from privbo.protocol.messages import Broadcast, FloatArray, Records
 from privbo.reports.bundle import write_bundle
@@ -511,12 +512,39 @@ def test_every_page_and_both_checks_name_the_same_hidden_unit_and_what_it_rests_
     assert verify_bundle(written).outcome == "NOT VERIFIED"
 
 
-def test_settings_that_say_who_is_hidden_in_no_known_words_are_refused() -> None:
+def test_settings_that_say_who_is_hidden_otherwise_than_the_ledger_or_in_no_known_words_are_refused() -> None:
     asked = {"unit": "record", "protects": "records", "records_per_person": 2}
-    assert hidden_by({"privacy": asked}, "record").noun == "person's records"
-    for wrong in ({"unit": "other"}, {"protects": "nobody"}, {"records_per_person": 0}):
+    assert hidden_by({"privacy": asked}, asked).noun == "person's records"
+    told = ({"unit": "other"}, {"protects": "nobody"}, {"protects": "validation records"})
+    for wrong in (*told, *({"records_per_person": n} for n in (0, 1, 3))):
         with pytest.raises(BundleError):
-            hidden_by({"privacy": asked | wrong}, "record")
+            hidden_by({"privacy": asked | wrong}, asked)
+
+
+def test_runs_that_protect_others_never_share_a_ledger(tmp_path: Path) -> None:
+    """Planted fault: one record of one kind, then all of a person's, added up as if they were the same."""
+    first = dataclasses.replace(QUIET, protects="validation records")
+    shared = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward")
+    pb.run(problem(), HEARD, privacy=first, rounds=1, directory=tmp_path / "0", ledger=shared).ledger.close()
+    wanted = {"its protects is 'validation records', and 'records' is wanted": {"protects": "records"},
+              "its records_per_person is 1, and 4 is wanted": {"records_per_person": 4}}  # fmt: skip
+    for number, (words, change) in enumerate(wanted.items(), 1):
+        privacy = dataclasses.replace(first, **change)
+        with pytest.raises(pb.RunError, match=words):
+            pb.run(problem(), HEARD, privacy=privacy, rounds=1, directory=tmp_path / f"{number}", ledger=shared)
+    held = pb.Policy(epsilon=4.0, delta=1e-6, unit="record", records_per_person=2, noise=["simulation"])
+    refused = held.refusals(dataclasses.replace(first, records_per_person=2), algorithm="multi-task", rounds=1)
+    assert ["and policy.protects='records'" in words for words in refused] == [True]
+    for person, count in ((1, 1), (2, 0), (3, 0)):
+        privacy = dataclasses.replace(QUIET, records_per_person=person)
+        assert len(held.refusals(privacy, algorithm="multi-task", rounds=1)) == count
+    with (
+        Ledger.create(None, held.ledger_policy("ward")) as ledger,
+        pytest.raises(pb.ConfigurationError, match="_person = 3; the"),
+    ):
+        _require_bound(cast("Any", SiteSettings), dataclasses.replace(held, records_per_person=3), ledger)
+    with pytest.raises(pb.ConfigurationError, match=r"go with policy\.unit='record' only"):
+        pb.Policy(epsilon=4.0, delta=1e-6, records_per_person=2)
 
 
 def test_a_run_that_releases_nothing_speaks_of_no_readable_scores_and_of_no_odds(tmp_path: Path) -> None:
