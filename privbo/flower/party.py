@@ -52,7 +52,7 @@ from typing import Annotated, ClassVar, TypeAlias, TypeVar
 import numpy as np
 from pydantic import Field
 
-from accountant.events import Event, parts, to_dict
+from accountant.events import Event, compose, parts, to_dict
 from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.book import Declaration
 from accountant.ledger.chain import RESERVATION, Row
@@ -230,6 +230,11 @@ class PartyRun:
     def declared(self, run: str) -> Declaration:
         """Declare the plan as this party's own ledger is to bind it."""
         return declared_by(self.plan, run=run, settings=self._digest)
+
+    def counted(self, run: str) -> Declaration:
+        """Declare what the party's policy counts: of rewards, which enter one release of a run, the most expensive."""
+        declared = self.declared(run)
+        return replace(declared, events=parts(self.plan.event)) if self.plan.unit == "reward" else declared
 
     def call(self, run: str, round_: int, request: Request) -> tuple[Call, PrivateSum]:
         """Name a round as clients and guardians must all mean it, and give the mechanism that answers it.
@@ -571,7 +576,7 @@ def admit(run: PartyRun, name: str, *, answered: Set[int]) -> Decision:
         decision = _decision(run, ledger, is_new=known is None)
         decision.require(f"this {party.role}")
         if known is None and private:
-            ledger.reserve(run.declared(name))
+            ledger.reserve(run.counted(name))
     return decision
 
 
@@ -589,7 +594,8 @@ def _answered_path(party: Party) -> Path:
 
 def _decision(run: PartyRun, ledger: Ledger | None, *, is_new: bool = True) -> Decision:
     paid = () if ledger is None else ledger.book().all_paid
-    return run.spec.judged(required_policy(run.party), run.plan.event if is_new else None, paid)
+    event = compose(run.counted("run").events) if is_new else None
+    return run.spec.judged(required_policy(run.party), event, paid)
 
 
 def _opened(party: Party, policy: Policy) -> Ledger:

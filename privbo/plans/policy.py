@@ -18,7 +18,8 @@ for runs that are chosen adaptively. A run's own plan is fixed before its first 
 
 Neither depends on the number of clients: the sums speak of one client, whose data is replaced by zero (or of one
 reward, replaced by another). So N may change from run to run, and the total is an upper bound for a client that joined
-later. Rewards of several runs are added up: the same evaluation may be asked for again.
+later. A run of rewards costs its most expensive release, and several runs are added up: the same evaluation may be
+asked for again.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pytest
 import privbo as pb
 from accountant import Adjacency, numerical, repeat
 from accountant.ledger import Ledger
-from privbo.flower.party import POPULATION, admit, approved_run, ledger_path, read_site
+from privbo.flower.party import POPULATION, admit, approved_run, judged, ledger_path, read_site
 from privbo.protocol.files import read_lines
 from tests.cli.test_cli import privbo
 from tests.deployment.federations import Federation, change, make, unasked
@@ -153,6 +153,17 @@ def test_the_run_that_passes_the_bound_over_all_runs_leaves_nothing(tmp_path: Pa
     assert f"to {costs[allowed]:.2f}"[:6] in last_words(federation)
     asks(federation, privacy={"epsilon": 0.05, "delta": 1e-6})  # what is left is still there for a small one
     assert any("vectors" in reply for reply in played(federation))
+
+
+def test_rewards_of_a_run_are_charged_as_they_were_judged(tmp_path: Path) -> None:
+    """Planted fault: the dearest release was judged, and all of them were charged, over the bound."""
+    rewards = {"unit": "reward"}
+    federation = federation_of(tmp_path, policy=BOUND | rewards | {"epsilon": 2.1}, privacy=HONEST | rewards)
+    federation.approve()
+    said = judged(approved_run(federation.home, read_site(federation.site_file(SITE))))
+    assert len([reply for reply in played(federation) if "vectors" in reply]) > len(federation.sites)
+    with ledger_of(federation, SITE) as ledger:
+        assert ledger.left().spent == said.projected <= 2.1
 
 
 def test_a_hospital_joins_and_the_same_ledger_goes_on(tmp_path: Path) -> None:
