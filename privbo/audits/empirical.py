@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from accountant.events import Adjacency, PoissonSampledGaussian, parts
+from accountant.events import Adjacency, Event, PoissonSampledGaussian, parts
 from accountant.tight import numerical
 from accountant.wording import event_text
 from privbo.audits.clipping import ClippingAudit, PublishedNorms
@@ -252,6 +252,11 @@ def moments(
     return float(each.sum()), float(np.sqrt(stddev**2 + sampled))
 
 
+def _price(mechanism: PrivateSum) -> Event:
+    """The event of the sum alone: the trainings that a release is charged with are not attacked."""
+    return mechanism.event() if mechanism.training is None else dataclasses.replace(mechanism, training=None).event()
+
+
 def audit_curve(
     build: Callable[[FloatArray], PrivateSum],
     weights: FloatArray,
@@ -295,7 +300,7 @@ def audit_curve(
             centre, spread = moments(mechanism, weights, absent, direction, stddev)
             seen = ((released @ direction - centre) / spread for released in (plus, minus))
             measured.append(measured_curve(next(seen), next(seen), level))
-    (event, _), *_ = parts(mechanism.event())
+    (event, _), *_ = parts(_price(mechanism))
     return closest_point(np.array(measured), curve_of(event.pairs(mechanism.adjacency)))
 
 
@@ -349,7 +354,7 @@ def epsilon_lower_bound(
     errors = np.asarray(np.sum(without > middle) + np.sum(with_canary <= middle), dtype=np.float64)
     apart = max(0.0, 1.0 - 2.0 * float(upper_confidence(errors, 2 * trials, alpha))) / mechanism.sample.rate
     mu = 2.0 * float(ndtri((1.0 + apart) / 2)) if apart < 1 else np.inf
-    claimed = numerical.epsilon(mechanism.event(), delta, adjacency=mechanism.adjacency)
+    claimed = numerical.epsilon(_price(mechanism), delta, adjacency=mechanism.adjacency)
     if mu in (0.0, np.inf):
         return mu, claimed
     event = PoissonSampledGaussian(sample_rate=mechanism.sample.rate, noise_multiplier=1.0 / mu)
@@ -364,7 +369,7 @@ class Empirical:
     """Outcome of attacking one mechanism in one world.
 
     Attributes:
-        event: What a release is charged as.
+        event: What the sums of a release are charged as.
         world: What the other clients send.
         trials: Releases with and without the canary.
         passed: Whether the measured curve stays below the claimed one.
@@ -469,8 +474,9 @@ def _audit(
     for world in get_args(World):
         point = audit_curve(build, request.weights, noise=noise, world=world, trials=trials)
         yield Empirical(
-            event=f"{event_text(whole.event())}, clipped to {request.clipping_norm:.4g}"
-            + f" ({SITES_ARE_SEEN})" * (request.unit == "record"),
+            event=f"{event_text(_price(whole))}, clipped to {request.clipping_norm:.4g}"
+            + f" ({SITES_ARE_SEEN})" * (request.unit == "record")
+            + "; trainings are not attacked" * (whole.training is not None),
             world=world,
             trials=trials,
             passed=point.passed,
