@@ -42,6 +42,8 @@ from tests.deployment.test_own_noise import (
 )
 from tests.guardians.test_flower import NAMES
 
+pytestmark = pytest.mark.filterwarnings("ignore:delta = 1 is above 1/N")  # one of the lies
+
 TRUSTED = {"epsilon": 2.0, "delta": 1e-6}
 GUARDED = {"epsilon": 2.0, "delta": 1e-6, "trust": "guardians"}
 POLICY = {"epsilon": 4.0, "delta": 1e-6}
