@@ -14,7 +14,7 @@ import inspect
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -535,7 +535,7 @@ class Evaluator:
             return float(returned), 0  # type: ignore[arg-type]  # whatever is no number raises
         if self.problem.training is not None:
             returned = _paid(returned, self.problem.training)
-        scores, (low, high) = np.asarray(returned, dtype=np.float64), self.problem.score_range
+        scores, (low, high) = _floats(returned), self.problem.score_range  # type: ignore[arg-type]
         count = self.problem.n_records[client]
         if scores.shape != (count,):
             raise ValueError(
@@ -549,6 +549,25 @@ class Evaluator:
         if (end := self.ends(error)) is not None:
             raise end
         return str(error) if isinstance(error, NoAnswerError) else named(error)
+
+
+def _floats(returned: Collection[object]) -> Array:
+    """Scores of records as floats: one that is no real number is NaN, and changes no other."""
+    try:
+        found = np.asarray(returned)
+    except Exception:  # entries of several shapes
+        found = np.empty(len(returned), dtype=object)
+    if found.dtype.kind in "fiub":
+        return found.astype(np.float64)
+    return found if found.ndim != 1 else np.array([_float(score) for score in returned])
+
+
+def _float(score: object) -> float:
+    try:
+        number = complex(score) if np.ndim(score) == 0 else math.nan  # type: ignore[arg-type, call-overload]
+    except Exception:  # whatever one record's score raises is that record's
+        return math.nan
+    return number.real if number.imag == 0 else math.nan
 
 
 def _paid(returned: object, declared: Event) -> object:
@@ -630,8 +649,10 @@ def _scores(
     for block in range(n_blocks):
         rows = np.arange(block, n_records[client], n_blocks)  # by place alone, so that no value moves another record
         try:
-            found[block] = float(train_and_score(client, params, rows))
-        except Exception:  # one record may break its own block, and must break nothing else
+            found[block] = float(train_and_score(client, dict(params), rows))
+        except KeyboardInterrupt:  # the operator's
+            raise
+        except BaseException:  # one record may break its own block, and must break nothing else
             if not failed:
                 _private_log.warning("client %d, block %d failed", client, block, exc_info=True)
             failed = True

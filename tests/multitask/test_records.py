@@ -176,6 +176,19 @@ def test_single_scores_are_clipped_one_by_one_and_the_site_is_told() -> None:
     assert "4" not in evaluate.errors[0]
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [1j, np.complex128(1j), "x", 10**400, [0.5], [[0.5], 1.0], np.ones((2, 3))],
+    ids=lambda bad: type(bad).__name__,
+)
+def test_a_score_that_is_no_real_number_is_the_lower_end_and_changes_no_other(bad: object) -> None:
+    scores = [np.float32(0.1), bad, True, 1]
+    four = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, p: scores, n_clients=1, n_records=[4])
+    evaluate = four.evaluator()
+    assert evaluate(np.array([0]), np.array([[0.5]])).tolist() == [(float(np.float32(0.1)) + 2.0) / 4]
+    assert "no number" in evaluate.errors[0]
+
+
 @pytest.mark.parametrize("executor", ["serial", "threads"])
 def test_the_audit_gives_every_sites_share_of_clipped_scores(executor: str, tmp_path: Path) -> None:
     """Site 2 has a tenth above the range and a tenth that is no number; a rehearsal's evaluation counts once."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 from unittest import mock
 
 import numpy as np
@@ -300,8 +300,10 @@ def learner(data: list[FloatArray]) -> TrainAndScore:
     def train_and_score(client: int, params: Mapping[str, object], rows: IntArray) -> float:
         mine = data[client][rows]
         if np.any(mine > 1e6):
-            raise ValueError("a record that the learner can't read")
-        return float(np.tanh(mine.mean() + mine.std()))
+            raise SystemExit if np.any(mine > 1e10) else ValueError("a record that the learner can't read")
+        if np.any(mine < 0):
+            cast("dict[str, object]", params)["x"] = 7.0
+        return float(str(params["x"])) + float(np.tanh(mine.mean() + mine.std()))
 
     return train_and_score
 
@@ -313,7 +315,7 @@ def scored(changed: float | None) -> FloatArray:
     return pb.in_blocks(learner(data), n_records=COUNTS, n_blocks=5)(0, {"x": 0.5})
 
 
-@pytest.mark.parametrize("changed", [0.0, 1e3, np.nan, 1e9])
+@pytest.mark.parametrize("changed", [0.0, -1.0, 1e3, np.nan, 1e9, 1e12])
 def test_one_record_moves_one_score_even_if_its_block_fails(changed: float) -> None:
     same = np.isclose(scored(None), scored(changed), rtol=0.0, atol=0.0, equal_nan=True)
     assert np.sum(~same) == 1
