@@ -202,6 +202,8 @@ def releases(
 ) -> FloatArray:
     """Make independent releases of the same vectors by the shipped code, ``(trials, n_blocks)``.
 
+    Of guardians' noises there are those that the event counts on; an observer may know the others.
+
     Args:
         mechanism: The mechanism that is attacked.
         weights: Public weights, ``(n_blocks, n_clients)``.
@@ -211,7 +213,9 @@ def releases(
     """
     participation = mechanism.sample.draw(trials, noise)
     clipped = clip_rows(rows, mechanism.applied_bound)
-    return sums.noisy_sums(mechanism, weights, clipped, participation, noise)[:, :, 0]
+    released = sums.noisy_sums(mechanism, weights, clipped, participation, noise)[:, :, 0]
+    nothing = np.zeros(released.shape, dtype=np.int64)
+    return sum((sums.hidden(mechanism, nothing, noise) for _ in range(1, mechanism.n_counted)), released)
 
 
 def scores(column: FloatArray, stddev: float) -> Iterator[tuple[FloatArray, float]]:

@@ -327,6 +327,20 @@ def test_opposing_clients_are_taken_out_by_their_mean_and_spread(sign: float) ->
     assert found.delta_lower == pytest.approx(bounds[empirical.EPSILONS.index(found.epsilon)], rel=1e-9)
 
 
+@pytest.mark.parametrize("n_counted", [1, 2, 3])
+@pytest.mark.parametrize("world", WORLDS)
+def test_as_many_noises_of_guardians_are_drawn_as_are_counted(n_counted: int, world: World) -> None:
+    """20,000 releases a side, false alarms 1e-6 an audit; planted: half of every guardian's noise."""
+
+    def audited(factor: float) -> Point:
+        def built(weights: np.ndarray) -> PrivateSum:
+            return quieter(build(weights, sample_rate=1.0, n_noises=3, n_counted=n_counted), factor)
+
+        return audit_curve(built, WEIGHTS, noise=SimulatedNoise(1), world=world, trials=20_000)
+
+    assert [audited(factor).passed for factor in (1.0, 0.5)] == [True, False]
+
+
 @pytest.mark.parametrize("training", [Gaussian(noise_multiplier=0.8), Gaussian(noise_multiplier=8.0)], ids=str)
 @pytest.mark.parametrize("world", WORLDS)
 def test_a_release_of_trained_models_is_held_against_its_sum_alone(training: Gaussian, world: World) -> None:
