@@ -12,6 +12,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -166,30 +167,42 @@ class PrivateNeuralArm:
         return state.losses[-1]
 
     def _require_apart(self, batch: Tensor) -> None:
-        """Refuse a model in which one record's loss depends on another record; inputs of whole numbers do not tell.
+        """Refuse a model in which a record's scores depend on other records, of its batch or of the one before.
 
-        It is asked of an untrained twin, so that nothing of the model that is trained changes.
+        It is asked of untrained twins, whose weights are moved a little (those that begin at 0 would hide what comes
+        before them): a half of the batch keeps its scores, in training and judging, whatever the other half is.
         """
-        given = self.data.train_x[batch].detach().clone()
-        if not given.is_floating_point():
-            return
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        given = torch.nan_to_num(self.data.train_x[batch], posinf=0.0, neginf=0.0)  # NaN would hide whatever follows
+        base = given / 2 if given.is_floating_point() else given
+        with torch.random.fork_rng(devices=[given.device] if given.is_cuda else []), torch.enable_grad():
             torch.manual_seed(self.seed)
-            twin = self.model().to(given.device)
-            scores = twin(given.requires_grad_().clone())
-            first = nn.functional.cross_entropy(scores, self.data.train_y[batch], reduction="none")[0]
-            (moves,) = torch.autograd.grad(first, given, allow_unused=True)
-        if moves is not None and torch.nan_to_num(moves[1:]).any():
-            raise ConfigurationError(
-                f"model {self.name!r} mixes records: one record's loss depends on the others of its batch, so that "
-                "clipping its gradient bounds nothing; let every record pass the layers alone (group normalisation)"
-            )
+            weights = self.model().to(given.device).state_dict()
+
+            def scores(x: Tensor, kept: slice, training: bool) -> Tensor:
+                twin = self.model().to(x.device).train(training)
+                twin.load_state_dict(weights)
+                torch.manual_seed(self.seed)
+                for parameter in (p for p in twin.parameters() if p.requires_grad):
+                    parameter.data += 0.01 * torch.randn_like(parameter)
+                return torch.cat([twin(x)[kept], twin(base)])
+
+            for kept, training in product((slice(len(batch) // 2), slice(len(batch) // 2, None)), (True, False)):
+                other = given[kept][:1].expand_as(given).clone()
+                other[kept] = base[kept]
+                alone, mixed = scores(base, kept, training), scores(other, kept, training)
+                if not torch.allclose(alone, mixed, rtol=1e-4, atol=1e-6, equal_nan=True):
+                    raise ConfigurationError(
+                        f"model {self.name!r} mixes records: one record's scores depend on others, so that clipping "
+                        "its gradient bounds nothing; let every record pass the layers alone (group normalisation), "
+                        "and draw with torch's global generator"
+                    )
 
 
 def _untrained(model: nn.Module) -> dict[str, object]:
     """Everything of a model's state that no private step may change: buffers, and parameters that are not trained."""
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    return {name: copy.deepcopy(value) for name, value in model.state_dict().items() if name not in trained}
+    state = model.state_dict() | dict(model.named_buffers())
+    return {name: copy.deepcopy(value) for name, value in state.items() if name not in trained}
 
 
 def _require_fixed(before: Mapping[str, object], now: Mapping[str, object]) -> None:
