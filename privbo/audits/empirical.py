@@ -385,6 +385,7 @@ class Empirical:
             rate 1 if participation is sampled as stated.
         epsilon_claimed: The accountant's epsilon of one release.
         alpha: False-alarm rate of ``passed``.
+        n_mechanisms: Different mechanisms of the plan; only its first three are attacked.
     """
 
     event: str
@@ -398,6 +399,7 @@ class Empirical:
     epsilon_lower: float
     epsilon_claimed: float
     alpha: float
+    n_mechanisms: int
 
     @property
     def verdict(self) -> str:
@@ -452,20 +454,20 @@ def audit_plan(
     Raises:
         ConfigurationError: If the plan releases nothing.
     """
-    found, seen = list[Empirical](), set[Mechanism]()
+    different = dict[Mechanism, Request]()
     for request in plan:
-        if (described := mechanism(request)) not in seen:
-            seen.add(described)
-            found += _audit(request, mechanism, delta=delta, trials=trials)
-        if len(seen) == _MOST_MECHANISMS:
-            break
-    if not found:
+        different.setdefault(mechanism(request), request)
+    if not different:
         raise ConfigurationError("the plan releases nothing, so there is nothing to audit")
-    return tuple(found)
+    return tuple(
+        found
+        for request in list(different.values())[:_MOST_MECHANISMS]
+        for found in _audit(request, mechanism, delta=delta, trials=trials, n_mechanisms=len(different))
+    )
 
 
 def _audit(
-    request: Request, mechanism: Callable[[Request], Mechanism], *, delta: float, trials: int
+    request: Request, mechanism: Callable[[Request], Mechanism], *, delta: float, trials: int, n_mechanisms: int
 ) -> Iterator[Empirical]:
     def build(weights: FloatArray) -> PrivateSum:
         described = mechanism(dataclasses.replace(request, weights=weights))
@@ -488,6 +490,7 @@ def _audit(
             epsilon_lower=lower,
             epsilon_claimed=claimed,
             alpha=ALPHA,
+            n_mechanisms=n_mechanisms,
             **vars(point),
         )
 
@@ -515,9 +518,16 @@ class Audit:
         """Whether no attack contradicts the claim."""
         return all(row.passed for row in self.empirical)
 
+    @property
+    def attacks(self) -> str:
+        """How much was attacked, in words."""
+        different = self.empirical[0].n_mechanisms if self.empirical else 0
+        tried = min(different, _MOST_MECHANISMS)
+        return f"{len(self.empirical)} attacks on {tried} of {different} different mechanisms"
+
     def __repr__(self) -> str:
         clipping = "no clipping audit" if self.clipping is None else self.clipping.verdict
-        attacks = f"{len(self.empirical)} attacks, {'none' if self.passed else 'SOME'} beyond the claim"
+        attacks = f"{self.attacks}, {'none' if self.passed else 'SOME'} beyond the claim"
         return in_two_lines("Audit", self.name, attacks, clipping)
 
     def to_dict(self) -> JsonObject:

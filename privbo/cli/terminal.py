@@ -164,8 +164,8 @@ def _audit(found: Audit) -> Iterator[Shown]:
     if found.empirical:
         within = sum(row.passed for row in found.empirical)
         yield (
-            f"{within} of {len(found.empirical)} attacks stay within the claim of one release; they try out the code "
-            "that draws the noise, not the noise that this run drew"
+            f"{within} of {found.attacks} stay within the claim of one release; they try out the code that draws the "
+            "noise, not the noise that this run drew"
         )
     if (norms := found.published) is not None:
         yield (

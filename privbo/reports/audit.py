@@ -22,6 +22,7 @@ def write_audit(audit: Audit, path: Path) -> Path:
     content = {
         "audit": clipping,
         "attacks": attacks,
+        "attacked": audit.attacks,
         "rounds": None if clipping is None else rounds_table(clipping),
     }
     figures = {} if clipping is None else audit_figures(clipping)

@@ -19,6 +19,7 @@ from accountant.tight import numerical
 from privbo.audits import empirical
 from privbo.audits.clipping import advise, agreement, publish_norms
 from privbo.audits.empirical import (
+    Audit,
     Point,
     World,
     audit_curve,
@@ -31,12 +32,13 @@ from privbo.audits.empirical import (
     releases,
     scores,
 )
+from privbo.cli.terminal import render
 from privbo.door.clipping import BOUND_FACTORS, clip_rows, measure_clipping
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.protocol.files import append_line, read_lines
 from privbo.protocol.messages import Records, Request, Setting
-from privbo.reports.audit import audit_figures
+from privbo.reports.audit import audit_figures, write_audit
 from privbo.runs.manifest import RunDirectory
 from tests.builders import Changed, mechanism_for
 from tests.conformance.cases import CASES, problem
@@ -165,6 +167,19 @@ def test_a_mechanism_that_claims_too_much_is_caught() -> None:
     )
     caught = audit_curve(lambda _: boaster, request.weights, noise=SecureNoise(), world="others zero", trials=20_000)
     assert not caught.passed
+
+
+def test_an_audit_says_how_many_of_a_plans_mechanisms_it_attacked(tmp_path: Path) -> None:
+    plan = [Request(dim=1, clipping_norm=norm, weights=WEIGHTS) for norm in (1.0, 2.0, 2.0, 3.0, 4.0, 5.0)]
+    found = audit_plan(plan, lambda r: mechanism_for(r, noise_multiplier=1.0), delta=1e-5, trials=1000)
+    audit = Audit(name="five", clipping=None, empirical=found)
+    said = "9 attacks on 3 of 5 different mechanisms"
+    for text in (
+        repr(audit),
+        "\n".join(map(str, render(audit))),
+        write_audit(audit, tmp_path / "audit.html").read_text(),
+    ):
+        assert said in text
 
 
 def setting() -> Setting:
