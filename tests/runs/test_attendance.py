@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -231,6 +232,26 @@ def test_impossible_grids_are_refused_before_anything_is_charged(
     with pytest.raises(pb.ConfigurationError, match=words):
         pb.run(problem(), pb.FederatedFLCB(), times=Times(**settings), **asked)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("unit", "limit", "refused"),
+    [
+        ("reward", {"times": Times(round_seconds=60.0)}, "times=Times"),
+        ("record", {"times": Times(round_seconds=60.0)}, "times=Times"),
+        ("record", {"evaluation_seconds": 5.0}, "evaluation_seconds=5"),
+        ("reward", {"evaluation_seconds": 5.0}, None),
+    ],
+)
+def test_one_slow_reward_or_record_may_not_fail_others(unit: Any, limit: dict[str, Any], refused: str | None) -> None:
+    protects: Any = "records" if unit == "record" else None
+    privacy = pb.Privacy(noise_multiplier=2.0, delta=1e-6, unit=unit, protects=protects)
+    sites = pb.Problem(
+        space={"x": pb.Real(0, 1)}, objective=lambda client, params: [0.5], n_clients=7, n_records=[1] * 7
+    )
+    asked: dict[str, Any] = {"name": "x", "problem": sites, "algorithm": pb.FedPNE(), "privacy": privacy, "rounds": 1}
+    with pytest.raises(pb.ConfigurationError, match=f"{refused}.*{unit}.*leave") if refused else nullcontext():
+        Spec(**asked, **limit)
 
 
 def score(client: int, params: dict) -> float:
