@@ -125,7 +125,7 @@ def test_an_unknown_setting_is_refused_with_those_there_are(start: Any) -> None:
      ({"device": "gpu"}, "write device = 'cpu'"), ({"device": "cuda:99"}, "write device = 'cpu'"),
      ({"on_round": lambda: None}, r"on_round can't be called as on_round\(round\)"),
      ({"on_private_round": lambda: None}, r"on_private_round can't be called as on_private_round\(round\)")],
-    ids=str,
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )  # fmt: skip
 def test_what_a_run_could_not_go_on_with_is_refused_before_it_is_made(
     setting: dict[str, Any], words: str, tmp_path: Path
