@@ -43,6 +43,7 @@ class LedgerAccountant(IAccountant):  # type: ignore[misc]  # Opacus is untyped
     def __init__(self, ledger: Ledger, *, event: PoissonSampledGaussian, steps: int, opacus_multiplier: float) -> None:
         super().__init__()
         self._ledger = ledger
+        self._noise_source = "secure"
         self._event = event
         self._multiplier = opacus_multiplier
         self.reserved = steps
@@ -92,7 +93,9 @@ class LedgerAccountant(IAccountant):  # type: ignore[misc]  # Opacus is untyped
                 f"release_id={release_id!r} was charged before, for a training that may have left; give this one an id "
                 "of its own, or say nothing_left=True where you know that nothing has"
             )
-        return cls(ledger, event=event, steps=steps, opacus_multiplier=noise_multiplier)
+        accountant = cls(ledger, event=event, steps=steps, opacus_multiplier=noise_multiplier)
+        accountant._noise_source = noise_source
+        return accountant
 
     @property
     def event(self) -> Event:
@@ -100,10 +103,29 @@ class LedgerAccountant(IAccountant):  # type: ignore[misc]  # Opacus is untyped
         return repeat(self._event, self.reserved)
 
     def privacy_engine(self, *, secure_mode: bool) -> PrivacyEngine:
-        """A privacy engine whose hook is this accountant."""
+        """A privacy engine whose hook is this accountant.
+
+        Raises:
+            EventError: Its noise, or later its ``poisson_sampling``, is not what was charged.
+        """
         from opacus import PrivacyEngine
 
-        engine = PrivacyEngine(secure_mode=secure_mode)
+        if secure_mode != (self._noise_source == "secure"):
+            raise EventError(
+                f"secure_mode={secure_mode} must be {not secure_mode}: the steps are charged with noise_source="
+                f"{self._noise_source!r}; reserve what is run"
+            )
+
+        class Sampled(PrivacyEngine):  # type: ignore[misc]  # Opacus is untyped
+            def make_private(self, *, poisson_sampling: bool = True, **options: object) -> object:
+                if not poisson_sampling:
+                    raise EventError(
+                        f"poisson_sampling={poisson_sampling} must be True: the steps are charged as sampled; leave "
+                        "it out"
+                    )
+                return super().make_private(**options)
+
+        engine = Sampled(secure_mode=secure_mode)
         engine.accountant = self
         return engine
 

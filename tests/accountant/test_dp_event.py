@@ -233,12 +233,11 @@ def reserve(ledger, *, steps=4, rate=0.25, z=1.0, **said):
         noise_multiplier=z,
         steps=steps,
         unit=Unit.RECORD,
-        noise_source="simulation",
-        **said,
+        **{"noise_source": "simulation"} | said,
     )
 
 
-def trained_by(engine, noise_multiplier):
+def trained_by(engine, noise_multiplier, **said):
     """A tiny model, its optimizer and its data, made private by a privacy engine."""
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(64, 3), torch.randn(64, 1))
@@ -249,6 +248,7 @@ def trained_by(engine, noise_multiplier):
         data_loader=DataLoader(data, batch_size=16),
         noise_multiplier=noise_multiplier,
         max_grad_norm=1.0,
+        **said,
     )
 
 
@@ -375,8 +375,16 @@ def test_the_engine_is_hooked_to_the_block_and_draws_as_it_was_told(monkeypatch)
         engine = accountant.privacy_engine(secure_mode=False)
     assert engine.accountant is accountant
     assert engine.secure_mode is False
+    trained_by(engine, 1.0, poisson_sampling=True)
+    with pytest.raises(EventError, match=r"poisson_sampling=False must be True: .* charged as sampled; leave it out"):
+        trained_by(engine, 1.0, poisson_sampling=False)
+    with pytest.raises(EventError, match=r"secure_mode=True must be False: .* noise_source='simulation'; reserve what"):
+        accountant.privacy_engine(secure_mode=True)
     monkeypatch.setattr("opacus.PrivacyEngine", SimpleNamespace)  # secure mode needs torchcsprng
-    assert accountant.privacy_engine(secure_mode=True) == SimpleNamespace(secure_mode=True, accountant=accountant)
+    secure = reserve(make_ledger(), noise_source="secure")
+    assert secure.privacy_engine(secure_mode=True) == SimpleNamespace(secure_mode=True, accountant=secure)
+    with pytest.raises(EventError, match=r"secure_mode=False must be True: .* noise_source='secure'"):
+        secure.privacy_engine(secure_mode=False)
 
 
 def test_a_block_that_nobody_stepped_through_is_an_error_unless_there_is_one_already():
