@@ -46,7 +46,7 @@ def curve(event: Event, orders: npt.ArrayLike, *, adjacency: Adjacency) -> Float
 
 @lru_cache(maxsize=16384)
 def _cached(event: Basic, orders: tuple[float, ...], adjacency: Adjacency) -> FloatArray:
-    value = event.renyi_curve(np.array(orders), adjacency)
+    value = np.maximum(0.0, event.renyi_curve(np.array(orders), adjacency))  # rounding may leave less
     value.flags.writeable = False
     return value
 

@@ -116,17 +116,17 @@ class TruncatedNegativeBinomial:
     @property
     def mean(self) -> float:
         """Expected number of runs."""
-        if self.eta == 0.0:
-            return (1.0 / self.gamma - 1.0) / math.log(1.0 / self.gamma)
-        return self.eta * (1.0 - self.gamma) / (self.gamma * (1.0 - math.pow(self.gamma, self.eta)))
+        return max(1.0, (1.0 - self.gamma) / (self.gamma * self._scaled(1.0)))
+
+    def _scaled(self, sign: float) -> float:
+        """(1 - gamma^eta) / eta for sign 1, (gamma^-eta - 1) / eta for -1, also where they nearly cancel."""
+        log = math.log(self.gamma)
+        power = sign * self.eta * log
+        return -sign * math.expm1(power) / self.eta if abs(power) > 1e-300 else -log
 
     def quantile(self, u: float) -> int:
         """K by inversion of P(k) = (1-gamma)^k / (gamma^-eta - 1) prod_{l<k} (l+eta)/(l+1), u in [0, 1)."""
-        k = 1
-        if self.eta == 0.0:
-            mass = (1.0 - self.gamma) / math.log(1.0 / self.gamma)
-        else:
-            mass = (1.0 - self.gamma) * self.eta / (math.pow(self.gamma, -self.eta) - 1.0)
+        k, mass = 1, (1.0 - self.gamma) / self._scaled(-1.0)
         # Rounding may leave a rest of u that no mass takes up; subnormal numbers would not shrink to zero.
         while u > mass > sys.float_info.min:
             u -= mass

@@ -277,6 +277,19 @@ def test_number_of_runs_is_scipys(eta, gamma) -> None:
     assert runs.quantile(1.0 - 2.0**-53) >= runs.quantile(0.999)  # rounding ends the search, not a missing mass
 
 
+@pytest.mark.parametrize(
+    ("eta", "gamma", "mean"),
+    [(0.51, 1 - 2**-53, 1), (-0.5, 1 - 2**-53, 1), (0, 1 - 2**-53, 1)]
+    + [(eta, 0.01, 99 / math.log(100)) for eta in (1.3e-17, -1e-17, 5e-324)],
+)
+def test_number_of_runs_where_its_terms_nearly_cancel(eta, gamma, mean) -> None:
+    runs = TruncatedNegativeBinomial(eta=eta, gamma=gamma)
+    assert max(1, mean) <= runs.mean <= mean * (1 + 1e-14)
+    assert runs.quantile(0.2) == 1
+    assert runs.quantile(0.9) == TruncatedNegativeBinomial(eta=0, gamma=gamma).quantile(0.9)
+    assert renyi.curve(best_of(1000, eta=eta, gamma=gamma), [10], adjacency=ADJACENCY)[0] >= 0
+
+
 def best_of(z: float = 4.0, *, eta: float = 1.0, gamma: float = 0.1, steps: int = 40) -> BestOfRandomRuns:
     run = compose([(poisson(1 / 16, z), steps)])
     return BestOfRandomRuns(run=run, eta=eta, gamma=gamma)

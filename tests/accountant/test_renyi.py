@@ -145,6 +145,12 @@ def test_no_epsilon_is_negative_and_no_delta_above_one():
     assert renyi.log_delta_at_orders(np.array([0.5]), np.array([4.0]), epsilon) == pytest.approx([math.log(1e-3)])
 
 
+def test_no_curve_refunds_what_was_charged(monkeypatch):
+    event = gaussian(987.0)
+    monkeypatch.setattr(type(event), "renyi_curve", lambda *_: np.array([-1e-9]))
+    assert renyi.curve(event, [10], adjacency=ZERO) == [0.0]
+
+
 def test_a_delta_above_the_total_variation_costs_nothing():
     """At z = 0.2 the variation is 2 Phi(2.5) - 1 = .9876, its bound .9999982; the best order alone says 6 there."""
     event = gaussian(0.2)
