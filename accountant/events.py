@@ -286,8 +286,8 @@ def most_expensive(events: Iterable[Event]) -> Composed:
     """
     alone: list[Gaussian | NonPrivate] = []
     for event in events:
-        for part, count in parts(event):
-            if not isinstance(part, Gaussian | NonPrivate) or count > 1:
+        for part, count in (found := parts(event)):
+            if not isinstance(part, Gaussian | NonPrivate) or count > 1 or len(found) > 1:
                 raise EventError(
                     f"{event} has no price where releases share no unit; only single Gaussian releases without "
                     "sampling do"

@@ -195,7 +195,7 @@ def test_the_least_noisy_release_is_the_price() -> None:
     assert most_expensive([]) == Composed()
 
 
-@pytest.mark.parametrize("event", [poisson(0.5, 1.0), repeat(LOUD, 2)])
+@pytest.mark.parametrize("event", [poisson(0.5, 1.0), repeat(LOUD, 2), compose([LOUD, QUIET])])
 def test_what_cannot_be_compared_is_refused(event: object) -> None:
     with pytest.raises(EventError, match="share no unit"):
         most_expensive([event])
