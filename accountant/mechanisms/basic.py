@@ -274,14 +274,14 @@ class Composed:
     parts: tuple[tuple[Basic, int], ...] = ()
 
     def __post_init__(self) -> None:
-        seen = set()
+        seen: dict[Basic, int] = {}
         for event, count in self.parts:
             if not isinstance(event, Basic):
                 raise EventError(f"Composed.parts holds basic events only, got {event!r}; use compose(...)")
-            as_positive_int("Composed", "count", count)
             if event in seen:
                 raise EventError(f"Composed.parts names {event!r} twice; use compose(...)")
-            seen.add(event)
+            seen[event] = as_positive_int("Composed", "count", count)
+        object.__setattr__(self, "parts", tuple(seen.items()))
 
     @property
     def text(self) -> str:

@@ -71,6 +71,7 @@ def test_compose_merges_and_flattens():
     event = compose([one, (compose([two, one]), 3), gaussian(1.0)])
     assert dict(event.parts) == {one: 5, two: 3}
     assert repeat(one, 0) == Composed()
+    assert repeat(Composed(parts=[(one, np.int8(100))]), 3) == repeat(one, 300)
 
 
 def test_composed_refuses_what_compose_would_have_merged():
