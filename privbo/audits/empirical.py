@@ -26,6 +26,7 @@ from accountant.tight import numerical
 from accountant.wording import event_text
 from privbo.audits.clipping import ClippingAudit, PublishedNorms
 from privbo.door import sums
+from privbo.door.adaptive import AdaptiveClipping, AdaptiveSum, QuantileClipper, clip_bits
 from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import NoiseSource, SecureNoise
@@ -169,8 +170,9 @@ def closest_point(measured: FloatArray, accounted: FloatArray) -> Point:
 
 
 World: TypeAlias = Literal["others zero", "others opposing", "alone"]
-# Mechanism, weights, everybody's vectors (of length one), trials and noise make (trials, n_blocks).
-Releases: TypeAlias = Callable[[PrivateSum, FloatArray, FloatArray, int, NoiseSource], FloatArray]
+Attacked: TypeAlias = PrivateSum | AdaptiveSum
+# Mechanism, weights, everybody's vectors (of length one), trials and noise make (trials, n_blocks), or a block more.
+Releases: TypeAlias = Callable[[Attacked, FloatArray, FloatArray, int, NoiseSource], FloatArray]
 
 
 def heaviest_client(weights: FloatArray) -> int:
@@ -197,10 +199,20 @@ def neighbours(mechanism: PrivateSum, n_clients: int, canary: int, world: World)
     return present, absent
 
 
-def releases(
-    mechanism: PrivateSum, weights: FloatArray, rows: FloatArray, trials: int, noise: NoiseSource
-) -> FloatArray:
-    """Make independent releases of the same vectors by the shipped code, ``(trials, n_blocks)``.
+def _with_bits(mechanism: Attacked, weights: FloatArray) -> tuple[PrivateSum, FloatArray]:
+    """Sums of vectors, and the weights of all that is released: bits that adapt a bound are one block more.
+
+    It is scaled so that all blocks have the same noise. Where positive vectors are too long, negative ones are within
+    the bound and who sends zero is absent, a client's bit is its clipped vector times this weight.
+    """
+    if not isinstance(mechanism, AdaptiveSum):
+        return mechanism, weights
+    weight = -0.5 / mechanism.vectors.applied_bound * mechanism.noise_stddev() / mechanism.bits.noise_stddev()
+    return mechanism.vectors, np.vstack([weights, np.full((1, weights.shape[1]), weight)])
+
+
+def releases(mechanism: Attacked, weights: FloatArray, rows: FloatArray, trials: int, noise: NoiseSource) -> FloatArray:
+    """Make independent releases of the same vectors by the shipped code, ``(trials, n_blocks)``, or bits as one more.
 
     Of guardians' noises there are those that the event counts on; an observer may know the others.
 
@@ -212,10 +224,16 @@ def releases(
         noise: Source of noise and participation.
     """
     participation = mechanism.sample.draw(trials, noise)
-    clipped = clip_rows(rows, mechanism.applied_bound)
-    released = sums.noisy_sums(mechanism, weights, clipped, participation, noise)[:, :, 0]
+    vectors, _ = _with_bits(mechanism, weights)
+    clipped = clip_rows(rows, vectors.applied_bound)
+    released = sums.noisy_sums(vectors, weights, clipped, participation, noise)[:, :, 0]
+    if isinstance(mechanism, AdaptiveSum):
+        sent = np.where(rows == 0, np.nan, np.maximum(rows, clipped))
+        bits = clip_rows(clip_bits(sent, vectors.vector_bound), mechanism.bits.applied_bound)
+        counted = sums.noisy_sums(mechanism.bits, np.ones((1, len(rows))), bits, participation, noise)[:, :, 0]
+        return np.hstack([released, counted * mechanism.noise_stddev() / mechanism.bits.noise_stddev()])
     nothing = np.zeros(released.shape, dtype=np.int64)
-    return sum((sums.hidden(mechanism, nothing, noise) for _ in range(1, mechanism.n_counted)), released)
+    return sum((sums.hidden(vectors, nothing, noise) for _ in range(1, vectors.n_counted)), released)
 
 
 def scores(column: FloatArray, stddev: float) -> Iterator[tuple[FloatArray, float]]:
@@ -256,13 +274,15 @@ def moments(
     return float(each.sum()), float(np.sqrt(stddev**2 + sampled))
 
 
-def _price(mechanism: PrivateSum) -> Event:
-    """The event of the sum alone: the trainings that a release is charged with are not attacked."""
-    return mechanism.event() if mechanism.training is None else dataclasses.replace(mechanism, training=None).event()
+def _price(mechanism: Attacked) -> Event:
+    """The event of what is attacked: the trainings that a release is charged with are not."""
+    if isinstance(mechanism, AdaptiveSum) or mechanism.training is None:
+        return mechanism.event()
+    return dataclasses.replace(mechanism, training=None).event()
 
 
 def audit_curve(
-    build: Callable[[FloatArray], PrivateSum],
+    build: Callable[[FloatArray], Attacked],
     weights: FloatArray,
     *,
     noise: NoiseSource,
@@ -287,29 +307,30 @@ def audit_curve(
     if world == "alone":
         weights, canary = weights[:, [canary]], 0
     mechanism = build(weights)
-    present, absent = neighbours(mechanism, weights.shape[1], canary, world)
+    vectors, whole = _with_bits(mechanism, weights)
+    present, absent = neighbours(vectors, weights.shape[1], canary, world)
     # Releases for the negative canary are mirrored, so that one set of thresholds serves both signs.
     outputs = [
         sign * release(mechanism, weights, sign * rows, trials, noise)
         for sign in (1.0, -1.0)
         for rows in (present, absent)
     ]
-    tried = list(scores(weights[:, canary], mechanism.noise_stddev()))
+    tried = list(scores(whole[:, canary], mechanism.noise_stddev()))
     # Both signs and all scores are tested at once.
     level = alpha / (2 * len(tried) * N_BOUNDS)
     measured = []
     for plus, minus in (outputs[:2], outputs[2:]):
         for direction, stddev in tried:
             # Thresholds follow from public numbers, so no trial is spent on finding them.
-            centre, spread = moments(mechanism, weights, absent, direction, stddev)
+            centre, spread = moments(vectors, whole, absent, direction, stddev)
             seen = ((released @ direction - centre) / spread for released in (plus, minus))
             measured.append(measured_curve(next(seen), next(seen), level))
     (event, _), *_ = parts(_price(mechanism))
-    return closest_point(np.array(measured), curve_of(event.pairs(mechanism.adjacency)))
+    return closest_point(np.array(measured), curve_of(event.pairs(vectors.adjacency)))
 
 
 def epsilon_lower_bound(
-    mechanism: PrivateSum,
+    mechanism: Attacked,
     weights: FloatArray,
     *,
     noise: NoiseSource,
@@ -348,21 +369,22 @@ def epsilon_lower_bound(
     from scipy.special import ndtri
 
     canary = heaviest_client(weights)
-    present, absent = neighbours(mechanism, weights.shape[1], canary, "others zero")
-    direction, scale = next(scores(weights[:, canary], mechanism.noise_stddev()))
+    vectors, whole = _with_bits(mechanism, weights)
+    present, absent = neighbours(vectors, weights.shape[1], canary, "others zero")
+    direction, scale = next(scores(whole[:, canary], mechanism.noise_stddev()))
     with_canary = release(mechanism, weights, present, trials, noise) @ direction / scale
     without = release(mechanism, weights, absent, trials, noise) @ direction / scale
     # The best threshold lies midway between the canary's score and its absence's, both stated.
-    each = np.linalg.norm(weights[:, canary]) * mechanism.applied_bound / mechanism.sample.rate / scale
-    middle = each / 2 if mechanism.adjacency is Adjacency.ZERO_OUT else 0.0
+    each = np.linalg.norm(whole[:, canary]) * vectors.applied_bound / mechanism.sample.rate / scale
+    middle = each / 2 if vectors.adjacency is Adjacency.ZERO_OUT else 0.0
     errors = np.asarray(np.sum(without > middle) + np.sum(with_canary <= middle), dtype=np.float64)
     apart = max(0.0, 1.0 - 2.0 * float(upper_confidence(errors, 2 * trials, alpha))) / mechanism.sample.rate
     mu = 2.0 * float(ndtri((1.0 + apart) / 2)) if apart < 1 else np.inf
-    claimed = numerical.epsilon(_price(mechanism), delta, adjacency=mechanism.adjacency)
+    claimed = numerical.epsilon(_price(mechanism), delta, adjacency=vectors.adjacency)
     if mu in (0.0, np.inf):
         return mu, claimed
     event = PoissonSampledGaussian(sample_rate=mechanism.sample.rate, noise_multiplier=1.0 / mu)
-    return numerical.epsilon_interval(event, delta, adjacency=mechanism.adjacency).lower, claimed
+    return numerical.epsilon_interval(event, delta, adjacency=vectors.adjacency).lower, claimed
 
 
 _MOST_MECHANISMS = 3
@@ -437,17 +459,24 @@ def audit_run(record: Record, *, trials: int, trust: bool = False) -> tuple[Empi
             "try out instead; audit it with that version, or audit its configuration file (TOML)"
         )
     spec = record.spec.with_algorithm() if trust else record.spec
-    return audit_plan(planned_requests(spec), record.plan.mechanism, delta=record.delta, trials=trials)
+    plan, adaptive = record.plan, record.plan.privacy.adaptive_clipping
+    return audit_plan(planned_requests(spec), plan.mechanism, adaptive=adaptive, delta=record.delta, trials=trials)
 
 
 def audit_plan(
-    plan: Iterable[Request], mechanism: Callable[[Request], Mechanism], *, delta: float, trials: int
+    plan: Iterable[Request],
+    mechanism: Callable[[Request], Mechanism],
+    *,
+    adaptive: AdaptiveClipping | None,
+    delta: float,
+    trials: int,
 ) -> tuple[Empirical, ...]:
     """Audit the first mechanisms of a plan that differ, at most three, in every world.
 
     Args:
         plan: The requests of a run.
         mechanism: Builds the mechanism that answers a request.
+        adaptive: How the clipping bound moves; the bits that move it are attacked with the vectors.
         delta: Where the claimed and the measured epsilon are compared, in (0, 1).
         trials: Releases with and without the canary, each.
 
@@ -462,18 +491,24 @@ def audit_plan(
     return tuple(
         found
         for request in list(different.values())[:_MOST_MECHANISMS]
-        for found in _audit(request, mechanism, delta=delta, trials=trials, n_mechanisms=len(different))
+        for found in _audit(request, mechanism, adaptive, delta=delta, trials=trials, n_mechanisms=len(different))
     )
 
 
 def _audit(
-    request: Request, mechanism: Callable[[Request], Mechanism], *, delta: float, trials: int, n_mechanisms: int
+    request: Request,
+    mechanism: Callable[[Request], Mechanism],
+    adaptive: AdaptiveClipping | None,
+    *,
+    delta: float,
+    trials: int,
+    n_mechanisms: int,
 ) -> Iterator[Empirical]:
-    def build(weights: FloatArray) -> PrivateSum:
+    def build(weights: FloatArray) -> Attacked:
         described = mechanism(dataclasses.replace(request, weights=weights))
         if not isinstance(described, PrivateSum):
             raise ConfigurationError("a release without noise claims nothing, so there is nothing to audit")
-        return described
+        return described if adaptive is None else QuantileClipper(settings=adaptive).mechanism(described)
 
     whole, noise = build(request.weights), SecureNoise()
     lower, claimed = epsilon_lower_bound(whole, request.weights, noise=noise, delta=delta, trials=trials)
@@ -482,7 +517,8 @@ def _audit(
         yield Empirical(
             event=f"{event_text(_price(whole))}, clipped to {request.clipping_norm:.4g}"
             + f" ({SITES_ARE_SEEN})" * (request.unit == "record")
-            + "; trainings are not attacked" * (whole.training is not None),
+            + ", with the count of who is within" * (adaptive is not None)
+            + "; trainings are not attacked" * (request.training is not None),
             world=world,
             trials=trials,
             passed=point.passed,
