@@ -7,6 +7,7 @@ import html
 import json
 import math
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -422,6 +423,30 @@ def test_a_site_moves_the_common_means_by_its_records_share() -> None:
     assert plan.releases > 1  # a record is in every release, so all of them are paid for
     with pytest.raises(pb.ConfigurationError, match=r"reward_range=\(0, 2\) must be score_range=\(0, 1\)"):
         pb.plan(problem(), dataclasses.replace(algorithm, reward_range=(0.0, 2.0)), privacy=QUIET, rounds=4)
+
+
+def test_a_failed_pull_counts_as_the_lowest_scores_and_is_no_absence_from_the_common_means() -> None:
+    """Site 2 fails at some nodes always, and at the others every second time."""
+    vectors = []
+    for fails in (True, False):
+        calls: Counter[Any] = Counter()
+
+        def objective(client: int, params: dict[str, Any], fails: bool = fails, calls: Counter[Any] = calls) -> Any:
+            if client == 2:
+                node = tuple(params.values())
+                calls[node] += 1
+                if params["dose"] < 0.5 or calls[node] % 2:
+                    return math.nan if fails else np.zeros(COUNTS[2])
+            return Hospitals()(client, params)
+
+        asked = spec(objective, algorithm=pb.FedPNE(horizon=600, c=0.5))
+        setting, evaluate = asked.setting(7), asked.problem.evaluator()
+        cohort = asked.played.cohort(setting, clients=np.arange(len(COUNTS)), evaluate=evaluate, seed=0)
+        vectors.append(cohort.respond(asked.played.server(setting).ask().broadcast))
+        assert max(calls.values()) > 1
+    np.testing.assert_allclose(vectors[0], vectors[1], rtol=0.0, atol=1e-12)
+    assert -0.5 in vectors[0][2]
+    assert np.max(vectors[0][2]) > -0.5
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ class TreeCohort:
 
     def _answer(self, means: FloatArray, worked: FloatArray) -> FloatArray:
         """Vectors of mean rewards ``(n, K)``, ``worked`` being the share of the pulls that did."""
-        return self._sharing.vector(means, worked if self._unit == "reward" else None)
+        return self._sharing.vector(means, worked, self._unit)
 
     def _judged(self, table: PullTable, units: FloatArray) -> FloatArray:
         """Mean rewards of the clients' own pulls nearest to shared points, ``(n, k)``; NaN where none worked."""

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from privbo.protocol.common import ReleaseWhen, different
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import BoolArray, FloatArray, IntArray, Request, Setting
+from privbo.protocol.messages import BoolArray, FloatArray, IntArray, Request, Setting, UnitName
 from privbo.protocol.settings import Count, Positive, Range, settings
 from privbo.protocol.space import Space
 
@@ -266,7 +266,7 @@ class Sharing:
         rounding = 4 * (pulls + n_nodes + 8) * _UNIT_ROUNDOFF * largest
         return 2 * self.half_width / pulls + rounding
 
-    def vector(self, means: FloatArray, worked: FloatArray | None = None) -> FloatArray:
+    def vector(self, means: FloatArray, worked: FloatArray | float = 1.0, unit: UnitName = "client") -> FloatArray:
         """Vectors that clients send of their mean rewards ``(n, K)``.
 
         ``centre="middle"`` subtracts the middle of the range, which halves the sensitivity;
@@ -275,13 +275,14 @@ class Sharing:
 
         Args:
             means: Of the pulls that worked.
-            worked: Share of the pulls that did, ``(n, K)``, where one reward is the unit of
-                privacy: then a failed pull counts as the middle of the range, so that no
-                reward weighs more than one pull. None leaves failed pulls out.
+            worked: Share of the pulls that did, ``(n, K)``.
+            unit: Of privacy. Failed pulls of a client are left out. Of a reward they count as the middle of the range,
+                so that no reward weighs more than one pull; of a record as its lower end, so that none is an absence.
         """
         middle = self.middle
-        if worked is not None:
-            means = middle + np.where(worked > 0, (means - middle) * worked, 0.0)
+        if unit != "client":
+            failed = self.low if unit == "record" else middle
+            means = failed + np.where(worked > 0, (means - failed) * worked, 0.0)
         if self.centre == "middle":
             return np.asarray(means - middle)
         return np.asarray(means - means.mean(axis=1, keepdims=True))
