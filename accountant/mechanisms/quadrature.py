@@ -143,11 +143,11 @@ def step_of(z: float) -> float:
     return min(0.45, 0.48 * z)
 
 
-def line(z: float, top: float) -> FloatArray:
-    """Trapezoid points, in standard deviations, that cover every peak up to order ``top``."""
+def line(z: float, top: float, *, lowest: float = -MARGIN) -> FloatArray:
+    """Trapezoid points from ``lowest``, in standard deviations, that cover every peak up to order ``top``."""
     step = step_of(z)
-    count = int((top / z + 2.0 * MARGIN) / step) + 1
-    return np.asarray(-MARGIN + step * np.arange(count), dtype=np.float64)
+    count = int((top / z + MARGIN - lowest) / step) + 1
+    return np.asarray(lowest + step * np.arange(count), dtype=np.float64)
 
 
 def panels(start: float, width: float, count: int) -> tuple[FloatArray, FloatArray]:

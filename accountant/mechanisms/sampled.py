@@ -219,7 +219,7 @@ def _poisson_grid(q: float, z: float, top: float) -> Grid:
 @lru_cache(maxsize=512)
 def _opposed_grid(q: float, z: float, top: float) -> Grid:
     """Q = (1-q) N(0) + q N(-1/2), P = (1-q) N(0) + q N(1/2): replace-one; the pair is symmetric."""
-    t = line(z, top)
+    t = line(z, top, lowest=min(-MARGIN, -8.0 - 0.5 / z))
     s_up, s_down = 0.5 * t / z - 0.125 / (z * z), -0.5 * t / z - 0.125 / (z * z)
     log_q = log_mixture(q, s_down)
     log_ratio = log_mixture(q, s_up) - log_q

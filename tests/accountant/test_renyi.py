@@ -55,7 +55,8 @@ def brute_force(log_p, log_q, order, span):
 
 
 @pytest.mark.parametrize(
-    ("q", "z", "order"), [(0.3, 1.0, 2.5), (0.01, 0.6, 6.0), (0.7, 4.0, 1.2), (0.05, 2.0, 30.0), (1 - 1e-8, 0.15, 1.5)]
+    ("q", "z", "order"),
+    [(0.3, 1.0, 2.5), (0.01, 0.6, 6.0), (0.7, 4.0, 1.2), (0.05, 2.0, 30.0), (1 - 1e-8, 0.15, 1.5), (0.5, 0.045, 1.004)],
 )
 def test_replace_one_poisson_by_brute_force(q, z, order):
     def mixture(mean):
