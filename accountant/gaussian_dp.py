@@ -111,7 +111,7 @@ def relative_error(mu: float, epsilon: float) -> float:
     if epsilon == 0.0:
         return 0.0
     first, second = _log_terms(mu, epsilon)
-    return 2.0**-51 * (1.0 - first - second) / max(first - second, 1e-300)
+    return 2.0**-51 * (1.0 - first - second + 2.0 * epsilon + mu * mu) / max(first - second, 1e-300)
 
 
 def epsilon_from_mu(mu: float, delta: float) -> float:

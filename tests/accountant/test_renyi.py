@@ -221,6 +221,12 @@ def test_delta_against_mpmath_is_on_the_safe_side_and_at_most_one(mu, epsilon):
         assert found == pytest.approx(float(truth), rel=1e-7, abs=0.0)
 
 
+def test_an_epsilon_rounded_by_more_than_its_tails_is_booked():
+    mu, epsilon = 2.0**21, 2.0**41 + 3.0 * 2.0**21 + 1.11
+    truth = mpmath_delta(mu, epsilon)
+    assert truth <= gaussian_dp.delta(gaussian(1.0 / mu), epsilon, adjacency=ZERO) <= 1.001 * truth
+
+
 def test_sampled_releases_are_refused():
     with pytest.raises(EventError, match="rate 1"):
         gaussian_dp.epsilon(poisson(0.5, 1), 1e-5, adjacency=ZERO)
