@@ -148,7 +148,13 @@ def against_attack(plan: Callable[[float], Event], *, tpr: float, fpr: float, ad
         return math.log(noise_multiplier(plan, epsilon=epsilon, delta=delta, adjacency=adjacency))
 
     ends = (-math.log((1.0 - fpr) / (1.0 - tpr)), math.log(tpr / fpr))
-    return math.exp(float(minimize_scalar(log_multiplier, bounds=ends, method="bounded", options={"xatol": 1e-3}).fun))
+    least = float(minimize_scalar(log_multiplier, bounds=ends, method="bounded", options={"xatol": 1e-3}).fun)
+    if least >= math.log(_HIGH):
+        raise CalibrationError(
+            f"no noise multiplier below {_HIGH:g} is found that keeps an attack's success at {tpr!r} with "
+            f"{fpr!r} false alarms; let the two differ by more"
+        )
+    return math.exp(least)
 
 
 def _check_rates(low: float, high: float) -> None:

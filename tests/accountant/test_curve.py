@@ -136,6 +136,8 @@ def test_noise_is_found_for_an_advantage_and_other_targets_are_refused():
             accountant.noise_multiplier(rounds=4, **given)
     with pytest.raises(CalibrationError, match=r"success 0\.1 above its false alarms 0.2"):
         accountant.noise_multiplier(rounds=4, tpr=0.1, at_fpr=0.2)
+    with pytest.raises(CalibrationError, match=r"success at 0\.5 with 0\.499999999 false alarms; let the two differ"):
+        accountant.noise_multiplier(rounds=1, tpr=0.5, at_fpr=0.499999999)
 
 
 def test_it_is_drawn_and_written():
