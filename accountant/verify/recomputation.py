@@ -52,6 +52,7 @@ _ORDERS = np.arange(2, 257)
 _COUNTED_ABOVE = (Gaussian, PoissonSampledGaussian, FixedSizeSampledGaussian)
 _FINEST = 2**20  # cells of one transform
 _WIDTH = 2e-3  # of epsilon, that rounding may cost all releases together
+_FAR = 30.0  # of a normal law, beyond which a tail is its density over a continued fraction
 _CUT = 1e-4  # share of delta that may lie outside of the window, at each end
 
 
@@ -121,21 +122,26 @@ def _gaussian(mu: float, delta: float) -> float:
     """Smallest epsilon with Phi(mu/2 - e/mu) - exp(e) Phi(-mu/2 - e/mu) <= delta (Balle and Wang 2018)."""
 
     def excess(epsilon: float) -> float:
-        first = 0.5 * math.erfc(-(mu / 2 - epsilon / mu) / math.sqrt(2))
-        second = 0.5 * math.erfc((mu / 2 + epsilon / mu) / math.sqrt(2))
-        return first - (math.exp(epsilon) * second if second > 0 else 0.0) - delta
+        near, far = epsilon / mu - mu / 2, mu / 2 + epsilon / mu
+        first = 0.5 * math.erfc(near / math.sqrt(2))
+        if far < _FAR:  # and so exp(epsilon) <= exp(far^2 / 2) is a number
+            return first - math.exp(epsilon) * 0.5 * math.erfc(far / math.sqrt(2)) - delta
+        ratio = far  # of density to tail, Laplace's continued fraction; epsilon = far^2 / 2 - near^2 / 2
+        for term in range(20, 0, -1):
+            ratio = far + term / ratio
+        return first - math.exp(-near * near / 2) / (math.sqrt(2 * math.pi) * ratio) - delta
 
     return _bisected(excess)
 
 
 def _bisected(excess: Callable[[float], float]) -> float:
-    """Smallest number >= 0 at which a falling function is no longer positive, from above; infinite beyond a million."""
+    """Smallest number >= 0 at which a falling function is no longer positive, from above; infinite beyond 1e120."""
     low, high = 0.0, 1.0
     if excess(0.0) <= 0:
         return 0.0
     while excess(high) > 0:
         high *= 2
-        if high > 1e6:
+        if high > 1e120:
             return math.inf
     for _ in range(60):
         middle = (low + high) / 2

@@ -17,6 +17,7 @@ from accountant.events import Adjacency, Basic, BestOfRandomRuns, Event, NonPriv
 from accountant.tight import numerical
 from accountant.verify import events as read
 from accountant.verify.lower import ends, sums
+from accountant.verify.recomputation import recomputed
 from tests.accountant.builders import allocated, fixed, gaussian, laplace, lengths, poisson, sampled_laplace, truncated
 from tests.accountant.oracles import cut_density
 from tests.reports.auditors import as_read
@@ -100,6 +101,15 @@ def test_a_gaussian_s_closed_form_is_approached_and_never_passed(mu: float, delt
     event = gaussian(1.0 / mu)
     truth, found = gaussian_dp.epsilon(event, delta, adjacency=ZERO), lower(event, delta)
     assert 0.998 * truth - 1e-6 <= found <= truth * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("mu", [0.1, 4.0, 29.0, 38.0, 50.0, 2e3])
+@pytest.mark.parametrize("delta", [0.3, 1e-5])
+def test_a_gaussian_s_exact_end_is_the_accountants(mu: float, delta: float) -> None:
+    event = gaussian(1.0 / mu)
+    found = recomputed(as_read(compose([event])), delta, read.Adjacency.ZERO_OUT)
+    assert found is not None
+    assert found.lower == pytest.approx(gaussian_dp.epsilon(event, delta, adjacency=ZERO), rel=1e-11, abs=1e-13)
 
 
 def test_pure_privacy_is_approached_and_never_passed() -> None:
