@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from accountant.errors import EventError
+from accountant.errors import AccountingError, EventError
 from accountant.events import Adjacency, Event, parts, trivial_delta, trivial_epsilon
 from accountant.mechanisms.pair import FloatArray
 
@@ -128,9 +128,17 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
 
 
 def mu_from_epsilon(epsilon: float, delta: float) -> float:
-    """The largest mu at which a mu-GDP mechanism is (``epsilon``, ``delta``)-private."""
+    """The largest mu at which a mu-GDP mechanism is (``epsilon``, ``delta``)-private.
+
+    Raises:
+        AccountingError: It is below 1e-12, or ``epsilon`` too large for its logarithms.
+    """
     target = math.log(delta)
     low, high = 1e-12, 1.0
+    if not log_delta_from_mu(low, epsilon) <= target:
+        raise AccountingError(
+            f"{epsilon=:g} at {delta=:g} is out of reach; take epsilon from 1e-10 to 1e140, or more delta"
+        )
     while log_delta_from_mu(high, epsilon) < target:
         low, high = high, 2.0 * high
     root = float(brentq(lambda mu: log_delta_from_mu(mu, epsilon) - target, low, high, xtol=1e-300, rtol=1e-14))

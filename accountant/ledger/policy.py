@@ -62,7 +62,7 @@ class Budget:
     slots: tuple[tuple[Basic, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < float("inf"):
+        if self.epsilon is True or not 0 < self.epsilon < float("inf"):
             raise LedgerError(f"budget epsilon={self.epsilon!r} must be positive and finite")
         if not 0 < self.delta < 1:
             raise LedgerError(f"budget delta={self.delta!r} must lie in (0, 1)")

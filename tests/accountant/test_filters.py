@@ -139,6 +139,12 @@ def test_a_guarantee_out_of_range_is_refused_by_name(change):
             build()
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-300), (1e200, 1e-5), (math.inf, 1e-5)])
+def test_a_target_beyond_every_multiplier_is_refused_with_a_remedy(epsilon, delta):
+    with pytest.raises(AccountingError, match=f"delta={delta:g} is out of reach; take epsilon from 1e-10 to"):
+        gaussian_filter(epsilon=epsilon, delta=delta)
+
+
 # ---- envelopes: which release a slot dominates, held against profiles computed here, and how slots are taken
 
 

@@ -363,6 +363,7 @@ def test_a_policy_is_read_as_it_was_written_and_older_ones_keep_their_bytes(budg
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"epsilon": True}, "epsilon=True must be positive and finite"),
         ({"rule": "hope"}, "must be one of planned, gaussian, renyi, envelope"),
         ({"rule": "gaussian", "order": 2.0}, "order=2.0 must be above 1, and goes with the rule 'renyi' only"),
         ({"rule": "renyi", "order": 1.0}, "order=1.0 must be above 1"),
