@@ -75,6 +75,7 @@ from accountant.mechanisms.quadrature import from_log_excess, log_mixture
 from accountant.mechanisms.sampled import PoissonSampledGaussian, fixed_size_curve, fixed_size_pair, sampled_pairs
 
 _ERROR = 1e-9  # relative, far above the incomplete beta function's; tests/accountant/test_truncated.py has digits
+_ERROR_OF_MANY = 1e-6  # of more than a million units
 _LEAST = 1e-300
 
 
@@ -204,15 +205,18 @@ def shares(event: TruncatedPoissonSampledGaussian) -> Shares:
     if size >= n:
         return Shares(uncut=1.0, unsure=0.0, cut=0.0, cut_rate=q, least_rate=q)
     cut, uncut = float(betainc(size, n - size, q)), float(betaincc(size, n - size, q))
-    unsure = min(1.0, 2.0 * _ERROR * min(cut, uncut) + _LEAST)
+    error = _ERROR
+    if n > 10**6:  # the smaller one says the other: together they may miss 1
+        error, cut, uncut = _ERROR_OF_MANY, *((cut, 1.0 - cut) if cut < uncut else (1.0 - uncut, uncut))
+    unsure = min(1.0, 2.0 * error * min(cut, uncut) + _LEAST)
     more = float(betainc(size + 1, n - size, q))  # P(Bin(N, q) > B)
-    cut_rate = min(q, (size / n) * more / cut * (1.0 + 4.0 * _ERROR)) if cut > 0.0 else q
+    cut_rate = min(q, (size / n) * more / cut * (1.0 + 4.0 * error)) if cut > 0.0 else q
     return Shares(
         uncut=max(0.0, uncut - 0.5 * unsure),
         unsure=unsure,
         cut=max(0.0, cut - 0.5 * unsure),
         cut_rate=cut_rate,
-        least_rate=(q * uncut + (size / n) * more) * (1.0 - 4.0 * _ERROR),
+        least_rate=(q * uncut + (size / n) * more) * (1.0 - 4.0 * error),
     )
 
 
