@@ -307,7 +307,7 @@ def _pair(loss: FloatArray, p: FloatArray, q: FloatArray, *, infinite: float, er
         rare = float(ndtr(-t))
         low = int(np.searchsorted(p_down[1:], rare))
         high = len(loss) - 1 - int(np.searchsorted((p_up[:-1] + infinite)[::-1], rare))
-        return float(loss[min(low, len(loss) - 1)]), float(loss[max(high, 0)])
+        return float(loss[min(low, len(loss) - 1)]), float(loss[max(high, 0)]) if infinite <= rare else math.inf
 
     def nodes(t: float) -> tuple[FloatArray, FloatArray]:
         low, high = loss_range(t)

@@ -343,3 +343,10 @@ def test_two_rounds_by_quadrature(epsilon):
     found = numerical.delta_interval(allocated(2, 1, 1.0), epsilon, adjacency=ZERO)
     assert truth * 0.95 <= found.lower <= truth * (1 + 1e-5)
     assert truth * (1 - 1e-4) <= found.upper <= truth * 1.01
+
+
+def test_beyond_the_grid_no_delta_lies_below_what_one_round_tells():
+    """The first round's answer lies beyond c with at least half its chance there, were the unit always in it."""
+    c = np.linspace(13.0, 16.0, 61)
+    truth = float(np.max(0.5 * ndtr(1.0 - c) - math.exp(12.85) * ndtr(-c)))
+    assert truth <= numerical.delta(allocated(2, 1, 1.0), 12.85, adjacency=ZERO) <= 1e3 * truth
