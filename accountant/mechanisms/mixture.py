@@ -154,8 +154,9 @@ def ratio(event: MixtureOfGaussians, x: FloatArray) -> tuple[FloatArray, FloatAr
         s = _exponents(event, x[few])
         peak = s.max(axis=1)
         excess[few] = np.expm1(np.minimum(s, 300.0)) @ chances
-        near = np.log1p(np.where(peak < _FAR, excess[few], 0.0))
-        log_ratio[few] = np.where(peak < _FAR, near, np.log(np.exp(s - peak[:, None]) @ chances) + peak)
+        near = (peak < _FAR) & (excess[few] > -0.5)  # at less than a half 1 + excess has lost digits
+        far = np.log(np.exp(s - peak[:, None]) @ chances) + peak
+        log_ratio[few] = np.where(near, np.log1p(np.where(near, excess[few], 0.0)), far)
     return excess, log_ratio
 
 

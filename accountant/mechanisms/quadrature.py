@@ -44,7 +44,8 @@ class Grid:
 
     def exchanged(self) -> Grid:
         """The points of Q against P."""
-        inverse = -self.excess / (1.0 + self.excess)
+        ratio = np.where(self.excess < -0.5, np.exp(np.clip(self.log_ratio, -300.0, 0.0)), 1.0 + self.excess)
+        inverse = -self.excess / ratio
         return Grid(log_weight=self.log_weight + self.log_ratio, excess=inverse, log_ratio=-self.log_ratio)
 
 

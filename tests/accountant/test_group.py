@@ -106,11 +106,12 @@ def test_a_mixture_without_a_zero_is_a_moved_gaussian_at_least():
     assert found.upper - found.lower <= 2e-3 * ends[1]
 
 
-@pytest.mark.parametrize("order", [1.5, 2.0, 4.0, 17.0])
-def test_a_mixtures_divergence_is_the_integral_of_its_densities(order):
-    event = alone(of_group(poisson(0.2, 1.5), 3, adjacency=ZERO))
-    z = event.noise_multiplier
-    x = np.linspace(-30, 3 * order + 30, 400_001)
+@pytest.mark.parametrize(
+    ("order", "q", "z", "k"), [*((order, 0.2, 1.5, 3) for order in (1.5, 2.0, 4.0, 17.0)), (1.5, 0.999, 1.0, 8)]
+)
+def test_a_mixtures_divergence_is_the_integral_of_its_densities(order, q, z, k):
+    event = alone(of_group(poisson(q, z), k, adjacency=ZERO))
+    x = np.linspace(-20 * z, k * order + 20 * z, 400_001)
     log_q = -0.5 * (x / z) ** 2 - 0.5 * math.log(2 * math.pi * z * z)
     lengths = np.array(event.sensitivities)
     s = (x[:, None] - 0.5 * lengths) * lengths / z**2 + np.log(event.chances)
