@@ -535,7 +535,7 @@ class Evaluator:
             return float(returned), 0  # type: ignore[arg-type]  # whatever is no number raises
         if self.problem.training is not None:
             returned = _paid(returned, self.problem.training)
-        scores, (low, high) = _floats(returned), self.problem.score_range  # type: ignore[arg-type]
+        scores, (low, high) = _floats(returned), self.problem.score_range  # type: ignore[arg-type]  # what has no length raises
         count = self.problem.n_records[client]
         if scores.shape != (count,):
             raise ValueError(
@@ -564,7 +564,7 @@ def _floats(returned: Collection[object]) -> Array:
 
 def _float(score: object) -> float:
     try:
-        number = complex(score) if np.ndim(score) == 0 else math.nan  # type: ignore[arg-type, call-overload]
+        number = complex(score) if np.ndim(score) == 0 else math.nan  # type: ignore[arg-type, call-overload]  # raises
     except Exception:  # whatever one record's score raises is that record's
         return math.nan
     return number.real if number.imag == 0 else math.nan
