@@ -205,9 +205,8 @@ def shares(event: TruncatedPoissonSampledGaussian) -> Shares:
     if size >= n:
         return Shares(uncut=1.0, unsure=0.0, cut=0.0, cut_rate=q, least_rate=q)
     cut, uncut = float(betainc(size, n - size, q)), float(betaincc(size, n - size, q))
-    error = _ERROR
-    if n > 10**6:  # the smaller one says the other: together they may miss 1
-        error, cut, uncut = _ERROR_OF_MANY, *((cut, 1.0 - cut) if cut < uncut else (1.0 - uncut, uncut))
+    cut, uncut = (cut, 1.0 - cut) if cut < uncut else (1.0 - uncut, uncut)  # as they are they may miss 1 together
+    error = _ERROR if n <= 10**6 else _ERROR_OF_MANY
     unsure = min(1.0, 2.0 * error * min(cut, uncut) + _LEAST)
     more = float(betainc(size + 1, n - size, q))  # P(Bin(N, q) > B)
     cut_rate = min(q, (size / n) * more / cut * (1.0 + 4.0 * error)) if cut > 0.0 else q
