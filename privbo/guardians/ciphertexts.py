@@ -151,7 +151,8 @@ def question_digest(mechanism: PrivateSum, request: Request) -> str:
     sample = mechanism.sample
     rule = (mechanism.noise_multiplier, sample.sample_rate, sample.sampling, mechanism.adjacency.value)
     noises = (mechanism.calibration, mechanism.n_noises, mechanism.n_counted, mechanism.grid_step())
-    unit = (request.unit_bound, request.group_size)
+    # A size of one is what digests of earlier questions mean.
+    unit = (request.unit_bound, *([request.group_size] if request.group_size > 1 else []))
     asked = (request.dim, request.clipping_norm, *unit, request.noise_scale, request.weights.shape)
     found = hashlib.sha256(repr((rule, noises, asked)).encode())
     found.update(np.ascontiguousarray(request.weights, dtype="<f8").tobytes())

@@ -32,7 +32,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from accountant.ledger.address import place_of
+from accountant.ledger.address import place_of, stands
 from accountant.ledger.policy import canonical
 from accountant.ledger.tables import Place
 from privbo.door.noise import ExactNoise, NoiseSource, SecureNoise, SimulatedNoise
@@ -361,7 +361,8 @@ class Manifest:
         """
         spec = Spec.from_dict(cast("JsonObject", content["spec"]))
         if spec.ledger is not None and "ledger_folder" in content:
-            spec = replace(spec, ledger=replace(spec.ledger, folder=cast("str", content["ledger_folder"])))
+            kept = replace(spec.ledger, folder=cast("str", content["ledger_folder"]))
+            spec = replace(spec, ledger=kept) if stands(kept.place) else spec  # a project may have been moved
         if spec.digest() != content["digest"]:
             raise RunError("the manifest's settings are not those the run was made with; restore config.json")
         plan = Plan.from_dict(cast("JsonObject", content["plan"]), spec.privacy, spec.problem.n_clients, spec.n_records)

@@ -64,6 +64,18 @@ def plan_run(spec: Spec) -> Plan:
             "adaptive_clipping would break the guarantee of a certified elimination, which needs its clipping norm "
             "fixed; drop it, or choose the heuristic form"
         )
+    unit = spec.privacy.unit  # these are refused here, and not where settings are read: kept runs stay readable
+    if unit == "reward" and spec.attendance is not None and spec.attendance.late > 0:
+        raise ConfigurationError(
+            f"attendance.late={spec.attendance.late:g}, privacy.unit='reward': a late answer would bring the same "
+            "rewards into two releases; set late=0"
+        )
+    for name, allowed in {"times": ("client",), "evaluation_seconds": ("client", "reward")}.items():
+        if getattr(spec, name) is not None and unit not in allowed:
+            raise ConfigurationError(
+                f"{name}={getattr(spec, name)!r}, privacy.unit={unit!r}: the time of one {unit} would decide whether "
+                f"others fail; leave {name} out"
+            )
     return spec.plan
 
 
@@ -241,7 +253,9 @@ def _resumed(home: RunDirectory | None, spec: Spec, plan: Plan) -> tuple[Manifes
     if stored.plan.to_dict() != plan.to_dict():
         raise RunError(f"{home.path}: the plan is {plan.to_dict()!r} now, not the one recorded; use the same privbo")
     # Settings and the ledger's place are the stored ones; the objects that carry them out are this process's.
-    return replace(stored, spec=replace(spec, ledger=stored.spec.ledger), plan=plan), home.seed
+    kept = stored.spec.ledger
+    ledger = kept if kept is None or stands(kept.place) else spec.ledger  # a project may have been moved
+    return replace(stored, spec=replace(spec, ledger=ledger), plan=plan), home.seed
 
 
 def root_of(spec: Spec) -> int:

@@ -217,18 +217,6 @@ class Spec:
         if self.algorithm is None:
             object.__setattr__(self, "algorithm", default_algorithm(self.privacy.unit))
         require_algorithm(self.algorithm)
-        if self.privacy.unit == "reward" and self.attendance is not None and self.attendance.late > 0:
-            raise ConfigurationError(
-                f"attendance.late={self.attendance.late:g}, privacy.unit='reward': a late answer would bring the same "
-                "rewards into two releases; set late=0"
-            )
-        units = {"times": ("client",), "evaluation_seconds": ("client", "reward")}
-        for name, allowed in units.items():
-            if getattr(self, name) is not None and self.privacy.unit not in allowed:
-                raise ConfigurationError(
-                    f"{name}={getattr(self, name)!r}, privacy.unit={self.privacy.unit!r}: the time of one "
-                    f"{self.privacy.unit} would decide whether others fail; leave {name} out"
-                )
         counts = self.problem.n_records
         if self.privacy.unit == "record" and (counts is None or min(counts) < self.privacy.records_per_person):
             raise ConfigurationError(

@@ -141,6 +141,22 @@ def test_python_resumes_a_run_on_the_ledger_that_it_began_with(tmp_path: Path, m
     assert not any(Path().iterdir())
 
 
+def test_a_project_that_was_moved_has_its_ledger_at_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"privacy": pb.Privacy(noise_multiplier=EVERYONE), "rounds": 2, "directory": "run"}
+    (tmp_path / "before").mkdir()
+    monkeypatch.chdir(tmp_path / "before")
+    shared = pb.SharedLedger(path="people.sqlite", population="ward")
+    with pytest.raises(StoppedError):
+        pb.run(problem(), pb.FederatedFLCB(), ledger=shared, on_round=stopping(0), **settings)
+    (tmp_path / "before").rename(tmp_path / "after")
+    monkeypatch.chdir(tmp_path / "after")
+    moved = pb.SharedLedger(path="people.sqlite", population="ward")
+    pb.run(problem(), pb.FederatedFLCB(), ledger=moved, resume=True, **settings).ledger.close()
+    assert len(pb.load("run").releases) == 2
+
+
 def test_the_bound_and_what_has_been_charged_of_it_are_the_same_two_numbers_on_every_page(tmp_path: Path) -> None:
     shared = ledger_of(tmp_path, epsilon=5.0)
     for number in range(2):
