@@ -251,7 +251,7 @@ def test_one_slow_reward_or_record_may_not_fail_others(unit: Any, limit: dict[st
     )
     asked: dict[str, Any] = {"name": "x", "problem": sites, "algorithm": pb.FedPNE(), "privacy": privacy, "rounds": 1}
     with pytest.raises(pb.ConfigurationError, match=f"{refused}.*{unit}.*leave") if refused else nullcontext():
-        Spec(**asked, **limit)
+        plan_run(Spec(**asked, **limit))
 
 
 def score(client: int, params: dict) -> float:
