@@ -68,7 +68,7 @@ def run(n_clients: int, rounds: int, jobs: int, *, fits: bool) -> None:
 def used(command: Sequence[str]) -> tuple[float, float, str]:
     """Run a command and give CPU seconds of all processes that it starts, MiB of the largest it leaves, and its output.
 
-    A fork server outlives who started it: nobody waits for it, so that nobody sees what its workers took. This process
+    A fork server outlives the process that started it, so no process waits for it or counts its workers. This process
     becomes the parent of what is left behind, and waits for all of it. Linux only.
     """
     if ctypes.CDLL(None, use_errno=True).prctl(_ADOPT, 1, 0, 0, 0):

@@ -156,7 +156,7 @@ def test_the_run_that_passes_the_bound_over_all_runs_leaves_nothing(tmp_path: Pa
 
 
 def test_rewards_of_a_run_are_charged_as_they_were_judged(tmp_path: Path) -> None:
-    """Planted fault: the dearest release was judged, and all of them were charged, over the bound."""
+    """Planted fault: the most expensive release was judged, and all of them were charged, over the bound."""
     rewards = {"unit": "reward"}
     federation = federation_of(tmp_path, policy=BOUND | rewards | {"epsilon": 2.1}, privacy=HONEST | rewards)
     federation.approve()
