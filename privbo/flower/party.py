@@ -21,7 +21,7 @@ ships an app's code is trusted with everything that the code can reach.
 
     DIR/refused.jsonl           every refusal: run, field, what this party computes, what was declared
     DIR/_policy/ledger.sqlite   the total of all runs on its people; no run's folder can stand there
-    DIR/_policy/answered.jsonl  rounds that it answered: one whose stored answer is gone is not answered anew
+    DIR/_policy/answered/       each run's answered rounds: one whose stored answer is gone is not answered anew
 
 The ledger speaks of one client, so the number of clients may change between runs; its total is an upper bound for a
 client that joined later. The party prices a run's plan itself and charges all of it before anything is evaluated,
@@ -56,6 +56,7 @@ from accountant.events import Event, compose, parts, to_dict
 from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.book import Declaration
 from accountant.ledger.chain import RESERVATION, Row
+from accountant.ledger.durable import sync_folder
 from privbo.door.mechanism import PrivateSum
 from privbo.flower.registry import (
     FEDERATION_FILE,
@@ -70,7 +71,7 @@ from privbo.guardians.ciphertexts import Call, question_digest
 from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision, Policy
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
-from privbo.protocol.files import alone, append_line, now, read_lines
+from privbo.protocol.files import OnceLines, alone, append_line, now, read_lines
 from privbo.protocol.messages import Broadcast, IntArray, Request, Server, request_of
 from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import JsonObject, Sequence, read_settings, settings
@@ -567,7 +568,7 @@ def admit(run: PartyRun, name: str, *, answered: Set[int]) -> Decision:
                 f"{ledger_path(party)} does not know run {name!r}, which this {party.role} has answered; restore it "
                 "from a copy"
             )
-        left = {row["round"] for row in read_lines(_answered_path(party)) if row["run"] == name}
+        left = {row["round"] for row in read_lines(_answered_path(party, name))}
         if gone := sorted(left - answered):
             raise RunError(
                 f"the answer to round {gone[0]} of run {name!r} has left this {party.role} and is gone from "
@@ -582,14 +583,14 @@ def admit(run: PartyRun, name: str, *, answered: Set[int]) -> Decision:
 
 def keep_answered(party: Party, run: str, round_: int) -> None:
     """Write down, durably and before it leaves, that a stored answer is about to leave."""
-    path, row = _answered_path(party), {"run": run, "round": round_}
-    with alone(path.parent):
-        if row not in read_lines(path):
-            append_line(path, row, durable=True)
+    path = _answered_path(party, run)
+    path.parent.mkdir(exist_ok=True)
+    sync_folder(path.parent.parent)
+    OnceLines(path=path, key="round", durable=True).add({"round": round_})
 
 
-def _answered_path(party: Party) -> Path:
-    return ledger_path(party).with_name("answered.jsonl")
+def _answered_path(party: Party, run: str) -> Path:
+    return ledger_path(party).with_name("answered") / f"{run}.jsonl"
 
 
 def _decision(run: PartyRun, ledger: Ledger | None, *, is_new: bool = True) -> Decision:
@@ -608,7 +609,7 @@ def _opened(party: Party, policy: Policy) -> Ledger:
 
 
 def _require_unanswered(party: Party) -> None:
-    path, kept = ledger_path(party), ("sent/*.npz", "rounds/*.json", "answered.jsonl")
+    path, kept = ledger_path(party), ("sent/*.npz", "rounds/*.json", "answered/*.jsonl")
     if any(any(path.parent.parent.glob(f"*/{answers}")) for answers in kept):
         raise RunError(f"{path} is gone though this {party.role} has answered; restore it from a copy")
 

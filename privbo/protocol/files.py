@@ -268,7 +268,11 @@ def _framed(record: bytes) -> bytes:
 def _appended(path: Path) -> IO[bytes]:
     """A file open for reading and appending, made where it is missing; a link is not followed."""
     require_no_link(path)
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _NO_FOLLOW, 0o666), "a+b")
+    is_new = not path.exists()
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _NO_FOLLOW, 0o666), "a+b")
+    if is_new:  # its name has to outlast a crash as its lines do
+        sync_folder(path.parent)
+    return file
 
 
 def _lock(file: IO[bytes]) -> None:

@@ -263,7 +263,7 @@ def test_scores_of_a_round_that_is_played_again_are_counted_once(tmp_path: Path)
     assert 0.0 < before[1] < 1.0
     for name in ("sent", "state"):
         shutil.rmtree(path.parent / name)
-    (path.parents[1] / "_policy" / "answered.jsonl").unlink()
+    shutil.rmtree(path.parents[1] / "_policy" / "answered")
     nodes[1].handle(next(message for message in nodes[1].asked if message.metadata.group_id == "0"))
     again = read_lines(path)[len(lines) :]
     assert again == [line for line in lines if line["round"] == 0]

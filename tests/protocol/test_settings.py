@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Callable, Mapping
@@ -217,6 +218,18 @@ def test_a_line_that_was_cut_off_is_dropped_and_spoils_none_that_comes_after_it(
             append_line(path, row, durable=durable)
             kept.append(row)
     assert read_lines(path) == kept
+
+
+def test_a_new_file_of_durable_lines_has_a_durable_name(tmp_path: Path) -> None:
+    synced = list[int]()
+    for number, write in enumerate(
+        (lambda path: append_line(path, {}, durable=True), lambda path: Journal(path, durable=True).append(b"first"))
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with mock.patch("os.fsync", side_effect=lambda file: synced.append(os.fstat(file).st_ino)):
+            write(folder / "new")
+        assert folder.stat().st_ino in synced
 
 
 def test_arrays_round_trip_without_pickles(tmp_path) -> None:
