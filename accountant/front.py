@@ -62,7 +62,8 @@ def epsilon(
     Args:
         event: Everything released, ours or dp-accounting's; None for equal rounds, which the next words describe.
         delta: In (0, 1).
-        noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
+        noise_multiplier: z, noise standard deviation over L2 sensitivity, under replace-one twice the clipping norm;
+            positive.
         rounds: Number of releases; zero rounds cost nothing.
         sample_rate: q in (0, 1], the probability with which a unit takes part in a round.
         adjacency: Which data sets are neighbours, such as ``"zero-out"``.
@@ -166,6 +167,8 @@ def noise_multiplier(
     group: int = 1,
 ) -> float:
     """The smallest noise multiplier at which equal rounds meet a target: name epsilon and delta, or an attack's gain.
+
+    It is the noise's standard deviation over the L2 sensitivity, under replace-one twice the clipping norm.
 
     .. versionadded:: 0.3.0
 

@@ -54,7 +54,7 @@ def export(ledger: Ledger, format: Format, run: str | None = None) -> str:  # no
     event = book.committed if run is None else compose(book.of(name).committed for name in names)
     return (
         f"# noise: {', '.join(noises) or 'none'}{' (seeded: no guarantee)' * ('simulation' in noises)}; delta: "
-        f"{', '.join(map(repr, deltas)) or 'not declared'}\n"
+        f"{', '.join(map(repr, deltas)) or 'not declared'}; adjacency: {ledger.policy.adjacency}\n"
         f"{dp_event_expression(event, adjacency=ledger.policy.adjacency)}\n"
     )
 

@@ -7,16 +7,19 @@ applies it. An optimizer that was built directly, without the hook, would make O
 accountants report epsilon 0 after noisy steps. Here the whole block is charged whatever the
 hook does, ``get_epsilon`` is never below it, and ``close`` raises if no step was ever counted.
 
+    policy = LedgerPolicy(unit=Unit.RECORD, adjacency="add-or-remove-one", population="patients", n_clients=None)
+    ledger = Ledger.create("patients.sqlite", policy)
     with LedgerAccountant.reserve(ledger, release_id="train", run="r1", sample_rate=0.01,
                                   noise_multiplier=1.1, steps=1000, unit=Unit.RECORD,
-                                  noise_source="secure") as accountant:
-        engine = accountant.privacy_engine(secure_mode=True)
+                                  noise_source="simulation") as accountant:
+        engine = accountant.privacy_engine(secure_mode=False)
         model, optimizer, loader = engine.make_private(...)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
 from opacus.accountants.accountant import IAccountant
@@ -62,6 +65,7 @@ class LedgerAccountant(IAccountant):  # type: ignore[misc]  # Opacus is untyped
         unit: Unit,
         noise_source: str,
         nothing_left: bool = False,
+        own_noise: bool = False,
     ) -> Self:
         """Charge ``steps`` Poisson-sampled steps durably; only then may training begin.
 
@@ -75,15 +79,22 @@ class LedgerAccountant(IAccountant):  # type: ignore[misc]  # Opacus is untyped
             unit: What one row of the training data is; must be the ledger's unit.
             noise_source: "secure" with Opacus's secure_mode, else "simulation".
             nothing_left: Go on with a block that was charged before: you know that nothing it trained has left.
+            own_noise: The noise is not drawn by Opacus, whose secure mode needs torchcsprng.
 
         Raises:
             LedgerError: The ledger protects another unit, the block was charged before, or storage fails.
+            EventError: Secure noise without torchcsprng.
             BudgetExceeded: The budget does not hold the block.
         """
         if Unit(unit) is not ledger.policy.unit:
             raise LedgerError(
                 f"training protects one {Unit(unit).value}, the ledger one {ledger.policy.unit.value}: their costs "
                 "never add up; give the training a ledger of its own"
+            )
+        if noise_source == "secure" and not own_noise and find_spec("torchcsprng") is None:
+            raise EventError(
+                "noise_source='secure' needs Opacus's secure mode, and torchcsprng is not installed; install it, train "
+                "with pb.train_private, which does without, or say own_noise=True where other secure noise is drawn"
             )
         factor = contribution_factor(ledger.policy.adjacency)  # Opacus' multiplier is over one record's norm
         event = PoissonSampledGaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier / factor)

@@ -152,8 +152,8 @@ class SharedLedger:
             )
         return moved
 
-    def budget(self, plan: Event, *, n_clients: int, adjacency: Adjacency) -> Budget | None:
-        """Give the budget of a ledger that is made by a run of this plan; None without a bound.
+    def budget(self, plan: Event, *, n_clients: int, adjacency: Adjacency, sampled: bool = False) -> Budget | None:
+        """Give the budget of a ledger that is made by a run of this plan, empty or not; None without a bound.
 
         Raises:
             AccountingError: If the bound is too small for any order.
@@ -165,7 +165,7 @@ class SharedLedger:
         expected = declared if declared.parts else compose([plan])
         rule = self.rule
         if rule == "automatic":
-            exact = expected.parts and gaussian_dp.is_exact(expected)
+            exact = gaussian_dp.is_exact(expected) if expected.parts else not sampled
             fits = declared.parts and numerical.epsilon(declared, self.delta, adjacency=adjacency) <= self.epsilon
             rule = "gaussian" if exact else "envelope" if fits else "renyi"
         if rule == "envelope":

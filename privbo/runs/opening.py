@@ -364,7 +364,8 @@ def policy_of(plan: Plan, shared: SharedLedger | None, run: str = "") -> LedgerP
     """Give what the ledger of a plan means: the run's own, or a population's."""
     population, budget = run if shared is None else shared.population, plan.budget
     if shared is not None:
-        budget = shared.budget(plan.event, n_clients=plan.n_clients, adjacency=plan.adjacency)
+        sampled = plan.privacy.sample_rate != 1.0  # a plan of no release does not show it
+        budget = shared.budget(plan.event, n_clients=plan.n_clients, adjacency=plan.adjacency, sampled=sampled)
     return LedgerPolicy(
         unit=Unit(plan.unit),
         adjacency=plan.adjacency,

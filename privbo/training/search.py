@@ -220,6 +220,7 @@ def central_run(
                 steps=steps,
                 unit=Unit.RECORD,
                 noise_source=privacy.noise,
+                own_noise=True,
                 nothing_left=True,  # the journal gives back what has: what is begun again was never finished
             )
         allowance.take_steps(steps)

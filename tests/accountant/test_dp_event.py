@@ -381,6 +381,12 @@ def test_the_engine_is_hooked_to_the_block_and_draws_as_it_was_told(monkeypatch)
     with pytest.raises(EventError, match=r"secure_mode=True must be False: .* noise_source='simulation'; reserve what"):
         accountant.privacy_engine(secure_mode=True)
     monkeypatch.setattr("opacus.PrivacyEngine", SimpleNamespace)  # secure mode needs torchcsprng
+    ledger = make_ledger()
+    with pytest.raises(EventError, match="torchcsprng is not installed; install it, train with"):
+        reserve(ledger, noise_source="secure")
+    assert not ledger.entries()
+    assert reserve(ledger, noise_source="secure", own_noise=True).reserved == 4
+    monkeypatch.setattr("privbo.door.opacus.find_spec", lambda name: name)
     secure = reserve(make_ledger(), noise_source="secure")
     assert secure.privacy_engine(secure_mode=True) == SimpleNamespace(secure_mode=True, accountant=secure)
     with pytest.raises(EventError, match=r"secure_mode=False must be True: .* noise_source='secure'"):

@@ -419,7 +419,7 @@ def test_every_format_leaves_out_what_other_runs_charged(ledger: Ledger) -> None
     text = export(ledger, "csv", run="r")
     assert [row["release_id"] for row in csv.DictReader(io.StringIO(text))] == ["r/1", "r/2", "r/3"]
     assert export(ledger, "dpevent", run="first") == (
-        "# noise: secure; delta: not declared\n"
+        "# noise: secure; delta: not declared; adjacency: zero-out\n"
         "ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=1)])\n"
     )
     assert export(ledger, "dpevent", run="nobody").endswith("\nNoOpDpEvent()\n")
@@ -435,7 +435,7 @@ def test_exports_hold_what_is_committed() -> None:
     book.charge("r-norms/0", event, run="r-norms", noise_source="simulation")
     for run in ("r", None):
         noise, theirs = export(book, "dpevent", run).splitlines()
-        assert noise == "# noise: simulation (seeded: no guarantee); delta: 1e-06"
+        assert noise == "# noise: simulation (seeded: no guarantee); delta: 1e-06; adjacency: zero-out"
         assert theirs == dp_event_expression(repeat(event, 6), adjacency=policy().adjacency)
         rows = [json.loads(line) for line in export(book, "jsonl", run).splitlines()]
         lines = list(csv.DictReader(io.StringIO(export(book, "csv", run))))

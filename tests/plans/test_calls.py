@@ -31,6 +31,7 @@ from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.scout import Scout
 from privbo.plans.effect import always
 from privbo.protocol.messages import Algorithm
+from privbo.runs.opening import policy_of
 from tests.cli.test_cli import X, privbo, toml
 
 N = 4
@@ -158,8 +159,12 @@ def test_a_plan_gives_the_order_where_some_do_not() -> None:
     both = shared(releases=[MANY, FEW]).declared(40)
     assert made(EVERYONE, releases=[MANY, FEW]) == Budget(epsilon=4.0, delta=1e-5, rule="renyi", order=order(both))
     assert made(EVERYONE, rule="renyi").order == order(EVERYONE) != order(SAMPLED)
-    for nothing in (Composed(), NonPrivate()):
-        assert made(nothing) == Budget(epsilon=4.0, delta=1e-5, rule="renyi")
+    assert made(NonPrivate()) == Budget(epsilon=4.0, delta=1e-5, rule="renyi")
+    for rate, rule in ((1.0, "gaussian"), (0.5, "renyi")):  # a first run that releases nothing
+        privacy = pb.Privacy(epsilon=0.01, sample_rate=rate)
+        plan = pb.plan(counted(CLIENT)[0], pb.SharedPrior(), privacy=privacy, rounds=2)
+        assert plan.releases == 0
+        assert policy_of(plan, shared()).budget.rule == rule
 
 
 def test_an_envelope_reserves_what_is_declared() -> None:
