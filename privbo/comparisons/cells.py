@@ -21,9 +21,10 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from privbo.comparisons.verdict import Kind, RunCost, Setting
+from privbo.comparisons.verdict import VALUED, Kind, RunCost, Setting
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json, today, write_json
+from privbo.protocol.messages import FloatArray
 from privbo.protocol.processes import limited_threads, process_pool
 from privbo.protocol.settings import JsonObject, fields_of, plain, read_settings
 from privbo.runs.code import CodeKey
@@ -39,7 +40,7 @@ class CellResult(RunCost):
     Attributes:
         curves: By measure, mean over clients after initialisation and every round, ``(n_rounds + 1,)``:
             ``"score"`` (best so far), where the problem states them ``"regret"``, and ``"loss"``;
-            a driver of its own may keep others. PRIVATE if the clients' data are.
+            ``VALUED`` counts the clients. A driver of its own may keep others. PRIVATE if the clients' data are.
         evaluations: Mean over clients of the evaluations that they made, failed ones too; None where it was not kept.
             PRIVATE as the curves.
         extra: Whatever else a driver of its own keeps.
@@ -59,17 +60,22 @@ def setting_of(
     overrides: JsonObject | None = None,
     older: tuple[str, ...] = (),
 ) -> Setting:
-    """Collect one setting's results by seed; ``curve`` is the measure that is compared."""
-    first = next(iter(results.values()))
+    """Collect one setting's results by seed, priced as the most expensive; ``curve`` is the measure compared."""
+
+    def rows(name: str) -> FloatArray | None:
+        found = [np.asarray(r.curves[name]) for r in results.values() if name in r.curves]
+        return level(found) if len(found) == len(results) else None
+
     made = [r.evaluations for r in results.values() if r.evaluations is not None]
     return Setting(
         label=label,
         kind=kind,
-        **first.cost(),
+        **max(results.values(), key=lambda r: math.inf if r.epsilon is None else r.epsilon).cost(),
         overrides=overrides or {},
         seeds=tuple(results),
-        curves=level([np.asarray(r.curves[curve]) for r in results.values()]) if curve in first.curves else None,
+        curves=rows(curve),
         evaluations=np.array(made) if len(made) == len(results) else None,
+        valued=rows(VALUED),
         older=older,
     )
 

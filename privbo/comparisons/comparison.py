@@ -160,7 +160,8 @@ class Comparison:
         """Leave out what may not be published: over private data the utilities, which no charge covers."""
         if self.data in ("public", "simulated", "proxy"):
             return self
-        return replace(self, settings=tuple(replace(s, curves=None, evaluations=None) for s in self.settings))
+        bare = tuple(replace(s, curves=None, evaluations=None, valued=None) for s in self.settings)
+        return replace(self, settings=bare)
 
     def rows(self) -> list[Row]:
         """Give one row per setting."""
@@ -248,7 +249,7 @@ def recommend(comparison: Comparison, budget: float) -> Recommendation:
         at = f"epsilon={budget:g} at delta {upper_text(comparison.private[0].strict_delta)}"
         words = f"no setting that shares costs at most {at}; the cheapest, {least.label}, costs {costs} there"
         return replace(free, because=f"{free.because}, and {words}")
-    found = {v.setting: v for v in verdicts([*fitting, *controls], measure)}
+    found = {v.setting: v for v in comparison.verdicts()}
     helped = [s for s in fitting if found[s.label].answer == "helped"]
     best = max(helped or fitting, key=lambda s: merit(s, measure))
     verdict = found[best.label]

@@ -27,13 +27,13 @@ from accountant.wording import counted, noise_multipliers
 from privbo.comparisons.cells import Cell, CellResult, How, Kept, Reuse, complete, digest, next_attempt, setting_of
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.sweep_file import OWN_CONTROLS, Control, Panel, Planned, Sweep, control_name
-from privbo.comparisons.verdict import Data, Kind, Setting, curve_of
+from privbo.comparisons.verdict import VALUED, Data, Kind, Setting, curve_of
 from privbo.plans.cost import Agree, agree_to_all, finite, spending
 from privbo.plans.privacy import NoPrivacy, default_delta
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import flat, private_folder
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.protocol.settings import JsonObject, plain, require_one_of
 from privbo.runs.best import read_history
 from privbo.runs.code import CodeKey, forget
@@ -41,7 +41,7 @@ from privbo.runs.evidence import declared_by
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import considered_shared, open_run, plan_run
-from privbo.runs.record import Record, level, load, mean_best_so_far
+from privbo.runs.record import Record, best_so_far_by_client, level, load, mean_best_so_far, mean_of_finite
 from privbo.runs.sources import load_function
 from privbo.runs.spec import Spec, with_overrides
 
@@ -198,7 +198,7 @@ def _curves(record: Record, judge: str | None) -> dict[str, FloatArray]:
     found = {"score": score, "loss": 1.0 - score}
     best = problem.best_values() if callable(problem.best_values) else problem.best_values
     if best is not None:
-        found["regret"] = float(np.mean(best)) - score
+        found["regret"] = mean_of_finite(np.asarray(best)[:, None] - best_so_far_by_client(record.clients), axis=0)
     if judge is not None:
         losses = cast("Callable[..., FloatArray]", load_function(judge, "judge"))
         arguments = {} if problem.source is None else problem.source.arguments
@@ -209,9 +209,15 @@ def _curves(record: Record, judge: str | None) -> dict[str, FloatArray]:
     return found
 
 
+def valued(history: ClientHistory) -> FloatArray:
+    """Clients with a value after each round, as curves."""
+    return np.asarray(np.isfinite(best_so_far_by_client(history)).sum(axis=0, dtype=np.float64))
+
+
 def summary(record: Record, curves: dict[str, FloatArray]) -> CellResult:
     """Sum up a run: its curves, and what it cost."""
     plan, at = record.plan, default_delta(record.plan.n_units)
+    curves = {**curves, VALUED: valued(record.clients)} if record.has_clients else curves
     return CellResult(
         curves={name: tuple(curve.tolist()) for name, curve in curves.items()},
         evaluations=float(record.clients.evaluations.mean()) if record.has_clients else None,
@@ -512,4 +518,5 @@ def _control(setting: Setting, group: Sequence[Record], kind: Control, label: st
         kind=kind,
         curves=level(curves),
         evaluations=np.array([arm.evaluations.mean() for arm in arms]),
+        valued=level([valued(arm) for arm in arms]),
     )

@@ -75,6 +75,7 @@ class Setting(RunCost):
             it may not be shown. PRIVATE if the clients' data are.
         evaluations: Evaluations per client, failed ones too, ``(n_seeds,)``; None where they were not kept or may
             not be shown. PRIVATE as the curves.
+        valued: Clients with a value, of whom the curves are means, as ``curves``; None as ``evaluations``. PRIVATE.
         alone: Label of its own algorithm's clients alone; empty where they are missing, as the next.
         noise_only: Label of the setting's noise-only control.
         older: Versions and days of the cells that other code made; empty where all are today's code's.
@@ -86,6 +87,7 @@ class Setting(RunCost):
     seeds: tuple[int, ...]
     curves: FloatArray | None
     evaluations: FloatArray | None = None
+    valued: FloatArray | None = None
     alone: str = ""
     noise_only: str = ""
     older: tuple[str, ...] = ()
@@ -136,8 +138,11 @@ class Difference:
 
 
 def standard_error(values: FloatArray) -> float | None:
-    """Standard error of the mean; None for a single value."""
-    return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
+    """Standard error of the mean, 0 where floating-point dust alone tells values apart; None for a single value."""
+    if len(values) < 2:
+        return None
+    error = float(np.std(values, ddof=1) / math.sqrt(len(values)))
+    return 0.0 if error < 1e-12 * np.abs(values).max() else error
 
 
 def difference(first: Setting, second: Setting, measure: Measure) -> Difference:
@@ -168,6 +173,7 @@ def _by_seed(setting: Setting, values: FloatArray) -> dict[int, float]:
 Answer = Literal["helped", "hurt", "made no difference beyond noise", "is not known to help"]
 LEVEL = 0.05
 AT_THE_END, OVER_ROUNDS = "score at the end", "mean score over rounds"
+VALUED = "clients with a value"
 _ENDS = ("final", "last regret", "last loss")  # measures that rounds, however many, don't enter
 _MEASURED: dict[Measure, str] = {"final": AT_THE_END, "mean over rounds": OVER_ROUNDS}
 
@@ -403,9 +409,11 @@ def _over_seeds(setting: Setting, alone: Setting | None, noise_only: Setting | N
     def spent(arm: Setting | None) -> Mapping[str, FloatArray | None]:
         if arm is None or arm.curves is None:
             return {}
-        rounds = np.full(len(common), arm.curves.shape[1] - 1.0)
-        made = None if arm.evaluations is None else on_common(arm, arm.evaluations)
-        return {"evaluations per client": made} | ({} if measure.endswith(_ENDS) else {"rounds": rounds})
+        at_end = measure.endswith(_ENDS)
+        valued = None if arm.valued is None else arm.valued[:, -1] if at_end else arm.valued.mean(axis=1)
+        made = {"evaluations per client": arm.evaluations, VALUED: valued}
+        made |= {} if at_end else {"rounds": np.full(len(arm.seeds), arm.curves.shape[1] - 1.0)}
+        return {name: None if each is None else on_common(arm, each) for name, each in made.items()}
 
     return verdict_of(
         scores(setting),

@@ -6,14 +6,13 @@ covers it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
 
-from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, Verdict, verdict_of
+from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, VALUED, Verdict, verdict_of
 from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.runs.best import read_history
 from privbo.runs.manifest import RunDirectory
@@ -80,11 +79,11 @@ def diagnostics(home: RunDirectory, best_values: FloatArray | Callable[[], Float
     regret = None
     if best_values is not None and len(best):
         attainable = np.asarray(best_values() if callable(best_values) else best_values, dtype=np.float64)
-        top, left = float(attainable.mean()), (attainable - best)[np.isfinite(best)]
+        missed = [mean_of_finite(attainable[:, None] - best_so_far_by_client(arm), axis=0) for arm in arms.values()]
         regret = Regret(
-            mean_attainable_score=top,
-            simple_regret=float(left.mean()) if len(left) else math.nan,
-            cumulative_regret={name: float(np.sum(top - np.array(curve[1:]))) for name, curve in labelled.items()},
+            mean_attainable_score=float(attainable.mean()),
+            simple_regret=float(mean_of_finite(attainable - best, axis=0)),
+            cumulative_regret=dict(zip(curves, level(missed)[:, 1:].sum(axis=1).tolist(), strict=True)),
         )
     verdicts = [_verdict(arms, mean_per_client, OVER_ROUNDS), _verdict(arms, best_per_client, AT_THE_END)]
     if unfinished := home.interrupted:
@@ -104,6 +103,8 @@ def _verdict(arms: Mapping[str, ClientHistory], score: Callable[[ClientHistory],
     if {"private", "local"} <= arms.keys():
         ours, theirs = arms["private"], arms["local"]
         effort["evaluations per client"] = ours.evaluations.astype(np.float64), theirs.evaluations.astype(np.float64)
+        there = {name: np.isfinite(found).sum(keepdims=True, dtype=np.float64) for name, found in scores.items()}
+        effort[VALUED] = there["private"], there["local"]
         if measure == OVER_ROUNDS:
             effort["rounds"] = _n_rounds(ours), _n_rounds(theirs)
     return verdict_of(

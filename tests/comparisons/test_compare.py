@@ -23,7 +23,7 @@ from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency
 from accountant.ledger import Ledger
 from accountant.tight.numerical import epsilon_table
-from privbo.comparisons.cells import Cell, CellResult
+from privbo.comparisons.cells import Cell, CellResult, setting_of
 from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.sweep import PrivateRun, SweepResult, compare, run_sweep, settings_name
 from privbo.comparisons.sweep_file import read_sweep
@@ -81,8 +81,11 @@ def setting(
         "strict_delta": 1e-6,
         "releases": 2,
     }
-    seeds, made = tuple(range(len(finals))), np.full(len(finals), 22.0)
-    return Setting(label=label, kind=kind, **costs, overrides={}, seeds=seeds, curves=curves, evaluations=made)
+    seeds, made = (
+        tuple(range(len(finals))),
+        {"evaluations": np.full(len(finals), 22.0), "valued": np.full_like(curves, 20.0)},
+    )
+    return Setting(label=label, kind=kind, **costs, overrides={}, seeds=seeds, curves=curves, **made)
 
 
 def comparison(*settings: Setting, data: str = "public") -> Comparison:
@@ -119,6 +122,16 @@ def test_recommendation_tells_a_lead_from_noise() -> None:
     assert "epsilon=0.5 at delta 1e-06; the cheapest, a, costs 1 there" in dear.because
     with pytest.raises(pb.ConfigurationError, match="no epsilon covers"):
         recommend(comparison(*clear.settings, data="private"), 2.0)
+
+
+def test_what_is_recommended_helped_by_the_table_of_all_settings() -> None:
+    """Adjusted for those within the budget alone, p was .008 of .06."""
+    gains = [[0.5, 0.8, 0.2, 0.9, 0.6], *np.random.default_rng(1).normal(scale=0.3, size=(30, 5)).tolist()]
+    sharing = [setting(f"{index}", gain, 1.0 + index) for index, gain in enumerate(gains)]
+    found = comparison(*sharing, setting("alone", [0.0] * 5, 0.0, "local"), setting("noise", [0.0] * 5, kind="zeroed"))
+    chosen, (first, *_) = recommend(found, 1.0), found.verdicts()
+    assert comparison(*found.settings[:1], *found.settings[-2:]).verdicts()[0].answer == "helped"
+    assert (chosen.label, chosen.verdict, first.answer) == ("alone", first, "made no difference beyond noise")
 
 
 def test_settings_are_compared_at_one_safe_delta_whatever_delta_they_ask_for() -> None:
@@ -322,6 +335,14 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
     for wrong in ({"data": "Public"}, {"measure": "mean"}):
         with pytest.raises(pb.ConfigurationError, match="must be one of"):
             dataclasses.replace(found, **wrong)
+
+
+@pytest.mark.parametrize("dear", [2.0, None])
+def test_a_setting_costs_what_its_most_expensive_run_costs(dear: float | None) -> None:
+    """Runs of one configuration differ in cost where something else was published from one of them."""
+    costs = [CellResult(curves={}, epsilon=epsilon, strict_epsilon=epsilon) for epsilon in (1.0, dear, 1.0)]
+    found = setting_of(dict(enumerate(costs)), label="a", kind="private", curve="score")
+    assert (found.epsilon, found.strict_epsilon) == (dear, dear)
 
 
 @pytest.mark.slow

@@ -216,7 +216,10 @@ def test_arms_contrasts_measures_and_panels(tmp_path: Path) -> None:
     assert [s.kind for s in short.settings] == ["private", "local", "zeroed", "zeroed"]
     assert near.settings[0].curves.shape == (2, 4)
     assert short.settings[0].curves.shape == (2, 3)
-    assert (near.settings[0].curves >= 0).all()  # regret
+    lost = swept(tmp_path, STUDY.replace("with_optimum", "two_lost")).comparisons[0].settings[0]
+    assert all(((s.curves >= 0) & (s.curves < 1)).all() for s in (near.settings[0], lost))  # regret of who has a value
+    np.testing.assert_array_equal(near.settings[0].valued, np.full((2, 4), 6.0))
+    assert set(np.unique(lost.valued)) <= {4.0, 5.0}
     assert [(d.first, d.second) for d in near.differences()] == [("two regions", "alone")]
     assert [(d.first, d.second) for d in short.differences()] == [
         ("two regions", "alone"),

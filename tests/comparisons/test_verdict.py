@@ -16,6 +16,7 @@ from privbo.cli.run import carry_out
 from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.sweep import compare
 from privbo.comparisons.verdict import AT_THE_END, OVER_ROUNDS, Verdict, verdict_of
+from privbo.protocol.files import save_arrays
 from privbo.reports.comparison import table
 from privbo.reports.diagnostics import diagnostics
 from privbo.runs.manifest import RunDirectory
@@ -133,6 +134,23 @@ def test_without_both_arms_or_as_many_evaluations_there_is_no_verdict() -> None:
         assert words in found.text
 
 
+def test_the_mean_over_other_clients_is_no_gain() -> None:
+    """Clients that lose every value with sharing left the mean of the others, "helped" and the recommendation."""
+    arms = [
+        setting("shares", [0.7, 0.72, 0.71]), setting("alone", [0.1, 0.1, 0.13], 0.0, "local"),
+        setting("noise", [0.1, 0.12, 0.1], kind="zeroed"),
+    ]  # fmt: skip
+    assert recommend(comparison(*arms), 2.0).label == "shares"
+    late, lost = (np.repeat([counts], 3, axis=0) for counts in ([20.0, 17.0, 20.0], [20.0, 17.0, 14.0]))
+    for valued, words in ((lost, "14 clients with a value versus 20 alone"), (late, ""), (None, "was not kept")):
+        found = comparison(dataclasses.replace(arms[0], valued=valued), *arms[1:])
+        assert words in found.verdicts()[0].because
+        assert recommend(found, 2.0).label == ("alone" if words else "shares")
+    over_rounds = comparison(dataclasses.replace(arms[0], valued=late), *arms[1:])
+    (found,) = dataclasses.replace(over_rounds, measure="mean over rounds").verdicts()
+    assert found.because == "19 clients with a value versus 20 alone"
+
+
 def test_p_is_scipys_and_ties_are_not_certain() -> None:
     gains = np.array([0.1, 0.3, -0.05, 0.2])
     found = judged(gains, np.zeros(4))
@@ -145,8 +163,10 @@ def test_p_is_scipys_and_ties_are_not_certain() -> None:
     assert worse.p_helped == pytest.approx(students)
     even = judged(np.array([-0.1, 0.0, 0.1, 0.2]), np.zeros(4))
     assert even.p_helped == pytest.approx(ttest_1samp([-0.1, 0.0, 0.1, 0.2], 0.0, alternative="greater").pvalue)
-    equal = judged(np.full(3, 0.5), np.zeros(3))
-    assert (equal.p_helped, equal.answer) == (0.125, "made no difference beyond noise")
+    ours = np.array([0.7, 0.8, 0.9])
+    for theirs in (ours - 0.5, np.array([0.6, 0.7, 0.8])):  # the latter's gains differ by floating-point dust
+        equal = judged(ours, theirs)
+        assert (equal.p_helped, equal.answer) == (0.125, "made no difference beyond noise")
     for few in (np.array([0.5]), np.array([np.nan])):
         found = judged(few, np.zeros(1))
         assert (found.p_helped, found.answer) == (None, "is not known to help")
@@ -174,7 +194,7 @@ def test_a_setting_is_held_against_its_own_algorithm_alone_for_as_many_rounds() 
     """Seen by a user: .8 after three rounds stood beside .99 alone after ten, and "sharing hurt"."""
     short = [
         setting("shares", [0.8, 0.81, 0.82]), setting("alone, 3 rounds", [0.7, 0.72, 0.71], 0.0, "local"),
-        setting("noise", [0.7, 0.71, 0.72], kind="zeroed"),
+        setting("noise", [0.7, 0.71, 0.71], kind="zeroed"),
     ]  # fmt: skip
     long = setting("alone, 10 rounds", [0.99, 0.98, 0.99], 0.0, "local")
     long = dataclasses.replace(long, curves=np.repeat(long.curves[:, :1], 11, axis=1))
@@ -294,6 +314,10 @@ def test_a_run_says_whether_sharing_helped_where_it_is_asked_for(tmp_path: Path)
     assert recommend(side_by_side, 3.0).label == "local only"  # one seed says nothing about noise
     assert side_by_side.to_dict()["verdicts"][0]["because"].endswith("compare several seeds")
     assert compare([tmp_path / "asked"]).exportable().to_dict()["verdicts"] == []
+    arrays = dict(np.load(local))
+    save_arrays(local, arrays | {"values": np.where(np.arange(6)[:, None] < 2, np.nan, arrays["values"])})
+    (_, lost) = diagnostics(RunDirectory(tmp_path / "asked")).verdicts
+    assert lost.because == "6 clients with a value versus 4 alone"
     for path in local.parent.glob("control-*.npz"):
         path.unlink()
     (alone,) = compare([tmp_path / "asked"], data="simulated").verdicts()
