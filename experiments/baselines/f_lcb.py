@@ -71,21 +71,41 @@ class Violation:
     upper: float
 
 
+# An arm is retired when its value passes the first one by more than this many times max(g(1), |first value|).
+_DIVERGENCE = 1e6
+
+
 class WatchedBounds(Bounds):
-    """Bounds that count pulls and keep the rates that were seen to fail; the first one of an arm is a warning, too."""
+    """Bounds that count pulls, retire arms that fail, and keep the rates that were seen to fail.
+
+    The first failed rate of an arm is a warning, too.
+    """
 
     def __init__(self, n_arms: int) -> None:
         super().__init__(n_arms)
         self.pulls: IntArray = np.zeros(n_arms, dtype=np.int64)
         self.violations: list[Violation] = []
-        self._highest_lower = [-math.inf] * n_arms
+        self.retired: dict[int, str] = {}
+        self._limit, self._highest_lower = [math.inf] * n_arms, [-math.inf] * n_arms
+
+    def retire(self, arm: int, reason: str) -> None:
+        """Never select an arm again, and say why."""
+        self.retired[arm] = reason
+        self.lower[arm] = math.inf
+        self.value[arm] = math.nan
 
     def observe(self, arm: int, value: float, rate: float, width: float = 0.0) -> None:
         """Take a value after one more pull of an arm."""
         self.pulls[arm] += 1
-        super().observe(arm, value, rate, width)
-        if arm in self.retired:
+        if not (math.isfinite(value) and math.isfinite(rate)):
+            self.retire(arm, f"value {value!r} with rate {rate!r} is not finite")
             return
+        if value > self._limit[arm]:
+            self.retire(arm, f"value {value:.6g} diverges; it passed {self._limit[arm]:.6g}")
+            return
+        if self._limit[arm] == math.inf:
+            self._limit[arm] = value + _DIVERGENCE * max(abs(rate), abs(value), 1e-300)
+        super().observe(arm, value, rate, width)
         bound, upper = self._highest_lower[arm], value + width
         self._highest_lower[arm] = max(bound, float(self.lower[arm]))
         if upper >= bound - 1e-12 * max(1.0, abs(bound)):
@@ -182,8 +202,8 @@ def f_lcb(
     chosen, reason = None, "budget"
     while len(played) < budget:
         index = bounds.select()
-        if index is None or (epsilon is not None and bounds.rate[index] < epsilon / 2.0):
-            chosen, reason = index, "retired" if index is None else "rate"
+        if (none := len(bounds.retired) == len(arms)) or (epsilon is not None and bounds.rate[index] < epsilon / 2.0):
+            chosen, reason = (None, "retired") if none else (index, "rate")
             break
         played.append(index)
         before.append(float(bounds.value[index]))
@@ -202,7 +222,7 @@ def f_lcb(
         if on_pull is not None:
             on_pull(index, states[index])
     else:
-        chosen = bounds.best()
+        chosen = bounds.best() if np.isfinite(bounds.value).any() else None
     return Selection(
         chosen=chosen,
         reason=reason,

@@ -86,7 +86,7 @@ def test_local_clients_search_alone() -> None:
 
 
 def test_answers_are_clipped_gradients_and_scaled_losses() -> None:
-    """Central differences of a quadratic are exact; a steep client is clipped, a failing one absent."""
+    """Central differences of a quadratic are exact; a steep client is clipped, a failing one at its worst."""
     method = pb.FederatedFLCB(gradient_bound=0.5, reward_range=(-1.0, 1.0))
     space = pb.Space({"x": pb.Real(0, 1), "y": pb.Real(0, 1)})
     arms = method.arms(space)
@@ -94,17 +94,54 @@ def test_answers_are_clipped_gradients_and_scaled_losses() -> None:
     def evaluate(clients, units):
         steep = np.where(clients == 1, 100.0, 1.0)
         value = -steep * 0.5 * ((units - np.array([0.2, 0.4])) ** 2).sum(axis=1)
-        return np.where(clients == 2, np.nan, value)
+        return np.where(clients == 2, np.nan, np.where(clients == 3, np.sign(value + 0.025) * 1.7e308, value))
 
-    points = np.tile([0.3, 0.5], (3, 1))
-    vectors, values = answers(method, arms, evaluate, np.arange(3), points, points)
+    points = np.tile([0.3, 0.5], (4, 1))
+    vectors, values = answers(method, arms, evaluate, np.arange(4), points, points)
     np.testing.assert_allclose(vectors[0, :2], [0.1, 0.1], atol=1e-9)
     assert vectors[0, 2] == pytest.approx(method.loss_scale * 0.01)
     assert np.linalg.norm(vectors[1, :2]) == pytest.approx(0.5)
     assert vectors[1, 2] == pytest.approx(0.5)  # the loss reached its bound
-    assert np.isnan(vectors[2]).all()
+    np.testing.assert_array_equal(vectors[2], [0.0, 0.0, 0.5])
     assert np.isnan(values[2])
+    assert np.isfinite(vectors[3]).all()  # its difference overflows
     assert np.linalg.norm(vectors[1]) <= method.clipping_norm * (1 + 1e-12)
+
+
+def test_an_arm_that_never_works_is_never_announced_nor_used() -> None:
+    """It would have the middle loss were its clients absent; alone, a client would ask for it for ever."""
+
+    def objective(client: int, params: dict[str, Any]) -> float:
+        return math.nan if params["m"] == "a" else 0.3 - 0.2 * (params["x"] - 0.2) ** 2
+
+    made = pb.Problem(
+        space={"m": pb.Categorical(("a", "b")), "x": pb.Real(0, 1)}, objective=objective, n_clients=20, name="half"
+    )
+    for privacy in (pb.NoPrivacy(), pb.Privacy(epsilon=8.0, noise="simulation")):
+        record = pb.run(made, pb.FederatedFLCB(arm="m"), privacy=privacy, rounds=9, seed=0)
+        assert record.common.params["m"] == "b"
+    record = pb.run(made, pb.FederatedFLCB(arm="m").local(), privacy=pb.NoPrivacy(), rounds=9, seed=0)
+    assert (record.clients.recommended[:, 0] > 0.5).all()
+
+
+def test_flat_clients_make_as_many_calls_as_others() -> None:
+    """A slope of zero and the middle loss are an answer like any other."""
+    flat = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.5, n_clients=2, name="flat")
+    record = pb.run(flat, pb.FederatedFLCB(), privacy=pb.NoPrivacy(), rounds=4, seed=0)
+    assert record.clients.evaluations.tolist() == [4 * 3 + 1] * 2
+
+
+@pytest.mark.parametrize("n_free", [1, 4])
+def test_certified_bounds_cover_what_differences_get_wrong(n_free: int) -> None:
+    """A bowl in the corner, to which slopes at the border look one way; its minimum is 0."""
+    method = pb.FederatedFLCB(difference=0.1, gradient_bound=20.0, reward_range=(-10.0, 0.0))
+    space = pb.Space({f"x{i}": pb.Real(0, 1) for i in range(n_free)})
+    search = Search(method, Setting(space=space, n_clients=1, rounds=200, public_seed=0))
+    for _ in range(200):
+        points = [search.arms.unit(0, where)[None] for where in (search.states[0].query, search.states[0].point)]
+        bowl = lambda clients, units: -2.0 * ((units - 0.05) ** 2).sum(axis=1)  # noqa: E731 (a line says it)
+        search.absorb(0, answers(method, search.arms, bowl, np.zeros(1, dtype=int), *points)[0][0], noise=0.0)
+        assert search.bounds.lower[0] <= 1e-12
 
 
 def test_gradients_at_the_border_look_inwards() -> None:
@@ -279,7 +316,7 @@ def test_a_server_that_asks_outside_of_the_cube_moves_no_record_further() -> Non
         problem = hospitals(lambda params, high=high: high if params["x"] >= 1.0 else 0.5)
         evaluate = dataclasses.replace(asked, problem=problem).problem.evaluator()
         query = np.full((1, setting.space.n_dims), 1.05 - 1e-7)
-        vectors, _ = answers(algorithm, algorithm.arms(setting.space), evaluate, np.arange(1), query, query, 0.0)
+        vectors, _ = answers(algorithm, algorithm.arms(setting.space), evaluate, np.arange(1), query, query)
         sent_by.append(vectors[0])
     assert 0.1 * bound < np.linalg.norm(sent_by[1] - sent_by[0]) <= bound
 

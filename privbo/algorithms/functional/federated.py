@@ -53,8 +53,6 @@ from privbo.protocol.settings import Count, Positive, Range, settings
 from privbo.protocol.space import Categorical, Real, Space
 
 _UNIT_ROUNDOFF = 2.0**-53
-# An arm is retired when its value passes the first one by more than this many times max(g(1), |first value|).
-_DIVERGENCE = 1e6
 
 
 class Bounds:
@@ -69,41 +67,22 @@ class Bounds:
         self.value: FloatArray = np.full(n_arms, np.nan)
         self.width: FloatArray = np.zeros(n_arms)
         self.rate: FloatArray = np.full(n_arms, np.inf)
-        self.retired: dict[int, str] = {}
-        self._limit = [math.inf] * n_arms
 
-    def select(self) -> int | None:
-        """The arm with the smallest bound (the first of equals); None if all are retired."""
-        arm = int(self.lower.argmin())
-        return None if self.lower[arm] == math.inf else arm
+    def select(self) -> int:
+        """The arm with the smallest bound (the first of equals)."""
+        return int(self.lower.argmin())
 
     def observe(self, arm: int, value: float, rate: float, width: float = 0.0) -> None:
         """Take a value after one more pull of an arm."""
-        if not (math.isfinite(value) and math.isfinite(rate)):
-            self.retire(arm, f"value {value!r} with rate {rate!r} is not finite")
-            return
-        if value > self._limit[arm]:
-            self.retire(arm, f"value {value:.6g} diverges; it passed {self._limit[arm]:.6g}")
-            return
-        if self._limit[arm] == math.inf:
-            self._limit[arm] = value + _DIVERGENCE * max(abs(rate), abs(value), 1e-300)
         self.lower[arm], self.value[arm] = value - rate - width, value
         self.rate[arm], self.width[arm] = rate, width
 
-    def retire(self, arm: int, reason: str) -> None:
-        """Never select an arm again, and say why."""
-        self.retired[arm] = reason
-        self.lower[arm] = math.inf
-        self.value[arm] = math.nan
-
-    def best(self) -> int | None:
-        """The arm whose current value, with its width added, is smallest; None if there is none.
+    def best(self) -> int:
+        """The arm whose current value, with its width added, is smallest; the first one before any is known.
 
         Never the best value so far: the smallest of many noisy values is mostly luck.
         """
-        upper = np.where(np.isfinite(self.value), self.value + self.width, np.inf)
-        arm = int(upper.argmin())
-        return None if upper[arm] == math.inf else arm
+        return int(np.where(np.isfinite(self.value), self.value + self.width, np.inf).argmin())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -333,13 +312,15 @@ class Search:
 
     def _optimiser(self, noise_stddev: float) -> StochasticAccelerated:
         noise = GradientNoise(stddev=noise_stddev, n_dims=self._box.n_dims)
-        smoothness = self._algorithm.smoothness
-        return StochasticAccelerated(smoothness=smoothness, noise=noise, domain=self._box, rates=self._algorithm.rates)
+        smooth, rates = self._algorithm.smoothness, self._algorithm.rates
+        # Between points at most h to either side a slope is off by L h / 2 at most (f is convex and L-smooth).
+        bias = 0.5 * smooth * self._algorithm.difference * math.sqrt(self._box.n_dims)
+        return StochasticAccelerated(smoothness=smooth, noise=noise, domain=self._box, rates=rates, bias=bias)
 
     @property
     def selected(self) -> int:
-        """The arm to pull now; the first one if all were retired."""
-        return self.bounds.select() or 0
+        """The arm to pull now."""
+        return self.bounds.select()
 
     def absorb(self, arm: int, vector: FloatArray, *, noise: float) -> None:
         """Take one answer, with so much noise in every entry: bound the arm's minimum from the loss, then step."""
@@ -355,7 +336,7 @@ class Search:
     @property
     def best(self) -> FloatArray:
         """The recommended point of the cube, ``(n_dims,)``: of the arm with the smallest current value."""
-        arm = self.bounds.best() or 0
+        arm = self.bounds.best()
         return self.arms.unit(arm, self.states[arm].point)
 
     @property
@@ -420,7 +401,6 @@ def answers(
     clients: IntArray,
     queries: FloatArray,
     points: FloatArray,
-    lowest: float = math.nan,
 ) -> tuple[FloatArray, FloatArray]:
     """One vector per client, and the objective at its point.
 
@@ -431,11 +411,10 @@ def answers(
         clients: Numbers, ``(n,)``.
         queries: Where the gradient is taken, ``(n, n_dims)``.
         points: Where the loss is taken, ``(n, n_dims)``.
-        lowest: What a failed evaluation counts as.
 
     Returns:
-        Clipped gradients of the loss and scaled losses, ``(n, n_free + 1)``, NaN where an
-        evaluation failed; objectives at the points, ``(n,)``.
+        Clipped gradients of the loss and scaled losses, ``(n, n_free + 1)``; objectives at the points, ``(n,)``. A
+        failed evaluation counts as the lowest score, so that no arm gains by failures and none is an absence.
     """
     gradients = np.empty((len(clients), len(arms.free)))
     queries = np.clip(queries, 0.0, 1.0)  # outside, ends of a difference would lie closer together
@@ -444,20 +423,20 @@ def answers(
         for sign in (1.0, -1.0):
             moved = queries.copy()
             moved[:, axis] = np.clip(moved[:, axis] + sign * algorithm.difference, 0.0, 1.0)
-            ends.append((moved[:, axis], _finite(evaluate(clients, moved), lowest)))
+            ends.append((moved[:, axis], _finite(evaluate(clients, moved), algorithm)))
         (right, above), (left, below) = ends
         gradients[:, column] = -(above - below) / (right - left)
     norms = np.linalg.norm(gradients, axis=1, keepdims=True)
     gradients *= np.minimum(1.0, algorithm.gradient_bound / np.maximum(norms, 1e-300))
     objective = evaluate(clients, points)
-    losses = -np.clip(_finite(objective, lowest), *algorithm.reward_range)
-    vectors = np.column_stack([gradients, algorithm.loss_scale * (losses - algorithm.centre)])
-    vectors[~np.isfinite(vectors).all(axis=1)] = np.nan
-    return vectors, objective
+    losses = -np.clip(_finite(objective, algorithm), *algorithm.reward_range)
+    # A difference that overflows says nothing of the slope.
+    vectors = [np.nan_to_num(gradients), algorithm.loss_scale * (losses - algorithm.centre)]
+    return np.column_stack(vectors), objective
 
 
-def _finite(values: FloatArray, lowest: float) -> FloatArray:
-    return np.where(np.isfinite(values), values, lowest)
+def _finite(values: FloatArray, algorithm: FederatedFLCB) -> FloatArray:
+    return np.where(np.isfinite(values), values, algorithm.reward_range[0])
 
 
 class FederatedCohort:
@@ -467,8 +446,6 @@ class FederatedCohort:
         self._algorithm, self._evaluate = algorithm, evaluate
         self._clients = np.asarray(clients, dtype=np.int64)
         self._arms = algorithm.arms(setting.space)
-        # Of records no absence may tell: their failed evaluations are released as the lowest score.
-        self._lowest = algorithm.reward_range[0] if setting.unit == "record" else math.nan
         shares = algorithm.share == "gradients"
         self._searches = None if shares else [Search(algorithm, setting) for _ in self._clients]
         n, n_free = len(self._clients), len(self._arms.free)
@@ -507,10 +484,9 @@ class FederatedCohort:
             points = np.tile(arrays["point"] if "query" in arrays else arrays["best"], (n, 1))
             queries = np.tile(arrays.get("query", points[0]), (n, 1))
         if self._searches is None and "query" not in arrays:
-            vectors, values = np.zeros((n, len(self._arms.free) + 1)), self._evaluate(self._clients, points)
+            vectors, values = np.full((n, len(self._arms.free) + 1), np.nan), self._evaluate(self._clients, points)
         else:
-            given = (self._algorithm, self._arms, self._evaluate, self._clients, queries, points)
-            vectors, values = answers(*given, lowest=self._lowest)
+            vectors, values = answers(self._algorithm, self._arms, self._evaluate, self._clients, queries, points)
         state["units"] = np.concatenate([state["units"], points[:, None]], axis=1)
         state["values"] = np.column_stack([state["values"], values])
         state["rounds"] = np.append(state["rounds"], broadcast.round)
@@ -520,9 +496,8 @@ class FederatedCohort:
     def _learn(self, vectors: FloatArray) -> None:
         """Tell the clients' own searches what their clients measured."""
         for i, (search, vector) in enumerate(zip(self._searches or (), vectors, strict=False)):
-            if np.isfinite(vector).all():
-                search.absorb(search.selected, vector, noise=0.0)
-                self._state["recommended"][i] = search.best
+            search.absorb(search.selected, vector, noise=0.0)
+            self._state["recommended"][i] = search.best
 
     def snapshot(self) -> Arrays:
         """Evaluations and answers so far; own searches follow from them."""
@@ -537,10 +512,10 @@ class FederatedCohort:
     def history(self) -> ClientHistory:
         """One value per round and client, at the point whose loss was asked; its gradient takes two more calls an axis.
 
-        The announcement, which takes none, is the round whose vectors are zero.
+        The announcement, which takes none, is the round without vectors.
         """
         names = ("units", "values", "rounds", "recommended")
-        calls = np.where(self._state["vectors"].any(axis=(1, 2)), 1 + 2 * len(self._arms.free), 1)
+        calls = np.where(np.isnan(self._state["vectors"]).all(axis=(1, 2)), 1, 1 + 2 * len(self._arms.free))
         return ClientHistory(
             **{name: self._state[name] for name in names}, calls=np.tile(calls, (len(self._clients), 1))
         )

@@ -103,12 +103,14 @@ class StochasticAccelerated:
         smoothness: L, may be 0.
         noise: Of the gradients.
         domain: A bounded set.
+        bias: Bound on the norm of the gradients' systematic error.
     """
 
     smoothness: float
     noise: GradientNoise
     domain: Box
     rates: Rates = "certified"
+    bias: float = 0.0
 
     @property
     def _gamma(self) -> float:
@@ -137,4 +139,6 @@ class StochasticAccelerated:
         half = 0.5 * reach**2
         tail = 4.0 * math.sqrt(2.0) * self.noise.largest_square(k, delta) / (3.0 * gamma) if gamma else 0.0
         smooth = 4.0 * self.smoothness * half / (k * (k + 1))
-        return smooth + (2.0 * gamma * half + tail) / math.sqrt(k) + self.noise.drift(k, reach, delta)
+        # Lan's proof adds a_t <error, x - x_t>, with weights that sum to 1: a bias costs its norm times the diameter.
+        drift = self.noise.drift(k, reach, delta) + self.bias * reach
+        return smooth + (2.0 * gamma * half + tail) / math.sqrt(k) + drift
