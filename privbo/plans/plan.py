@@ -181,7 +181,8 @@ class Plan:
             f"noise multiplier {multipliers_text(self.event)}" + (f", {self.calls_text}" if self.calls_text else ""),
             f"epsilon {epsilon} at delta {upper_text(delta)} (noise: {self.noise_source})"
             + f" for {self.unit_text}" * (self.unit == "record")
-            + (f"; {self.delta_warning}" if self.delta_warning else ""),
+            + (f"; {self.delta_warning}" if self.delta_warning else "")
+            + (f"; {self.outlook}" if self.outlook and self.releases == (self.final is not None) else ""),
         )
 
     @property
@@ -265,11 +266,11 @@ class Plan:
         found = f"{self.largest_over_noise:.2g} times the norm of its noise"
         by_site = self.unit == "record"
         if self.releases == (self.final is not None):
-            why = f"even if all {self.n_clients} clients answered alike, what they share, {found}, would"
+            why = f"even if all {self.n_clients} clients answered alike, what they share, {found} in total, would"
             if by_site:
                 why = "with as much noise as sites of so few records need, what they share would"
             remedy = f"; {self.remedy}" if self.remedy else ""
-            return f"{nothing}: {why} change no point more often than not{remedy}"
+            return f"{nothing}: {why} change a point with a probability below the threshold, one half{remedy}"
         if by_site:  # what sites share, releases of other points each, beside the noise of all of it
             ratio = self.largest_over_noise / math.sqrt(self.releases)
             return f"at best, what a site shares has {ratio:.2g} times the norm of its noise"

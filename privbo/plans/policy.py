@@ -131,9 +131,7 @@ class Policy:
                 found.append("privacy.none=true, and policy.no_privacy=false; give the run epsilon or noise_multiplier")
         else:
             if privacy.unit != self.unit:
-                found.append(
-                    f"privacy.unit={privacy.unit!r}, and policy.unit={self.unit!r}; set privacy.unit={self.unit!r}"
-                )
+                found.append(f"privacy.unit={privacy.unit!r}, and policy.unit={self.unit!r}; set one to the other")
             protects, person = privacy.protects or "records", privacy.records_per_person
             if protects != self.protects or person < self.records_per_person:
                 found.append(
@@ -192,7 +190,7 @@ class Policy:
                 if account.obstacle(counted) is not None
                 else f"this would bring all runs together from epsilon {upper_text(spent)} to "
                 f"{upper_text(projected)} at delta {upper_text(self.delta)}, and policy.epsilon={self.epsilon:g}; "
-                "plan fewer rounds or more noise",
+                + ("lower privacy.epsilon" if privacy.epsilon else "plan fewer rounds or more noise"),
             )
         return Decision(policy=self, refusals=refused, spent=spent, projected=projected, counted=private)
 

@@ -55,6 +55,12 @@ class Offer:
         rounds = round(factor * self.setting.rounds)
         return rounds, replace(self, setting=replace(self.setting, rounds=rounds))
 
+    def wider(self, factor: float) -> tuple[float, Offer]:
+        """Give the run of a multiple of a client's evaluations, and how many those are."""
+        algorithm = cast("Any", self.algorithm)
+        asked = round(factor * algorithm.evaluations)
+        return asked, replace(self, algorithm=replace(algorithm, evaluations=asked))
+
     def louder(self) -> Iterator[tuple[str, Callable[[float], tuple[float, Offer]]]]:
         """Words for what may be asked more of, and the run that asks for a multiple of it, with how much that is."""
         privacy, setting, algorithm = self.privacy, self.setting, cast("Any", self.algorithm)
@@ -112,12 +118,16 @@ class Offer:
 def remedy_of(offer: Offer) -> str | None:
     """Say, by bisection, which epsilon, horizon, or number of clients or records would make it change something.
 
-    Of a run that asks for nothing it is a number of rounds, or None: clients alone share nothing in any number.
+    Of a run that asks for nothing it is a number of rounds or evaluations, or None: clients alone share nothing ever.
     """
+    ways = list(offer.louder())
     if not offer.asks:
-        rounds = _least(offer.later)
-        return None if rounds is None else f"{rounds:g} rounds would change that"
-    found = [words.format(least) for words, make in offer.louder() if (least := _least(make)) is not None]
+        limited = getattr(offer.algorithm, "evaluations", None) is not None
+        ways = [("{:g} rounds", offer.later), ("{:g} evaluations of a client", offer.wider)][: 1 + limited]
+    found = [words.format(least) for words, make in ways if (least := _least(make)) is not None]
+    if not offer.asks and not found:
+        ever = any(make(_FACTORS[-1])[1].asks for _, make in ways)
+        return "more rounds or evaluations alone would not change that" if ever else None
     return f"{' or '.join(found) or 'nothing within a hundred times what is asked'} would change that"
 
 

@@ -73,7 +73,7 @@ HOSTILE = {
     "another unit": (
         {"privacy": HONEST | {"unit": "reward"}},
         {},
-        "privacy.unit='reward', and policy.unit='client'; set privacy.unit='client'",
+        "privacy.unit='reward', and policy.unit='client'; set one to the other",
     ),
     "another noise": (
         {"privacy": HONEST | {"noise": "simulation"}},

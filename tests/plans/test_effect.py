@@ -179,4 +179,10 @@ def test_a_run_of_too_few_rounds_for_any_release_says_how_many_would_do() -> Non
         words = "nothing is released or charged: no later round would use a release; 2 rounds would change that"
         assert (plan.outlook, plan.releases) == (before + words, len(before) > 0)
         assert pb.plan(alike(40), pb.SharedPrior(), rounds=2, **told).releases == 1 + (len(before) > 0)
+        assert words in str(plan)
+        few = pb.plan(alike(40), pb.SharedPrior(evaluations=3), rounds=5, **told)
+        assert few.outlook == before + words.replace("2 rounds", "4 evaluations of a client")
+        told["privacy"] = pb.Privacy(epsilon=0.1)
+        faint = pb.plan(alike(40), pb.SharedPrior(), rounds=1, **told).outlook
+        assert faint == before + words.replace("2 rounds would", "more rounds or evaluations alone would not")
         assert pb.plan(alike(40), pb.SharedPrior().local(), rounds=1, **told).outlook is None

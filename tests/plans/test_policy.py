@@ -36,7 +36,7 @@ HOSTILE = {
     "epsilon 1000": (
         {"privacy": pb.Privacy(epsilon=1000.0, delta=1e-6)},
         {},
-        "from epsilon 0 to 1000 at delta 1e-06, and policy.epsilon=4; plan fewer rounds or more noise",
+        "from epsilon 0 to 1000 at delta 1e-06, and policy.epsilon=4; lower privacy.epsilon",
     ),
     "another noise": (
         {"privacy": pb.Privacy(epsilon=1.0, noise="simulation")},
