@@ -210,11 +210,13 @@ def _promised(found: Findings, content: Json, chain: Chain) -> bool:
     settings = found.hold(words, lambda: settings_of(content, plan))
     words = "plan, seed, date and caveat are those that the ledger fixed before the first release"
     bound = found.hold(words, lambda: plan_of(content, plan))
-    quoted_numbers = found.hold("the quoted numbers can be read", lambda: quotes(content, chain, plan), is_told=False)
-    if settings is None or bound is None or quoted_numbers is None:
+    if settings is None or bound is None:
         return False
+    words = "the quoted numbers can be read"
+    quoted_numbers = found.hold(words, lambda: quotes(content, chain, plan, settings), is_told=False)
     words = "the settings say who is hidden"
-    if (hidden := found.hold(words, lambda: hidden_by(settings, chain.policy), is_told=False)) is None:
+    hidden = found.hold(words, lambda: hidden_by(settings, chain.policy), is_told=False)
+    if quoted_numbers is None or hidden is None:
         return False
     found.word = list(hidden.assumed)
     for quote in quoted_numbers:

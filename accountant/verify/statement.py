@@ -165,12 +165,14 @@ def n_guardians(settings: Json) -> int:
     return whole(privacy.get("guardians") or 2, "guardians")
 
 
-def quotes(content: Json, chain: Chain, plan: Declared) -> tuple[Quote, Quote]:
+def quotes(content: Json, chain: Chain, plan: Declared, settings: Json) -> tuple[Quote, Quote]:
     """Give the two numbers that an operator quotes, of the run and of all that its ledger has charged."""
     given = table(content["quoted"], "quoted", ("epsilon", "total"))
-    n_clients, adjacency = chain.policy["n_clients"], Adjacency(chain.policy["adjacency"])
-    # The one that was asked for, and at most min(1e-5, 1/(10 N)).
-    delta = min(plan.delta, _LARGEST_DELTA, math.inf if n_clients is None else 0.1 / n_clients)
+    n_units, adjacency = chain.policy["n_clients"], Adjacency(chain.policy["adjacency"])
+    if chain.policy["unit"] == "record":
+        n_units = sum(rows(table(settings["problem"], "problem")["n_records"], "n_records"))
+    # The one that was asked for, and at most min(1e-5, 1/(10 N)), N clients or records.
+    delta = min(plan.delta, _LARGEST_DELTA, math.inf if n_units is None else 0.1 / n_units)
     own, paid = chain.paid_by(plan.run), chain.paid
     run = recomputed(composed(own), delta, adjacency)
     total = run if own == paid else recomputed(composed(paid), delta, adjacency)

@@ -430,7 +430,7 @@ def compare(
         ledger: As of ``load``, for directories whose runs name a population's.
 
     Raises:
-        ConfigurationError: If nothing is given, or ``data`` or ``measure`` is unknown.
+        ConfigurationError: If nothing is given, or a run twice, or ``data`` or ``measure`` is unknown.
 
     Example:
         >>> import privbo as pb
@@ -446,6 +446,8 @@ def compare(
     results = [run if isinstance(run, Record) else load(run, ledger=ledger) for run in given]
     if not results:
         raise ConfigurationError("give at least one run to compare")
+    if len({result.run_id for result in results}) < len(results):
+        raise ConfigurationError("the same run is given twice, which would count as two seeds; name each run once")
     groups: dict[str, list[Record]] = {}
     for result in results:
         groups.setdefault(digest(_identity(result.spec)), []).append(result)

@@ -50,6 +50,7 @@ from privbo.protocol.messages import (
     Server,
     Setting,
     answers_together,
+    best_unit,
     takes_points,
 )
 from privbo.protocol.settings import Sequence, dump_settings, read_settings, settings
@@ -83,7 +84,7 @@ def best_points(history: ClientHistory, space: Space, clients: Numbers[int]) -> 
     """PRIVATE: decode the point that every client would use; who has no finite value is left out.
 
     It is the point that the algorithm recommends. An elimination recommends by lower confidence bounds, since the
-    largest of many noisy means is a lucky one; the others the best point that the client evaluated.
+    largest of many noisy means is a lucky one; the others the point whose values are best on average.
 
     Args:
         history: Of the clients.
@@ -98,7 +99,7 @@ def best_points(history: ClientHistory, space: Space, clients: Numbers[int]) -> 
         unit = history.recommended[row]
         there = known & (history.units[row] == unit).all(axis=1)
         if not there.any():  # recommended by what others found, or not at all: what the client itself has seen counts
-            unit = history.units[row, int(np.nanargmax(np.where(known, history.values[row], np.nan)))]
+            unit = best_unit(history.units[row], history.values[row])
             there = known & (history.units[row] == unit).all(axis=1)
         value = float(history.values[row][there].mean())
         found.append(Best(client=int(client), params=space.decode(unit), value=value))

@@ -322,6 +322,8 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
     assert not found.exportable().shows_utility
     assert found.differences()[0].n_seeds == 1
     assert other.epsilon() == found.settings[1].epsilon
+    with pytest.raises(pb.ConfigurationError, match="given twice, which would count as two seeds"):
+        compare([runs[0], tmp_path / "0"])
     assert compare(tmp_path / "0").settings[0].seeds == compare(runs[0]).settings[0].seeds == (0,)
     away = [
         small_run(tmp_path / f"away-{s}", seed=s, rounds=2, privacy=runs[0].spec.privacy, attendance=absent)

@@ -493,8 +493,9 @@ def test_what_a_record_run_needs_is_said() -> None:
 
 
 def test_every_view_says_who_is_hidden_and_who_is_not(tmp_path: Path) -> None:
-    hidden = dataclasses.replace(QUIET, protects="validation records", noise="secure")
-    record = pb.run(problem(), HEARD, privacy=hidden, rounds=2, directory=tmp_path / "run")
+    hidden = dataclasses.replace(QUIET, protects="validation records", noise="secure", delta=1e-5)
+    many = problem(lambda _, params: np.full(2000, params["dose"]), n_records=8 * (2000,))
+    record = pb.run(many, HEARD, privacy=hidden, rounds=2, directory=tmp_path / "run")
     words = "one validation record; records that models were trained on are not hidden; " + SITES_ARE_SEEN
     assert record.ledger.policy.unit is Unit.RECORD
     page = pb.write_report(record)
@@ -505,13 +506,14 @@ def test_every_view_says_who_is_hidden_and_who_is_not(tmp_path: Path) -> None:
     assert words in html.unescape(Watch(directories=[tmp_path / "run"]).page())
     assert any(words in line for line in note_lines(pb.compare([record])))
     sheet = statement(pb.report(record)).write(tmp_path / "statement.html").read_text()
-    assert f"{sum(COUNTS):,} records at 8 clients of population" in sheet
+    assert "16,000 records at 8 clients of population" in sheet
     found = verify_bundle(write_bundle(tmp_path / "run").path)
+    assert sum("at delta 6.25e-06" in line for line in found.statement) == 2  # as the report: 1 / (10 records)
     assert any("a client's records say together is not hidden" in line for line in found.statement)
     loaded = pb.load(tmp_path / "run")
     assert loaded.plan.unit_text == words
-    assert loaded.plan.n_records == sum(COUNTS)
-    assert loaded.plan.safe_delta == record.plan.safe_delta
+    assert loaded.plan.n_records == 16_000
+    assert loaded.plan.safe_delta == record.plan.safe_delta == 6.25e-6
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Models of long histories: which points are kept, that they are a client's own, and that short ones are untouched."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import privbo as pb
 from privbo.algorithms.thompson.evaluations import kept_points
 from privbo.algorithms.thompson.settings import Part
 from privbo.protocol.messages import FloatArray
+from privbo.runs.best import best_points
 
 GENERATOR = np.random.default_rng(4)
 UNITS, VALUES = GENERATOR.random((6, 60, 2)), GENERATOR.standard_normal((6, 60))
@@ -32,6 +35,22 @@ def plainly(units: FloatArray, values: FloatArray, count: int, parts: tuple[Part
 def test_what_is_kept_is_a_clients_own_points_by_the_rule(parts: tuple[Part, ...]):
     expected = [plainly(units, values, 24, parts) for units, values in zip(UNITS, VALUES, strict=True)]
     assert kept_points(UNITS, VALUES, 24, parts).tolist() == expected
+
+
+def test_a_client_uses_the_point_that_was_best_on_average_and_not_the_luckiest_draw():
+    generator = np.random.default_rng(0)
+    means = {"a": 0.6, "b": 0.5, "c": 0.5}
+    problem = pb.Problem(
+        space={"k": pb.Categorical(tuple(means))}, n_clients=12,
+        objective=lambda _, params: means[params["k"]] + generator.normal(scale=0.5),
+    )  # fmt: skip
+    history = pb.run(problem, pb.SharedPrior(n_features=8), privacy=pb.NoPrivacy(), rounds=12, seed=0).clients
+    nowhere = dataclasses.replace(history, recommended=np.full_like(history.recommended, np.nan))
+    for found in (history, nowhere):  # by the algorithm, and by what the client itself has seen
+        for best in best_points(found, problem.search_space, range(12)):
+            units, values = history.units[best.client], history.values[best.client]
+            own = [values[(units == unit).all(axis=1)].mean() for unit in np.unique(units, axis=0)]
+            assert best.value == pytest.approx(max(own))
 
 
 def hill(client: int, params: dict[str, float]) -> float:

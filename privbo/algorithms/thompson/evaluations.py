@@ -18,7 +18,7 @@ import torch
 from privbo.algorithms.thompson.posterior import Observations
 from privbo.algorithms.thompson.settings import OwnModel, Part
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Array, Arrays, BoolArray, ClientHistory, Evaluate, FloatArray, IntArray
+from privbo.protocol.messages import Array, Arrays, BoolArray, ClientHistory, Evaluate, FloatArray, IntArray, best_unit
 from privbo.protocol.space import Space
 
 INITIAL_ROUND = -1
@@ -132,11 +132,10 @@ class Evaluations:
         self.rounds = np.array(snapshot["rounds"], dtype=np.int64)
 
     def history(self) -> ClientHistory:
-        """Every evaluation; the best evaluated point is recommended (NaN where there is none)."""
+        """Every evaluation; the point that was best on average is recommended (NaN where there is none)."""
         recommended = np.full((len(self.clients), self._space.n_dims), np.nan)
-        known = np.isfinite(self.values).any(axis=1)
-        best = np.nanargmax(self.values[known], axis=1) if known.any() else np.empty(0, dtype=np.int64)
-        recommended[known] = self.units[known, best]
+        for row in np.flatnonzero(np.isfinite(self.values).any(axis=1)):
+            recommended[row] = best_unit(self.units[row], self.values[row])
         return ClientHistory(
             units=self.units.copy(),
             values=self.values.copy(),
