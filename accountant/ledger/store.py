@@ -15,6 +15,7 @@ what it is given, raises ``LedgerError`` and is left as it was. Writes are seria
 
 from __future__ import annotations
 
+import os
 import secrets
 import sqlite3
 from collections.abc import Iterator
@@ -45,18 +46,24 @@ def require_own_header(path: Path) -> None:
     """Refuse a file that is no ledger before SQLite touches it."""
     if not path.is_file():
         raise LedgerError(f"{path} is no file; create a ledger there or name another")
-    with failing_closed(path), path.open("rb") as file:
-        header = file.read(100)
-    if header[:16] != b"SQLite format 3\x00" or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+    # By SQLite, not by ``open``: closing any descriptor of a file drops the locks that its process has on it.
+    uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    with failing_closed(path), closing(sqlite3.connect(uri, uri=True)) as connection:
+        try:
+            (found,), (version,) = map(connection.execute, ("PRAGMA application_id", "PRAGMA user_version"))
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_CORRUPT:
+                return  # as it may look without its write-ahead log; whoever reads both says what is wrong
+            if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+                raise
+            found = version = (0,)
+    if found != (APPLICATION_ID,):
         raise LedgerError(
             f"{path} is not a privbo ledger; it was not changed; name a ledger's file or address, or a run's "
             "directory; privbo verify-bundle checks a bundle"
         )
-    version = int.from_bytes(header[60:64], "big")
-    if version != SCHEMA_VERSION:
-        raise LedgerError(f"{path} has schema version {version}, this program reads {SCHEMA_VERSION}; upgrade it")
-    if header[18:20] != b"\x02\x02":
-        raise LedgerError(f"{path} is not in write-ahead mode, so another program changed it; restore it from a copy")
+    if version != (SCHEMA_VERSION,):
+        raise LedgerError(f"{path} has schema version {version[0]}, this program reads {SCHEMA_VERSION}; upgrade it")
 
 
 def set_durable(connection: sqlite3.Connection, path: Path) -> None:
@@ -100,14 +107,20 @@ class SqliteTables(Tables[sqlite3.Connection]):
     """Tables of an open file (or, with ``place=None``, of a private database in memory)."""
 
     place: Path | None
+    _log: int | None = None  # what the write-ahead log's file was when the connection was made
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Exclusive for writing; committed and flushed to disk when left without an error."""
+        """Exclusive for writing; committed and flushed to disk when left without an error.
+
+        A forked process has no lock on what its parent opened, and SQLite does not know: it would go on writing a log
+        that another program has put away as the last one to close the file. So a log that changed is refused.
+        """
         with failing_closed(self.place):
-            connection = self.connection
-            connection.execute("BEGIN IMMEDIATE")
+            connection = self._free()
             try:
+                connection.execute("BEGIN IMMEDIATE")
+                self._require_own_log()
                 yield
                 connection.execute("COMMIT")
             except BaseException:
@@ -119,12 +132,29 @@ class SqliteTables(Tables[sqlite3.Connection]):
     def snapshot(self) -> Iterator[None]:
         """One state of the file for several reads."""
         with failing_closed(self.place):
-            connection = self.connection
-            connection.execute("BEGIN")
+            connection = self._free()
             try:
+                connection.execute("BEGIN")
                 yield
             finally:
                 connection.execute("COMMIT")
+
+    def _free(self) -> sqlite3.Connection:
+        """The connection, out of a transaction that an interrupt may have left open."""
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+        return self.connection
+
+    def _require_own_log(self) -> None:
+        if self._log != self._log_file():
+            raise LedgerError(
+                f"{self.place}: another program has put its write-ahead log away; nothing was charged; open the ledger "
+                "again"
+            )
+
+    def _log_file(self) -> int | None:
+        log = Path(f"{self.place}-wal")
+        return log.stat().st_ino if log.exists() else None
 
     def identity(self) -> Identity:
         """Read the ledger's identity.
@@ -164,6 +194,8 @@ class SqliteTables(Tables[sqlite3.Connection]):
             uri = f"{self.place.absolute().as_uri()}?mode=rw"
             connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
             set_durable(connection, self.place)
+            connection.execute(_OBJECTS).fetchall()  # opens the write-ahead log
+            self._log = self._log_file()
         return connection
 
 
@@ -230,9 +262,18 @@ class Store:
         else:
             require_own_header(place)
             commit_log = CommitLog.of(place)
+            if not os.access(place.parent, os.W_OK):
+                raise LedgerError(
+                    f"{place} stands in a folder where you may not write, as who reads a ledger does; copy the folder"
+                )
             with failing_closed(place):
                 read_only = f"{place.absolute().as_uri()}?mode=ro"
                 tables = SqliteTables(place, sqlite3.connect(read_only, uri=True, isolation_level=None))
+                if tables.connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+                    tables.close()
+                    raise LedgerError(
+                        f"{place} is not in write-ahead mode, so another program changed it; restore it from a copy"
+                    )
         with ExitStack() as reading:
             reading.callback(tables.close)
             store = cls(place, tables, tables.identity(), commit_log)

@@ -10,7 +10,10 @@ import resource
 import signal
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -230,6 +233,51 @@ def test_a_forked_process_charges_over_a_connection_of_its_own(path: Path) -> No
         assert [entry.release_id for entry in ledger.entries()] == ["r/0", "r/1", "r/2"]
         assert in_a_child(lambda: ledger.close() or True) == 0  # one that never used it
         assert ledger.verify().ok
+
+
+_LOOK = "import sys; from accountant.ledger import Ledger; Ledger.open(sys.argv[1]).close()"
+
+
+def test_a_look_from_another_program_takes_nothing_from_one_that_opened_the_ledger_twice(path: Path) -> None:
+    event = gaussian(9.0)
+    with Ledger.open(path) as ledger:
+        Ledger.open(path).close()
+        for sequence in (1, 2):
+            subprocess.run([sys.executable, "-c", _LOOK, str(path)], check=True)
+            ledger.charge(f"r/{sequence}", event, run="r", noise_source="secure")
+    with Ledger.open(path) as ledger:
+        assert [entry.release_id for entry in ledger.entries()] == ["r/1", "r/2"]
+
+
+def test_a_log_that_another_program_has_put_away_takes_no_charge(path: Path) -> None:
+    """As where a descriptor that a library closed, or a fork, has cost a program its locks."""
+    event = gaussian(9.0)
+    ledger = Ledger.open(path)
+    with path.open("rb"):  # planted
+        pass
+    subprocess.run([sys.executable, "-c", _LOOK, str(path)], check=True)
+    with pytest.raises(LedgerError, match="put its write-ahead log away; nothing was charged; open the ledger again"):
+        ledger.charge("r/0", event, run="r", noise_source="secure")
+    ledger.close()
+    with Ledger.open(path) as ledger:
+        assert ledger.entries() == []
+        ledger.charge("r/0", event, run="r", noise_source="secure")
+
+
+def test_a_transaction_that_an_interrupt_left_open_is_no_hindrance(path: Path) -> None:
+    event = gaussian(9.0)
+    with Ledger.open(path) as ledger:
+        ledger._store.tables.connection.execute("BEGIN IMMEDIATE")
+        assert ledger.charge("r/0", event, run="r", noise_source="secure").sequence == 1
+        assert [entry.release_id for entry in ledger.entries()] == ["r/0"]
+
+
+def test_a_folder_that_cannot_be_written_is_named(path: Path) -> None:
+    with (
+        mock.patch("os.access", return_value=False),
+        pytest.raises(LedgerError, match="copy the folder"),
+    ):
+        Ledger.open(path)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
