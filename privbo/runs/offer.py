@@ -120,10 +120,10 @@ def remedy_of(offer: Offer) -> str | None:
 
     Of a run that asks for nothing it is a number of rounds or evaluations, or None: clients alone share nothing ever.
     """
-    ways = list(offer.louder())
+    ways = tuple(offer.louder())
     if not offer.asks:
         limited = getattr(offer.algorithm, "evaluations", None) is not None
-        ways = [("{:g} rounds", offer.later), ("{:g} evaluations of a client", offer.wider)][: 1 + limited]
+        ways = (("{:g} rounds", offer.later), ("{:g} evaluations of a client", offer.wider))[: 1 + limited]
     found = [words.format(least) for words, make in ways if (least := _least(make)) is not None]
     if not offer.asks and not found:
         ever = any(make(_FACTORS[-1])[1].asks for _, make in ways)
