@@ -59,10 +59,13 @@ def plan_run(spec: Spec) -> Plan:
         ConfigurationError: If the settings are impossible.
         BudgetExceeded: If no noise meets the target.
     """
-    if spec.privacy.adaptive_clipping is not None and spec.algorithm.is_certified:
+    privacy = spec.privacy
+    partial = (privacy.sample_rate or 1.0) < 1 or getattr(privacy, "participations", None) or spec.attendance
+    if spec.algorithm.is_certified and (partial or privacy.adaptive_clipping is not None):
         raise ConfigurationError(
-            "adaptive_clipping would break the guarantee of a certified elimination, which needs its clipping norm "
-            "fixed; drop it, or choose the heuristic form"
+            "adaptive_clipping, a sample of the clients or attendance would break the guarantee of a certified "
+            "elimination, which needs its clipping norm fixed and all clients in every release; drop it, or choose the "
+            "heuristic form"
         )
     unit = spec.privacy.unit  # these are refused here, and not where settings are read: kept runs stay readable
     if unit == "reward" and spec.attendance is not None and spec.attendance.late > 0:

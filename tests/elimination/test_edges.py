@@ -94,6 +94,56 @@ def test_clients_that_leave_for_good_cost_their_share_and_nothing_else(name: str
         assert np.all(found > best - 0.1)
 
 
+@pytest.mark.parametrize("privacy", ["plain", "client"])
+@pytest.mark.parametrize("name", ALL)
+def test_where_the_objective_fails_nobody_stays_and_nothing_is_announced(name: str, privacy: str) -> None:
+    """A third of the space fails, which a client's absence would hide: its whole vector would go."""
+    pulls = Counting(400), Counting(400)
+
+    def half(clients: IntArray, units: FloatArray) -> FloatArray:
+        fails = units[:, 0] > 0.65
+        pulls[1](clients[fails], units[fails])
+        return np.where(fails, np.nan, pulls[0](clients, units))
+
+    asked = PRIVACIES["plain"] if name.startswith("pe") else PRIVACIES[privacy]
+    result = run(ALL[name], half, 400, asked)
+    assert np.abs(result.clients.recommended - 0.3).max() < 0.25
+    assert pulls[1].pulls.max() < 0.4 * ALL[name].horizon
+    assert (result.clients.evaluations == pulls[0].pulls).all()
+    if result.common is not None:
+        assert abs(result.common.params["x"] - 0.3) < 0.1
+
+
+def test_pulls_that_fail_narrow_no_interval() -> None:
+    """Of the right half's pulls one works, and badly: by itself it proves nothing, so the half is split."""
+    seen = list[float]()
+
+    def shaky(clients: IntArray, units: FloatArray) -> FloatArray:
+        x = float(units[0, 0])
+        seen.append(x)
+        return np.array([np.nan if x == 0.75 and seen.count(x) > 1 else 0.9 if x < 0.5 else 0.0])
+
+    run(PersonalElimination(horizon=2000, nu1=0.25, c=0.4, stage2="printed"), shaky, 1)
+    assert 0.625 in seen
+
+
+THIN: list[dict[str, Any]] = [
+    {"privacy": pb.Privacy(epsilon=2.0, sample_rate=0.5)},
+    {"privacy": pb.Privacy(epsilon=2.0, sampling="random-allocation", participations=1)},
+    {"privacy": pb.Privacy(epsilon=2.0), "attendance": pb.Attendance(dropout=0.5)},
+]
+
+
+@pytest.mark.parametrize("thin", THIN, ids=["sampled", "allotted", "away"])
+def test_a_certified_form_needs_all_clients(thin: dict[str, Any]) -> None:
+    """Its radii count the pulls of all."""
+    for kind, preset in ((pb.FedPNE, pb.FedPNE.heuristic), (pb.PFPNE, pb.PFPNE.heuristic)):
+        stage = {"stage2": "printed"} if kind is pb.PFPNE else {}
+        with pytest.raises(pb.ConfigurationError, match="all clients in every release"):
+            pb.plan(problem(), kind(**stage), rounds=4, **thin)
+        assert pb.plan(problem(), preset(**stage, release_when="always"), rounds=4, **thin).releases > 0
+
+
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("name", ALL)
 def test_plateaus_and_ties_lead_to_the_end(name: str, value: float) -> None:
@@ -161,6 +211,31 @@ def test_no_phase_that_a_server_announces_takes_more_pulls_than_a_client_has_lef
         play(1, -5)
     play(1, 10)
     assert objective.pulls.tolist() == [100, 100, 100]
+
+
+@pytest.mark.parametrize("settings", [{"rho": 0.003}, {"nu1": 1e-200}, {"nu1": 1e-320}, {"c": 1e200}], ids=str)
+@pytest.mark.parametrize("kind", [pb.FedPNE, pb.PFPNE, pb.ParallelXArmed, PersonalElimination])
+def test_numbers_beyond_doubles_are_refused_before_any_pull_or_play_to_the_end(kind: Any, settings: Any) -> None:
+    if set(settings) > {field.name for field in dataclasses.fields(kind)}:
+        return
+    made = dataclasses.replace(problem(), space=pb.Space({"x": pb.Real(0, 1), "y": pb.Real(0, 1)}))
+    algorithm = kind(horizon=60, **{name: value for name, value in settings.items() if hasattr(kind(), name)})
+    try:
+        record = pb.run(made, algorithm, privacy=PRIVACIES["plain"], rounds=9, seed=1)
+    except pb.ConfigurationError as error:
+        assert "pulls of a client do not hold one phase" in str(error)  # noqa: PT017 (either is right)
+    else:
+        assert np.isfinite(record.clients.recommended).all()
+
+
+def test_a_finite_space_is_played_to_its_last_value_and_no_further() -> None:
+    """Of four values and a horizon for far deeper trees; who starts below the survivors has nothing below them."""
+    made = dataclasses.replace(problem(), space=pb.Space({"x": pb.Int(1, 4)}))
+    for algorithm in (pb.FedPNE(horizon=500), pb.PFPNE(horizon=500), pb.PFPNE(horizon=500, stage2="warm")):
+        record = pb.run(made, always(algorithm), privacy=PRIVACIES["plain"], rounds=40, seed=1)
+        assert max(len(release.values[0]) for release in record.releases) <= 4
+        assert len(record.releases) <= 3
+        assert (record.clients.evaluations == 500).all()
 
 
 BAD: list[dict[str, Any]] = [

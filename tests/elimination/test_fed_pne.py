@@ -83,7 +83,7 @@ def test_noise_widens_every_comparison() -> None:
         assert phase is not None
         confidence = algorithm.confidence(20)
         b = float(confidence.radius(int(phase.pulls[0]) * 20))
-        beta = noise_half_width(0.01, len(phase.nodes), 3)
+        beta = noise_half_width(0.01, len(phase.nodes), 3, 20)
         behind = 2 * b + 2 * beta + confidence.variation(phase.depth) + margin
         values = np.zeros((1, len(phase.nodes)))
         values[0, 1:] = -behind
@@ -96,7 +96,7 @@ def test_noise_widens_every_comparison() -> None:
 
 def test_the_plan_bounds_every_run() -> None:
     """No noise makes more releases than planned; noise that never eliminates makes fewer."""
-    for n_clients, horizon in ((5, 900), (100, 5000), (1000, 5000)):
+    for n_clients, horizon in ((5, 900), (200, 10), (100, 5000), (1000, 5000)):
         setting = Setting(space=SPACE, n_clients=n_clients, rounds=100, public_seed=0)
         counts = set()
         for scale in (1e-9, 1e9):  # decisive, and hopeless, differences
@@ -368,6 +368,25 @@ def test_locate_finds_the_cell_of_a_point(shape: tuple[int, int], depth: int, se
 
 def test_the_edge_of_the_cube_belongs_to_the_last_cell() -> None:
     assert locate(Partition(n_dims=1), 5, np.array([[0.0], [1.0]])).tolist() == [0, 31]
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize(
+    ("space", "deepest"),
+    [
+        ({"a": pb.Int(0, 8), "b": pb.Categorical(("x", "y"))}, {2: 8, 3: 4}),
+        ({"a": pb.Int(1, 100, log=True)}, {2: 10, 3: 6}),  # the bin of 100 is a 533rd part
+        ({"a": pb.Real(0, 1, step=0.25), "b": pb.Real(0, 1)}, {2: 62, 3: 39}),
+    ],
+)
+def test_the_tree_of_a_finite_space_ends_where_every_value_has_a_cell(space: Any, deepest: Any, k: int) -> None:
+    setting = Setting(space=pb.Space(space), n_clients=3, rounds=9, public_seed=0)
+    partition = pb.FedPNE(n_children=k).partition(setting)
+    assert partition.max_depth == deepest[k]
+    if partition.max_depth < 20:
+        nodes = np.arange(k**partition.max_depth)
+        points = partition.candidates(setting.space, partition.max_depth, nodes, len(nodes))
+        assert len(points) == (100 if len(space) == 1 else 18)
 
 
 @pytest.mark.parametrize("d", [1, 2, 10])

@@ -43,6 +43,12 @@ def test_a_client_keeps_an_optimum_the_average_gave_up(stage2: Any) -> None:
     assert np.all(np.abs(np.delete(found, np.s_[::3]) - 0.3) < 0.06)
 
 
+@pytest.mark.parametrize("rho", [0.9, 0.1])
+def test_no_phase_is_shared_more_by_rounding(rho: float) -> None:
+    """The logarithms' quotient for .9^4 is 4 and a bit, as those for .1^5, .1^7 and .1^10."""
+    assert [pb.PFPNE(gap=rho**k, rho=rho).shared_depths for k in range(1, 12)] == list(range(1, 12))
+
+
 def test_warm_gives_the_double_check_up() -> None:
     """What the average removed is gone: the named price of starting below its survivors."""
     for stage2, top in (("warm", 0.3), ("optimistic", 0.8)):
@@ -180,10 +186,12 @@ def exceedances(width: float, runs: int) -> int:
 
 def test_noise_of_a_whole_run_stays_inside_its_half_width() -> None:
     """20,000 runs; at most 5 % may leave. 1,160 is 5.2 standard deviations above: false alarm 1e-7."""
-    width = noise_half_width(0.01, 16, 6)
+    width = noise_half_width(0.01, 16, 6, 0)
     most = 20_000 * NOISE_FAILURE + 5.2 * math.sqrt(20_000 * NOISE_FAILURE * (1 - NOISE_FAILURE))
     assert exceedances(width, 20_000) <= most
     assert exceedances(0.8 * width, 20_000) > most  # a half-width that forgets a factor is caught
+    step = 2.0**-16 * 0.01  # of the grid to which every client's entry is truncated
+    assert noise_half_width(0.01, 16, 6, 10**6) == pytest.approx(width + 10**6 * step)
 
 
 def tent(x: FloatArray) -> FloatArray:
@@ -276,7 +284,7 @@ def test_keeps_what_lies_within_three_variations_and_two_noise_widths(behind: fl
     ask = server.ask()
     assert ask is not None
     server.tell(Release(round=0, values=np.zeros((1, 1)), noise_stddev=0.02, sequence=0, head=""))
-    margin = 3 * 0.25 + 2 * noise_half_width(0.02, 2, 4)
+    margin = 3 * 0.25 + 2 * noise_half_width(0.02, 2, 4, 16)
     values = np.array([[0.0, -margin - behind]])
     server.tell(Release(round=1, values=values, noise_stddev=0.02, sequence=1, head=""))
     ask = server.ask()

@@ -159,7 +159,7 @@ class PersonalCohort(TreeCohort):
         n, k = len(self._clients), len(nodes)
         owners = np.repeat(np.arange(n), k)
         self._shared_rounds[depth] = broadcast.round
-        means = self._pull(owners, depth, np.tile(nodes, n), np.tile(phase.pulls, n), broadcast.round)
+        means, _ = self._pull(owners, depth, np.tile(nodes, n), np.tile(phase.pulls, n), broadcast.round)
         known = np.where(np.isnan(means), -np.inf, means).reshape(n, k)
         self._best = np.stack([np.full(n, depth), nodes[known.argmax(axis=1)]], axis=1)
 
@@ -200,16 +200,17 @@ class PersonalCohort(TreeCohort):
     def _play_segment(self, segment: int, round_: int) -> None:
         """A share of the remaining pulls, by every client's optimistic tree."""
         forest = self._plant() if self._forest is None else self._forest
-        before = forest.visits.copy(), forest.visits * forest.means
-        for _ in range(int(self._left[0]) // (SEGMENTS - segment)):
+        one = np.ones(len(self._clients), dtype=np.int64)
+        turns = int(self._left[0]) // (SEGMENTS - segment)
+        nodes, rewards = np.zeros((turns, len(one)), dtype=np.int64), np.zeros((turns, len(one)))
+        for turn in range(turns):
             path = forest.select()
-            one = np.ones(len(self._clients), dtype=np.int64)
-            points = forest.points[np.arange(len(one)), path[-1]]
-            means, _ = self._pull_points(self._clients, points, one)
-            self._left -= one
-            forest.receive(path, means)
+            nodes[turn] = path[-1]
+            rewards[turn], _ = self._pull_points(self._clients, forest.points[np.arange(len(one)), path[-1]], one)
+            forest.receive(path, np.where(np.isnan(rewards[turn]), self._sharing.low, rewards[turn]))
+        self._left -= turns
         self._forest = forest
-        self._table = forest.book(self._table, *before, round_)
+        self._table = forest.book(self._table, nodes, rewards, round_)
 
     def _plant(self) -> Forest:
         """Trees that know the shared phases."""
@@ -218,7 +219,8 @@ class PersonalCohort(TreeCohort):
             own = self._own(depth)
             # Of whoever missed the next round every node stays open: what the server kept was said there.
             survivors = self._survivors[depth].nodes if depth in self._survivors else own.nodes
-            forest.seed(depth, own.nodes, own.means, own.pulls, survivors)
+            means = self._sharing.counted(own.means, own.worked / own.pulls, "record")  # a failure is a low reward
+            forest.seed(depth, own.nodes, means, own.pulls, survivors)
         forest.refresh()
         return forest
 
@@ -238,7 +240,7 @@ class PersonalCohort(TreeCohort):
             place = np.minimum(np.searchsorted(own.nodes, nodes), len(own.nodes) - 1)
             shared = own.nodes[place] == nodes
             pairs.means[shared] = own.means[owners[shared], place[shared]]
-            pairs.counts[shared] = np.where(np.isnan(pairs.means[shared]), 0, own.pulls)
+            pairs.counts[shared] = own.worked[owners[shared], place[shared]]
             pairs.radii = self._confidence.radius(pairs.counts)
         survivors = self._survivors.get(depth)
         if survivors is None or not len(survivors.nodes) or not len(pairs):
@@ -249,7 +251,8 @@ class PersonalCohort(TreeCohort):
         here = pairs.protected
         level = np.full(len(self._clients), self._sharing.middle)
         if self._sharing.centre == "client" and depth in self._shared_rounds:
-            mine = self._own(depth).means.mean(axis=1)  # a client adds what it subtracted; else the middle
+            own = self._own(depth)  # a client adds what it subtracted; else the middle
+            mine = self._sharing.counted(own.means, own.worked / own.pulls, self._unit).mean(axis=1)
             level = np.where(np.isnan(mine), level, mine)
         pairs.means[here] = survivors.means[place[here]] + level[pairs.owners[here]]
         pairs.radii[here] = survivors.radii[place[here]]
@@ -284,11 +287,12 @@ class PersonalCohort(TreeCohort):
             due = np.clip(self._left[pairs.owners] - before, 0, due)
         asked = np.flatnonzero(due)
         if len(asked):
-            fresh = self._pull(pairs.owners[asked], depth, pairs.nodes[asked], due[asked], round_)
-            asked, fresh = asked[~np.isnan(fresh)], fresh[~np.isnan(fresh)]  # failed pulls count for nothing
-            before, total = pairs.counts[asked], pairs.counts[asked] + due[asked]
+            fresh, worked = self._pull(pairs.owners[asked], depth, pairs.nodes[asked], due[asked], round_)
+            good = worked > 0  # failures count for nothing
+            asked, fresh, worked = asked[good], fresh[good], worked[good]
+            before, total = pairs.counts[asked], pairs.counts[asked] + worked
             old = np.where(before > 0, pairs.means[asked], 0.0)
-            pairs.means[asked] = (old * before + fresh * due[asked]) / total
+            pairs.means[asked] = (old * before + fresh * worked) / total
             pairs.counts[asked], pairs.radii[asked] = total, self._confidence.radius(total)
         if not self._commit:
             self._remember(pairs, depth)
@@ -308,7 +312,9 @@ class PersonalCohort(TreeCohort):
             here = rows[depths == depth]
             self._pull(here, int(depth), self._best[here, 1], self._left[here], round_)
 
-    def _pull(self, owners: IntArray, depth: int, nodes: IntArray, pulls: IntArray, round_: int) -> FloatArray:
+    def _pull(
+        self, owners: IntArray, depth: int, nodes: IntArray, pulls: IntArray, round_: int
+    ) -> tuple[FloatArray, IntArray]:
         asked = pulls > 0
         means, worked = np.full(len(owners), np.nan), np.zeros(len(owners), dtype=np.int64)
         points = self._space.snap(self._partition.centres(depth, nodes[asked]))
@@ -317,7 +323,7 @@ class PersonalCohort(TreeCohort):
         self._table = self._table.add(
             owners=owners, depth=depth, nodes=nodes, pulls=pulls, worked=worked, means=means, round_=round_
         )
-        return means
+        return means, worked
 
     def judge(self, broadcast: Broadcast, units: FloatArray) -> FloatArray:  # noqa: ARG002 (the protocol's)
         """Mean rewards of the clients' own pulls nearest to shared points, ``(n, k)``; NaN where none worked."""

@@ -131,8 +131,8 @@ class FedPNEServer(PhaseServer[FedPNE]):
         """EXPAND: whether K tau_h < M, or it is the root: then nodes are split once more before they are pulled."""
         algorithm = self._algorithm
         deeper = algorithm.n_children * n_nodes * self._confidence.pulls_per_client(depth + 1)
-        if not self._spent and deeper > algorithm.budget:
-            return False  # the first phase has to fit, or nothing would be learned
+        if deeper > algorithm.budget - self._spent:
+            return False  # the phase has to fit, or nothing would be learned
         if self._spent and algorithm.cap is not None and algorithm.n_children * n_nodes > algorithm.cap:
             return False  # before the first phase nothing is known, so nothing is capped
         if self._spent and self._setting.trains:

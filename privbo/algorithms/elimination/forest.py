@@ -116,10 +116,7 @@ class Forest:
         self.points = np.pad(self.points, ((0, 0), (0, more), (0, 0)))
 
     def seed(self, depth: int, nodes: IntArray, means: FloatArray, pulls: int, survivors: IntArray) -> None:
-        """Take over a shared phase, root first: own means ``(n, K)`` of ``pulls`` each, and the nodes the server kept.
-
-        A client's NaN is no pull.
-        """
+        """Take over a shared phase, root first: own means ``(n, K)`` of ``pulls`` each, and nodes the server kept."""
         n, k = len(self.size), self.partition.n_children
         rows = np.arange(n)
         for j, index in enumerate(nodes):
@@ -128,9 +125,8 @@ class Forest:
                 if self.first[0, node] < 0:
                     self.split(rows, np.full(n, node))
                 node = int(self.first[0, node]) + (int(index) // k**level) % k
-            known = ~np.isnan(means[:, j])
-            self.visits[known, node] = pulls
-            self.means[known, node] = means[known, j]
+            self.visits[:, node] = pulls
+            self.means[:, node] = means[:, j]
             if int(index) in survivors:
                 self.open_[:, node] = True
                 if self.first[0, node] < 0:
@@ -178,28 +174,26 @@ class Forest:
             path.append(nodes)
 
     def receive(self, path: IntArray, rewards: FloatArray) -> None:
-        """Book one reward per client at the end of its path; NaN counts for nothing."""
-        rows = np.flatnonzero(~np.isnan(rewards))
-        nodes = path[-1, rows]
+        """Book one reward per client at the end of its path."""
+        rows, nodes = np.arange(len(rewards)), path[-1]
         here = rows * self.first.shape[1] + nodes
         visits, means = self.visits.reshape(-1), self.means.reshape(-1)
         count, mean, depth = visits.take(here) + 1, means.take(here), self.depths.reshape(-1).take(here)
-        mean += (rewards[rows] - mean) / count
+        mean += (rewards - mean) / count
         visits[here], means[here] = count, mean
         self.uppers.reshape(-1)[here] = self._upper(count, mean, depth)
-        self._lift(rows, path)
+        self._lift(path)
         full = count >= self.due[depth]  # of their tau_h pulls: they are split and may be passed
         rows, nodes = rows[full], nodes[full]
         leaves = self.first[rows, nodes] < 0
         self.split(rows[leaves], nodes[leaves])
         self.ways[rows, nodes] = self.first[rows, nodes]
 
-    def _lift(self, rows: IntArray, path: IntArray) -> None:
+    def _lift(self, path: IntArray) -> None:
         """Bounds along every path from its end up, as far as they change."""
         capacity = self.first.shape[1]
         first, uppers, bounds = self.first.reshape(-1), self.uppers.reshape(-1), self.bounds.reshape(-1)
-        changes = np.zeros(path.shape[1], dtype=bool)
-        changes[rows] = True
+        changes = np.ones(path.shape[1], dtype=bool)
         for level in range(len(path) - 1, -1, -1):
             # The stop is repeated to the end: only its first place counts.
             due = changes if level == 0 else changes & (path[level] != path[level - 1])
@@ -216,26 +210,22 @@ class Forest:
             changes[who] = bound != bounds.take(here)
             bounds[here] = bound
 
-    def book(self, table: PullTable, visits: IntArray, totals: FloatArray, round_: int) -> PullTable:
-        """Add the pulls since ``visits`` and ``totals`` (rewards summed) to a table, depth by depth."""
-        width = self.visits.shape[1] - visits.shape[1]
-        fresh = self.visits - np.pad(visits, ((0, 0), (0, width)))
-        earned = self.visits * self.means - np.pad(totals, ((0, 0), (0, width)))
-        owners, nodes = np.nonzero(fresh)
-        depths = self.depths[owners, nodes]
-        for depth in np.unique(depths):
-            who, node = owners[depths == depth], nodes[depths == depth]
-            pulls = fresh[who, node]
-            table = table.add(
-                owners=who,
-                depth=int(depth),
-                nodes=self.indices[who, node],
-                pulls=pulls,
-                worked=pulls,
-                means=earned[who, node] / pulls,
+    def book(self, table: PullTable, nodes: IntArray, rewards: FloatArray, round_: int) -> PullTable:
+        """Add pulls to a table, depth by depth: where every client stopped turn by turn, and its reward; ``(t, n)``."""
+        places, size = np.arange(len(self.size)) * self.first.shape[1] + nodes, self.first.size
+        pairs, turn = np.unique(self.depths.ravel()[places] * size + places, return_inverse=True)
+        places, turn, good = pairs % size, turn.ravel(), np.isfinite(rewards).ravel()
+        worked, earned = np.bincount(turn, weights=good), np.bincount(turn, weights=np.nan_to_num(rewards).ravel())
+        with np.errstate(invalid="ignore"):
+            return table.add(
+                owners=places // self.first.shape[1],
+                depth=self.depths.ravel()[places],
+                nodes=self.indices.ravel()[places],
+                pulls=np.bincount(turn),
+                worked=worked.astype(np.int64),
+                means=earned / worked,
                 round_=round_,
             )
-        return table
 
     def arrays(self) -> dict[str, Array]:
         """Named arrays for a snapshot."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from privbo.algorithms.elimination.alone import PersonalElimination, alone
 from privbo.algorithms.elimination.phases import Phase, PhaseCohort, PhaseServer
-from privbo.algorithms.elimination.settings import HOEFFDING, Fraction, SharingSettings
+from privbo.algorithms.elimination.settings import HOEFFDING, Fraction, SharingSettings, pulls_of
 from privbo.protocol.messages import BoolArray, Evaluate, FloatArray, IntArray, Setting
 from privbo.protocol.settings import Count, Positive, settings
 
@@ -81,7 +81,7 @@ class ParallelXArmed(SharingSettings):
         """T_h, so that every mean is within ``nu1 rho^h`` of its node with the probability the run needs."""
         delta_b = 1.0 / self.budget if self.delta_b is None else self.delta_b
         log = math.log(math.pi**2 * (depth + 1) ** 2 * n_nodes / (3 * delta_b))
-        return max(1, math.ceil(log / (2 * self.confidence(n_players).variation(depth) ** 2 * n_players)))
+        return pulls_of(log / (2 * n_players), math.log(self.nu1) + depth * math.log(self.rho))
 
     def server(self, setting: Setting) -> ParallelServer:
         """Make the public side."""

@@ -116,7 +116,8 @@ class PFPNE(CappedSettings):
     @property
     def shared_depths(self) -> int:
         """H0, number of phases of the shared stage, at least 1."""
-        return max(1, math.ceil(math.log(self.gap / self.nu1) / math.log(self.rho)))
+        exact = (math.log(self.gap) - math.log(self.nu1)) / math.log(self.rho)
+        return max(1, math.ceil(exact - 1e-9))  # no phase more by rounding
 
     @classmethod
     def paper(cls, **changes: Any) -> PFPNE:  # noqa: ANN401  # the fields of this class
@@ -203,5 +204,5 @@ class PFPNEServer(PhaseServer[PFPNE]):
 
     def _silent_rounds(self, depth: int) -> range:
         """Depths of the silent rounds, the shared ones having ended above ``depth``."""
-        start = depth if self._algorithm.stage2 == "warm" else 0
+        start = min(depth, self._partition.max_depth) if self._algorithm.stage2 == "warm" else 0
         return silent_rounds(self._confidence, self._partition, start, self._algorithm.stage2)

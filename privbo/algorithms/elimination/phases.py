@@ -237,7 +237,7 @@ class PhaseServer(Generic[A]):
         means = release.values[0]
         top = int(np.argmax(means))
         self.best = phase.depth, int(phase.nodes[top])
-        noise = noise_half_width(release.noise_stddev, len(means), self._n_releases)
+        noise = noise_half_width(release.noise_stddev, len(means), self._n_releases, self._setting.n_clients)
         stays = self._stays(phase, means, self._algorithm.widen * noise)
         stays[top] = True
         order = np.argsort(-means, kind="stable")

@@ -115,7 +115,7 @@ class PullTable:
         none = np.zeros(0, dtype=np.int64)
         return PullTable(owners=none, depths=none, nodes=none, pulls=none, worked=none, means=np.zeros(0), rounds=none)
 
-    def add(self, *, depth: int, round_: int, **turn: IntArray | FloatArray) -> PullTable:
+    def add(self, *, depth: int | IntArray, round_: int, **turn: IntArray | FloatArray) -> PullTable:
         """With the rows of one turn; every other column is named and given whole."""
         n = len(turn["owners"])
         turn |= {"depths": np.full(n, depth), "rounds": np.full(n, round_)}

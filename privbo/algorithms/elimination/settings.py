@@ -37,16 +37,18 @@ class Partition:
     Attributes:
         n_dims: d, number of coordinates.
         n_children: k, 2 or 3.
+        deepest: Most depth of use; less than all where a space is finite.
     """
 
     n_dims: int
     n_children: int = 2
+    deepest: int = 62
 
     @property
     def max_depth(self) -> int:
-        """Deepest level whose indices fit 64-bit integers and whose centres fit doubles."""
+        """Deepest level of use whose indices fit 64-bit integers and whose centres fit doubles."""
         bits = math.log2(self.n_children)
-        return min(int(52 / bits) * self.n_dims, int(62 / bits))
+        return min(int(52 / bits) * self.n_dims, int(62 / bits), self.deepest)
 
     def children(self, nodes: IntArray) -> IntArray:
         """Indices of all children, ``(k n,)``, those of one parent side by side."""
@@ -120,8 +122,7 @@ class Confidence:
 
     def threshold(self, depth: int) -> int:
         """tau_h: pulls, over all clients, that a node of this depth needs."""
-        exact = self.c**2 * self.log_term * self.rho ** (-2 * depth) / self.nu1**2
-        return max(1, math.ceil(exact)) if exact < 2.0**53 else 2**53
+        return pulls_of(self.log_term, math.log(self.nu1) - math.log(self.c) + depth * math.log(self.rho))
 
     def pulls_per_client(self, depth: int) -> int:
         """ceil(tau_h / M), so that every node reaches its threshold."""
@@ -137,17 +138,25 @@ class Confidence:
             return np.asarray(self.c * np.sqrt(self.log_term / np.asarray(pulls, dtype=np.float64)))
 
 
-def noise_half_width(noise_stddev: float, n_nodes: int, n_releases: int) -> float:
+def pulls_of(log_term: float, log_width: float) -> int:
+    """``ceil(L / width^2)`` between 1 and 2^53, from the logarithm of the width: its square may be no double."""
+    log = math.log(max(log_term, 1e-300)) - 2.0 * log_width
+    return 2**53 if log >= 53 * math.log(2.0) else max(1, math.ceil(math.exp(log)))
+
+
+def noise_half_width(noise_stddev: float, n_nodes: int, n_releases: int, n_clients: int) -> float:
     """Half-width within which all noise of a run stays with probability 0.95.
 
-    ``sigma sqrt(2 log(2 K P / 0.05))``: union bound over the K entries of each of P releases.
+    ``sigma sqrt(2 log(2 K P / 0.05))``: union bound over the K entries of each of P releases. Every client's entry is
+    truncated to a grid, whose step is at most ``2^-16 sigma``.
 
     Args:
         noise_stddev: Standard deviation of the noise in one released entry.
         n_nodes: K, entries of this release.
         n_releases: P, planned releases of the run.
+        n_clients: M.
     """
-    return noise_stddev * math.sqrt(2.0 * math.log(2.0 * n_nodes * n_releases / NOISE_FAILURE))
+    return noise_stddev * (math.sqrt(2.0 * math.log(2.0 * n_nodes * n_releases / NOISE_FAILURE)) + n_clients * 2.0**-16)
 
 
 Centre: TypeAlias = Literal["client", "middle"]
@@ -266,25 +275,33 @@ class Sharing:
         rounding = 4 * (pulls + n_nodes + 8) * _UNIT_ROUNDOFF * largest
         return 2 * self.half_width / pulls + rounding
 
+    def counted(self, means: FloatArray, worked: FloatArray | float = 1.0, unit: UnitName = "client") -> FloatArray:
+        """Mean rewards ``(n, K)`` with what failed counted.
+
+        Args:
+            means: Of the pulls that worked.
+            worked: Share of the pulls that did, ``(n, K)``.
+            unit: Of privacy. Failed pulls of a client are left out, nodes all of whose pulls failed count as the lower
+                end of the range, and who has no others is absent. Of a reward failed pulls count as the middle of the
+                range, so that no reward weighs more than one pull; of a record as its lower end, so that none is an
+                absence.
+        """
+        if unit == "client":
+            some = ~np.isnan(means).all(axis=1, keepdims=True)
+            return np.where(some & np.isnan(means), self.low, means)
+        failed = self.low if unit == "record" else self.middle
+        return np.asarray(failed + np.where(worked > 0, (means - failed) * worked, 0.0))
+
     def vector(self, means: FloatArray, worked: FloatArray | float = 1.0, unit: UnitName = "client") -> FloatArray:
         """Vectors that clients send of their mean rewards ``(n, K)``.
 
         ``centre="middle"`` subtracts the middle of the range, which halves the sensitivity;
         ``"client"`` subtracts the client's own mean over the nodes, which removes vertical
-        offsets between clients exactly. Either way differences between nodes are kept.
-
-        Args:
-            means: Of the pulls that worked.
-            worked: Share of the pulls that did, ``(n, K)``.
-            unit: Of privacy. Failed pulls of a client are left out. Of a reward they count as the middle of the range,
-                so that no reward weighs more than one pull; of a record as its lower end, so that none is an absence.
+        offsets between clients exactly. Either way differences between nodes are kept. Arguments as of ``counted``.
         """
-        middle = self.middle
-        if unit != "client":
-            failed = self.low if unit == "record" else middle
-            means = failed + np.where(worked > 0, (means - failed) * worked, 0.0)
+        means = self.counted(means, worked, unit)
         if self.centre == "middle":
-            return np.asarray(means - middle)
+            return np.asarray(means - self.middle)
         return np.asarray(means - means.mean(axis=1, keepdims=True))
 
 
@@ -345,7 +362,10 @@ class TreeSettings:
                 f"constraints {list(setting.space.constraints)}: an elimination halves boxes and knows none; use "
                 "shared-prior or dp-fts-de, or narrow the parameters' bounds"
             )
-        return Partition(n_dims=setting.space.n_dims, n_children=self.n_children)
+        # A value's bin is no narrower than the last one, which ends at 1; reals have none. Cells as narrow reach all.
+        last = max(float(parameter.snap(np.ones(1))[0]) for parameter in setting.space.parameters.values())
+        splits = math.ceil(-math.log(2.0 * (1.0 - last)) / math.log(self.n_children) - 1e-9) if last < 1 else 62
+        return Partition(n_dims=setting.space.n_dims, n_children=self.n_children, deepest=setting.space.n_dims * splits)
 
 
 @settings(table="algorithm")
