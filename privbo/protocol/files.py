@@ -275,19 +275,29 @@ def _appended(path: Path) -> IO[bytes]:
     return file
 
 
-def _lock(file: IO[bytes]) -> None:
+def _lock(file: IO[bytes], *, wait: bool = True) -> None:
     """Wait until no other process writes the file; Windows has no such lock, so one process at a time there."""
     if sys.platform != "win32":
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time work in a folder that its owner alone may enter; makes it where it is missing."""
+def alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Let one program at a time work in a folder that its owner alone may enter; makes it where it is missing.
+
+    Raises:
+        RunError: If another one does, and is not waited for.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    with (folder / "lock").open("wb") as file:
-        _lock(file)
+    with _appended(folder / "lock") as file:
+        try:
+            _lock(file, wait=wait)
+        except BlockingIOError:
+            raise RunError(
+                f"another program, or an earlier session of this one, is at work in {folder.parent}; end it, or go on "
+                "there"
+            ) from None
         yield
 
 

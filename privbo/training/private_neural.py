@@ -131,10 +131,9 @@ class PrivateNeuralArm:
         if made is None:
             self._train(state)
             pull = {"model": state.model.state_dict(), "optimiser": state.optimiser.state_dict()}
-            self.trainer.finish(self.name, pull)
-        else:
-            state.model.load_state_dict(made["model"])
-            state.optimiser.load_state_dict(dict(made["optimiser"]))
+            made = self.trainer.finish(self.name, pull)
+        state.model.load_state_dict(made["model"])
+        state.optimiser.load_state_dict(dict(made["optimiser"]))
         state.losses.append(self.judge(lambda: record_losses(state.model, self.data)))
         return state
 

@@ -25,8 +25,8 @@ import hashlib
 import inspect
 import io
 import math
-import pickle
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -42,10 +42,10 @@ from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.door.opacus import LedgerAccountant
 from privbo.door.selection import SelectionDoor, draw_runs
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import private_folder, read_json, write_atomically, write_json
+from privbo.protocol.files import alone, private_folder, read_json, write_json, write_once
 from privbo.protocol.settings import JsonObject, dump_settings
 from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy, TrainingPlan, loss_mechanism, loss_request
-from privbo.training.trainer import Journal, LossJudge, OpacusTrainer, RunAllowance, SecretJudge, State
+from privbo.training.trainer import Journal, LossJudge, OpacusTrainer, RunAllowance, SecretJudge, State, loaded
 
 if TYPE_CHECKING:
     from opacus.accountants import IAccountant
@@ -110,7 +110,7 @@ class CentralRun:
         Raises:
             BudgetExceeded: If a ledger's budget is too small, or a run does more than it is priced for.
             ConfigurationError: If the search was not asked for as a selection.
-            RunError: If what was released can't be read.
+            RunError: If what was released can't be read, or the ledgers don't know it.
         """
         if self.plan.runs is None:
             raise ConfigurationError("this search releases every loss; give it candidates and a plan with runs")
@@ -120,22 +120,21 @@ class CentralRun:
             run=self._name,
             noise_source=self.plan.privacy.noise,
         )
+        path = None if self._directory is None else self._directory / "selected.pt"  # a copy of what the ledgers stored
         released = door.open()
         if released is None:
+            if path is not None and path.exists():
+                raise RunError(f"{path} was released, and the ledgers went back to before it; restore their copies")
             buffer = io.BytesIO()
             torch.save(dataclasses.asdict(self._best_of(run_one, self.plan.runs)), buffer)
             released = door.close(buffer.getvalue())
-        try:
-            selected = Selected(**torch.load(io.BytesIO(released), weights_only=True))
-        except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-            raise RunError(f"the ledgers' stored selection can't be read: {str(error).splitlines()[0]}") from None
-        if self._directory is not None:
-            path = self._directory / "selected.pt"  # a copy of what the ledgers stored
-            if not path.exists():
-                write_atomically(path, released)
-            elif path.read_bytes() != released:  # it is evidence and stays
+        selected = Selected(**loaded(io.BytesIO(released), "the ledgers' stored selection"))
+        if path is not None:
+            write_once(path, released)
+            if path.read_bytes() != released:  # it is evidence and stays
                 raise RunError(
-                    f"{path} is not the model that was released; move it away and resume for the released one"
+                    f"{path} is not the model that was released, as the ledgers hold it; restore all of them from the "
+                    "same time"
                 )
         return selected
 
@@ -160,6 +159,7 @@ def central_run(
     seed: int | None = None,
     networks: JsonObject | None = None,
     data: Split | None = None,
+    held: ExitStack | None = None,
 ) -> CentralRun:
     """Open both ledgers of a plan, and make the doors.
 
@@ -173,16 +173,16 @@ def central_run(
         seed: Of simulated noise, runs and candidates.
         networks: The arms, described (``describe_network``): the search is resumed with the same ones only.
         data: The records, likewise.
+        held: Keeps other programs out of ``directory`` until it is left; without it that is the caller's.
 
     Raises:
         ConfigurationError: If secure noise lacks a directory.
-        RunError: If a search stands there and isn't to be resumed, or is another one.
+        RunError: If a search stands there and isn't to be resumed, is another one, is at work, or lacks a ledger.
     """
     privacy, runs, n_validation = plan.privacy, plan.runs, plan.n_validation
     if privacy.noise == "secure" and directory is None:
         raise ConfigurationError("a private search needs a directory for its durable ledgers; name one")
-    z_train, z_judge = plan.noise_multipliers
-    name = "central" if runs is None else "selection"
+    (z_train, z_judge), name = plan.noise_multipliers, "central" if runs is None else "selection"
     described: JsonObject = {"name": name}
     if runs is not None:
         described |= {"candidates": list(candidates), "runs": dataclasses.asdict(runs)}
@@ -192,10 +192,16 @@ def central_run(
         "n_validation": n_validation,
         "seed": seed,
         "noise_multipliers": [z_train, z_judge],
+        **({} if networks is None else {"networks": networks}),
     }
-    settle(directory, described | ({} if networks is None else {"networks": networks}), resume=resume, data=data)
+    if directory is not None:
+        settle(directory, described, resume=resume, data=data, held=held)
+    elif resume:
+        raise RunError("only a search with a directory can be resumed; name it")
     training = open_ledger(directory, "training", privacy, plan.n_training, TRAINING, name)
     validation = open_ledger(directory, "validation", privacy, n_validation, VALIDATION, name)
+    if directory is not None and not resume:  # now it is a search
+        write_json(directory / "search.json", described)
     noise, allowance, journal = noise_of(privacy, seed), RunAllowance(), None
     request = loss_request(n_validation, privacy.loss_bound)
     mechanism = loss_mechanism(request, z_judge)
@@ -204,7 +210,7 @@ def central_run(
         door = Door(validation, run=name, noise=noise, mechanism=lambda _: mechanism, n_clients=n_validation)
         judge = LossJudge(door, request, mechanism.noise_stddev())
         if directory is not None:
-            journal = Journal(directory / "pulls", lambda k: validation.stored_release(f"{name}/{k}") is not None)
+            journal = Journal(directory / "pulls", name, training, validation)
     else:
         judge = SecretJudge(mechanism, request, noise=noise, allowance=allowance)
 
@@ -278,35 +284,31 @@ def noise_of(privacy: RecordPrivacy, seed: int | None) -> NoiseSource:
     return SecureNoise() if privacy.noise == "secure" else SimulatedNoise(seed or 0)
 
 
-def settle(directory: Path | None, described: JsonObject, *, resume: bool, data: Split | None = None) -> None:
-    """Write a search's description down, or hold it against the one that is resumed.
+def settle(directory: Path, described: JsonObject, *, resume: bool, data: Split | None, held: ExitStack | None) -> None:
+    """Hold a search's description against the one that is resumed, or make its directory; alone there while ``held``.
 
     Raises:
         RunError: If a search stands there and isn't to be resumed, or was another one: the first difference is named.
     """
-    if directory is None:
-        if resume:
-            raise RunError("only a search with a directory can be resumed; name it")
-        return
     path, records = directory / "search.json", directory / "private" / "data.json"
-    now: JsonObject = {}
-    if data is not None:  # PRIVATE: SHA-256 of every part of the records
-        now = {name: _digest(getattr(data, name)) for name in ("train_x", "train_y", "validation_x", "validation_y")}
-    if path.exists() is not resume:
-        wrong = "holds no search to resume; leave resume out to begin one"
-        raise RunError(
-            f"{directory} {wrong if resume else 'already holds a search; resume it or name another directory'}"
-        )
+    parts = () if data is None else ("train_x", "train_y", "validation_x", "validation_y")
+    now: JsonObject = {name: _digest(getattr(data, name)) for name in parts}  # PRIVATE: SHA-256
+    if resume and not path.exists():
+        raise RunError(f"{directory} holds no search to resume; leave resume out to begin one")
+    if held is not None:
+        held.enter_context(alone(records.parent, wait=False))
     if not resume:
+        if path.exists():
+            raise RunError(f"{directory} already holds a search; resume it or name another directory")
         directory.mkdir(parents=True, exist_ok=True)
         if data is not None:
             write_json(private_folder(directory) / records.name, now)
-        write_json(path, described)
         return
     if (difference := _difference(read_json(path), described)) is not None:
         raise RunError(f"{directory} holds a search with {difference}; resume it as it was, or name another directory")
-    if data is not None and not records.exists():
-        raise RunError(f"{records} is gone, which says what records {directory} was made with; restore it from a copy")
+    needed = (directory / "training.sqlite", directory / "validation.sqlite", *(() if data is None else (records,)))
+    if gone := [path for path in needed if not path.exists()]:
+        raise RunError(f"{gone[0]} is gone; restore it from a copy")
     before = {} if data is None else read_json(records)
     if other := sorted(part for part in now if before.get(part) != now[part]):
         raise RunError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -228,37 +229,39 @@ def train_private(
     if home is None and noise == "secure" and not resume:
         home = fresh_directory("training")
     names = list(models)
-    run = central_run(
-        plan,
-        candidates=() if plan.runs is None else names,
-        directory=home,
-        resume=resume,
-        seed=seed,
-        networks={each: describe_network(models[each], optimisers[each]) for each in names},
-        data=data,
-    )
-
-    def trained(index: int) -> tuple[float, State]:
-        """Train a network once; its judged loss and its state."""
-        arm = PrivateNeuralArm(
-            name=names[index],
-            model=models[names[index]],
+    with ExitStack() as held:
+        run = central_run(
+            plan,
+            candidates=() if plan.runs is None else names,
+            directory=home,
+            resume=resume,
+            seed=seed,
+            networks={each: describe_network(models[each], optimisers[each]) for each in names},
             data=data,
-            optimiser=optimisers[names[index]],
-            trainer=run.trainer,
-            judge=run.judge,
-            steps=plan.privacy.steps,
-            seed=(seed or 0) + index,
+            held=held,
         )
-        state = arm.step(arm.init())
-        return arm.value(state), state.model.state_dict()
 
-    with run.training, run.validation:
-        if plan.runs is None:
-            chosen, (loss, state) = 0, trained(0)
-        else:
-            best = run.select(trained)
-            chosen, loss, state = best.chosen, best.score, best.model
+        def trained(index: int) -> tuple[float, State]:
+            """Train a network once; its judged loss and its state."""
+            arm = PrivateNeuralArm(
+                name=names[index],
+                model=models[names[index]],
+                data=data,
+                optimiser=optimisers[names[index]],
+                trainer=run.trainer,
+                judge=run.judge,
+                steps=plan.privacy.steps,
+                seed=(seed or 0) + index,
+            )
+            state = arm.step(arm.init())
+            return arm.value(state), state.model.state_dict()
+
+        with run.training, run.validation:
+            if plan.runs is None:
+                chosen, (loss, state) = 0, trained(0)
+            else:
+                best = run.select(trained)
+                chosen, loss, state = best.chosen, best.score, best.model
     model = models[names[chosen]]()
     model.load_state_dict({key.removeprefix(WRAPPED): value for key, value in state.items()})
     return Trained(name=names[chosen], model=model.eval(), loss=loss, plan=plan, directory=home)

@@ -14,6 +14,7 @@ Of the judges of validation losses one releases every answer; the other keeps it
 from __future__ import annotations
 
 import io
+import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,13 +33,15 @@ from privbo.door.noise import NoiseSource, SecureNoise
 from privbo.door.selection import secret_score
 from privbo.door.sums import noisy_gradient_sum
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.files import write_atomically
+from privbo.protocol.files import write_once
 from privbo.protocol.messages import FloatArray, Request
 from privbo.training.plan import RecordPrivacy
 
 if TYPE_CHECKING:
     from opacus.accountants import IAccountant
     from opacus.optimizers import DPOptimizer
+
+    from accountant.ledger import Ledger
 
 State: TypeAlias = Mapping[str, Any]
 """State dict of torch, of a model or of an optimiser; opaque here."""
@@ -52,42 +55,60 @@ class Journal:
 
     Args:
         folder: Where to.
-        judged: Whether a pull, by position, has a validation loss already.
+        run: Name of the search in its ledgers.
+        training: The ledger to which pulls are charged.
+        validation: The one that stores their losses.
     """
 
-    def __init__(self, folder: Path, judged: Callable[[int], bool]) -> None:
-        self._folder, self._judged = folder, judged
+    def __init__(self, folder: Path, run: str, training: Ledger, validation: Ledger) -> None:
+        self._folder, self._run, self._training, self._validation = folder, run, training, validation
         folder.mkdir(parents=True, exist_ok=True)
 
     def load(self, position: int, name: str) -> Pull | None:
         """Result of pull number ``position``, or None if it was not finished.
 
         Raises:
-            RunError: If it belongs to another arm, or is gone though its loss was released.
+            RunError: If it belongs to another arm, can't be read, or is gone though its loss was released; or if the
+                ledger does not know it.
         """
         path = self._path(position)
         if not path.exists():
-            if self._judged(position):
+            if self._validation.stored_release(f"{self._run}/{position}") is not None:
                 raise RunError(
                     f"{path} is gone though its validation loss was released; restore it from a copy (training "
                     "again would be a second outcome for one charge)"
                 )
             return None
-        stored = torch.load(path, weights_only=True)
+        if f"{self._run}/pull {position}" not in {entry.release_id for entry in self._training.entries()}:
+            raise RunError(f"{path} was trained and the ledger knows nothing of it, so it went back; restore its copy")
+        stored = loaded(path, str(path))
         if stored["name"] != name:
             raise RunError(
                 f"{path} holds arm {stored['name']!r}, the search pulls {name!r}; resume it with its own arms"
             )
         return cast("Pull", stored["pull"])
 
-    def save(self, position: int, name: str, pull: Pull) -> None:
-        """Keep a finished pull, durable on return, before anything of it is judged."""
+    def save(self, position: int, name: str, pull: Pull) -> Pull:
+        """Keep a finished pull, durable on return, before anything of it is judged; give the one that is kept."""
         buffer = io.BytesIO()
         torch.save({"name": name, "pull": pull}, buffer)
-        write_atomically(self._path(position), buffer.getvalue())
+        write_once(self._path(position), buffer.getvalue())
+        return cast("Pull", self.load(position, name))
 
     def _path(self, position: int) -> Path:
         return self._folder / f"pull-{position:05d}.pt"
+
+
+def loaded(file: Path | io.BytesIO, what: str) -> dict[str, Any]:
+    """Read what torch saved.
+
+    Raises:
+        RunError: If that fails.
+    """
+    try:
+        return cast("dict[str, Any]", torch.load(file, weights_only=True))
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise RunError(f"{what} can't be read; restore it from a copy") from error
 
 
 class OpacusTrainer:
@@ -167,11 +188,10 @@ class OpacusTrainer:
             self._generator.manual_seed(_mixed(self._seed, self._position))
         return stored
 
-    def finish(self, name: str, pull: Pull) -> None:
-        """The pull's steps are made; keep the result before it is judged."""
+    def finish(self, name: str, pull: Pull) -> Pull:
+        """The pull's steps are made; keep the result before it is judged, and give the one that is kept."""
         self._open = None
-        if self._journal is not None:
-            self._journal.save(self._position, name, pull)
+        return pull if self._journal is None else self._journal.save(self._position, name, pull)
 
     def sample(self) -> Tensor:
         """One step's records, by their own secret coins; perhaps none."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -238,6 +240,38 @@ def test_a_pull_whose_loss_left_is_never_trained_again(tmp_path) -> None:
     (tmp_path / "search" / "pulls" / "pull-00002.pt").unlink()
     with pytest.raises(pb.RunError, match="second outcome for one charge"):
         searched(tmp_path / "search", resume=True)
+
+
+def test_of_two_trainings_of_one_pull_both_release_the_one_that_was_kept_first(tmp_path) -> None:
+    plan = dataclasses.replace(PLAN, noise="secure")
+    first, second = run_of(plan, directory=tmp_path), run_of(plan, directory=tmp_path, resume=True)
+    arm, other, sample, theirs = arm_of(first), arm_of(second), first.trainer.sample, []
+
+    def overtaken():
+        if not theirs:
+            theirs.append(other.step(other.init()))
+        return sample()
+
+    first.trainer.sample = overtaken
+    ours = arm.step(arm.init())
+    assert ours.losses == theirs[0].losses
+    for one, two in zip(ours.model.parameters(), theirs[0].model.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_pull_that_is_damaged_or_unknown_to_the_ledger_is_refused(tmp_path) -> None:
+    run_of(directory=tmp_path)
+    shutil.copytree(tmp_path, tmp_path / "empty")
+    run, kept = run_of(directory=tmp_path, resume=True), tmp_path / "pulls" / "pull-00000.pt"
+    arm = arm_of(run)
+    arm.step(arm.init())
+    shutil.copytree(kept.parent, tmp_path / "empty" / "pulls", dirs_exist_ok=True)
+    with pytest.raises(pb.RunError, match=r"pull-00000.pt was trained and the ledger knows nothing of it"):
+        run_of(directory=tmp_path / "empty", resume=True).trainer.begin("linear", PLAN.steps)
+    for size in (kept.stat().st_size - 20, 100, 0):
+        os.truncate(kept, size)
+        with pytest.raises(pb.RunError, match=r"pull-00000.pt can't be read; restore it"):
+            run_of(directory=tmp_path, resume=True).trainer.begin("linear", PLAN.steps)
 
 
 def test_only_the_same_search_is_resumed(tmp_path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import math
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -135,14 +138,38 @@ def test_cut_off_anywhere_one_charge_pays_for_one_output(part, method, after, tm
     assert prepared(directory=tmp_path / "s", resume=True).select(forbidden) == found
 
 
-def test_a_copy_that_could_not_be_written_is_written_when_resumed(tmp_path) -> None:
+def full_disk(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_copy_that_could_not_be_written_is_written_when_resumed(tmp_path, monkeypatch) -> None:
     selection = prepared(directory=tmp_path / "s")
-    (tmp_path / "s" / "selected.pt.new").mkdir()
-    with pytest.raises(pb.RunError, match=r"selected\.pt\.new can't be written"):
+    monkeypatch.setattr(os, "link", full_disk)
+    with pytest.raises(pb.RunError, match=r"selected\.pt can't be written"):
         selection.select(lambda candidate: (1.0, model(1.0)))
-    (tmp_path / "s" / "selected.pt.new").rmdir()
+    monkeypatch.undo()
     assert prepared(directory=tmp_path / "s", resume=True).select(forbidden).model == model(1.0)
     assert (tmp_path / "s" / "selected.pt").read_bytes() == result(selection)[0]
+
+
+def test_a_selection_whose_ledgers_went_back_or_are_gone_is_not_drawn_again(tmp_path) -> None:
+    selection, home = prepared(directory=tmp_path / "s"), tmp_path / "s"
+    with pytest.raises(KeyboardInterrupt):
+        dataclasses.replace(selection, training=CutLedger(selection.training, "store_release", after=False)).select(
+            lambda candidate: (1.0, model(1.0))
+        )
+    shutil.copytree(home, tmp_path / "before")
+    prepared(directory=home, resume=True).select(lambda candidate: (1.0, model(1.0)))
+    shutil.copy(home / "selected.pt", tmp_path / "before")
+    with pytest.raises(pb.RunError, match=r"selected\.pt was released, and the ledgers went back"):
+        prepared(directory=tmp_path / "before", resume=True).select(forbidden)
+    for part in ("training", "validation"):
+        for path in home.glob(f"{part}.sqlite*"):
+            path.rename(tmp_path / path.name)
+        with pytest.raises(pb.RunError, match=rf"{part}\.sqlite is gone; restore it"):
+            prepared(directory=home, resume=True)
+        for path in tmp_path.glob(f"{part}.sqlite*"):
+            path.rename(home / path.name)
 
 
 def test_two_processes_that_select_at_once_release_one_result(tmp_path) -> None:

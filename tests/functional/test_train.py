@@ -13,6 +13,7 @@ from torch import nn
 
 import privbo as pb
 from accountant.ledger import Ledger
+from privbo.protocol.files import alone
 from privbo.training.private_neural import PrivateNeuralArm
 from tests.functional.test_private_neural import N, split
 
@@ -152,10 +153,20 @@ def test_one_network_is_bound_as_well_and_its_records_digest_stays_private(tmp_p
     assert sorted(digests) == ["train_x", "train_y", "validation_x", "validation_y"]
     assert not [digest for digest in digests.values() if digest in told]
     (tmp_path / "private" / "data.json").unlink()
-    with pytest.raises(pb.RunError, match="is gone, which says what records"):
+    with pytest.raises(pb.RunError, match=r"data\.json is gone; restore it"):
         pb.train_private(directory=tmp_path, resume=True, **alone)
     with pytest.raises(pb.RunError, match="no search to resume"):
         pb.train_private(directory=tmp_path / "elsewhere", resume=True, **alone)
+
+
+def test_two_programs_do_not_train_in_one_directory(tmp_path: Path) -> None:
+    for resume in (False, True):
+        with (
+            alone(tmp_path / "private", wait=False),
+            pytest.raises(pb.RunError, match="another program, or an earlier session of this one, is at work in"),
+        ):
+            pb.train_private(directory=tmp_path, resume=resume, **ASKED)
+        pb.train_private(directory=tmp_path, resume=resume, **ASKED)
 
 
 def test_the_plan_says_noise_and_price_beforehand_and_prices_a_person_with_several_records() -> None:
