@@ -163,7 +163,11 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
         parts.append(verdict)
     found = _rehearsal(spec, clients, show_private=show_private) if allowed else Rehearsal(n_clients=0, seconds=0.0)
     if show_private:
-        content["private_diagnostics"] = {"note": NOTE, "failures": plain(found.failures)}
+        content["private_diagnostics"] = {
+            "note": NOTE,
+            "failures": plain(found.failures),
+            "dropped": plain(found.dropped),
+        }
     if not allowed:
         parts.append(f"{spec.name}: nothing was evaluated, charged, written or sent")
         return Result(content=content, parts=parts, passed=False)
@@ -176,7 +180,7 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
 
 def _shown(found: Rehearsal, calls: int | None, *, show_private: bool) -> list[str]:
     if show_private:
-        lines = [f"client {client}: {reason}" for client, reason in found.failures.items()]
+        lines = [f"client {client}: {reason}" for client, reason in [*found.failures.items(), *found.dropped.items()]]
         failed = f"{len(found.failures)} of {found.n_clients} clients failed"
         time = "" if calls is None else f", at most {duration_text(calls * found.seconds)} per client in the run"
         return [f"{NOTE}: {failed}; {found.seconds:.3g} s per evaluation{time}", *lines]
@@ -197,4 +201,4 @@ def _rehearsal(spec: Spec, clients: IntArray, *, show_private: bool) -> Rehearsa
     limits = [spec.evaluation_seconds, None if spec.times is None else spec.times.of_one(len(clients))]
     seconds = min((limit for limit in limits if limit is not None), default=None)
     with limited_threads(spec.threads), printed_to(None if show_private else Path(os.devnull)):
-        return check(spec.problem, clients=clients, evaluation_seconds=seconds)
+        return check(spec.problem, clients=clients, evaluation_seconds=seconds, algorithm=spec.algorithm)

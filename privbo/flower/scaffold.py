@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from privbo.guardians.ciphertexts import guardian_keys
 from privbo.plans.policy import Policy
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.settings import path_name
 
 _FILES = ("pyproject.toml", "federated_app.py", "run.toml", "objective.py", "federation.toml")
 _PRIVATE = "run/\nsites/\nguardians/\nflower/\n__pycache__/\n"  # what stays on this machine
@@ -43,7 +44,7 @@ def write_app(
     bound = Policy(epsilon=epsilon, delta=delta)
     sites = [f"site{number}" for number in range(n_sites)]
     values = {
-        "name": directory.absolute().name.lower(),
+        "name": path_name(directory.absolute().name.lower()),
         "directory": (directory / "run").absolute(),
         "policy": bound,
         "sites": sites,

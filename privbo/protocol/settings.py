@@ -14,6 +14,7 @@ import enum
 import functools
 import json
 import math
+import re
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import (
@@ -68,6 +69,11 @@ _NO_TABLE = {"dict_type", "dataclass_type"}
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of runs and sweeps: part of paths
 _BOUNDS = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
 _CONFIG = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False)
+
+
+def path_name(words: str) -> str:
+    """Make a run's name of any words."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", words).strip("-._") or "run"
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field, Field))

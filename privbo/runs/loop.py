@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -30,6 +29,7 @@ from privbo.protocol.files import fresh_directory, save_arrays
 from privbo.protocol.messages import Algorithm, Ask, FloatArray, Standing
 from privbo.protocol.problem import Problem, require_call
 from privbo.protocol.processes import watched_interrupts
+from privbo.protocol.settings import path_name
 from privbo.runs.best import keep_common
 from privbo.runs.clients import require_answers
 from privbo.runs.evidence import plan_of, recovered_places
@@ -276,12 +276,8 @@ def _asked(problem: Problem, algorithm: Algorithm | None, name: str | None, sett
         allowed = ", ".join(sorted(RunSettings.__annotations__))
         raise ConfigurationError(f"{', '.join(sorted(unknown))}: no setting of a run; allowed: {allowed}")
     if not name:
-        name = _path_name(problem.name) if isinstance(problem, Problem) else "run"
+        name = path_name(problem.name) if isinstance(problem, Problem) else "run"
     return Spec(name=name, problem=problem, algorithm=cast("Algorithm", algorithm), **settings)
-
-
-def _path_name(words: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", words).strip("-._") or "run"
 
 
 def run_spec(

@@ -18,7 +18,7 @@ import numpy as np
 
 from accountant.verify.text import shown
 from privbo.protocol.errors import RehearsalError
-from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.messages import Algorithm, FloatArray, IntArray
 from privbo.protocol.problem import Evaluator, Problem, Rows
 from privbo.protocol.processes import watched_interrupts
 from privbo.protocol.space import Space
@@ -26,7 +26,7 @@ from privbo.runs.clients import WorkerSetup
 from privbo.runs.in_process import in_process, printed_to
 from privbo.runs.states import EvaluationJournal
 
-_TRIED = 4096
+_TRIED, _FIRST = 4096, 16  # points among which one keeps the constraints; places in a queue that are looked at
 _KIND = re.compile(r"[A-Za-z_]\w*(?=:|$)")
 
 
@@ -36,7 +36,9 @@ class Rehearsal:
 
     Attributes:
         n_clients: Clients that evaluated.
-        failures: Why a client has no value, by its number; scores that were all clipped make none.
+        failures: Why a client has no value, by its number; scores that were all clipped, and a reward outside the
+            algorithm's ``reward_range``, make none.
+        dropped: Why something that a client brought along, by ``earlier`` or ``enqueued``, is left out.
         seconds: Of one evaluation, on average.
         made: The evaluations that a run takes over.
         clipped: Their scores that were clipped, as ``Evaluator.on_clipped`` has them.
@@ -51,6 +53,7 @@ class Rehearsal:
 
     n_clients: int
     failures: Mapping[int, str] = field(default_factory=dict)
+    dropped: Mapping[int, str] = field(default_factory=dict)
     seconds: float
     made: Rows | None = None
     clipped: tuple[tuple[int, int, int], ...] = ()
@@ -60,7 +63,7 @@ class Rehearsal:
     def kinds(self) -> dict[str, int]:
         """Count the clients without a value by the type of their error, the most frequent first."""
         found = (_KIND.match(reason) for reason in self.failures.values())
-        return dict(Counter("no error" if kind is None else kind[0] for kind in found).most_common())
+        return dict(Counter("no usable value" if kind is None else kind[0] for kind in found).most_common())
 
     @property
     def has_values(self) -> bool:
@@ -70,12 +73,13 @@ class Rehearsal:
     @property
     def text(self) -> str:
         """State how many clients have no value, and the types of their errors; no client's number."""
+        dropped = f"; points that {len(self.dropped)} brought along are left out" * bool(self.dropped)
         if not self.failures:
-            return f"each of {self.n_clients} clients has a value"
+            return f"each of {self.n_clients} clients has a value{dropped}"
         found = f"{len(self.failures)} of {self.n_clients} clients have no value"
         if not self.has_values:
             found = f"none of {self.n_clients} clients has a value"
-        return shown(f"{found} ({', '.join(f'{kind} {count}' for kind, count in self.kinds.items())})")
+        return shown(f"{found} ({', '.join(f'{kind} {count}' for kind, count in self.kinds.items())}){dropped}")
 
     def __repr__(self) -> str:
         return f"<Rehearsal: {self.text}; {self.seconds:.3g} s per evaluation>"
@@ -88,9 +92,9 @@ class Rehearsal:
         """
         if not self.has_values:
             raise RehearsalError(
-                f"rehearsal: {self.text}; no run was made, and nothing was charged or written. pb.check(problem), or "
-                "privbo check CONFIG --show-private, says who and why; rehearse=False, or --no-rehearsal, begins all "
-                "the same"
+                f"rehearsal: {self.text}; no run was made, and nothing was charged or written. "
+                "pb.check(problem).failures, or privbo check CONFIG --show-private, says who and why; rehearse=False, "
+                "or --no-rehearsal, begins all the same"
             )
 
     def hand_over(self, journal: EvaluationJournal, evaluate: Evaluator, output: Path | None) -> None:
@@ -110,7 +114,13 @@ class Rehearsal:
                 evaluate.on_clipped(*counts)
 
 
-def check(problem: Problem, *, clients: IntArray | None = None, evaluation_seconds: float | None = None) -> Rehearsal:
+def check(
+    problem: Problem,
+    *,
+    clients: IntArray | None = None,
+    evaluation_seconds: float | None = None,
+    algorithm: Algorithm | None = None,
+) -> Rehearsal:
     """Evaluate every client once, in the middle of the space: PRIVATE, and nothing is charged, written or sent.
 
     Where the middle does not keep the space's constraints, another point is taken.
@@ -120,6 +130,7 @@ def check(problem: Problem, *, clients: IntArray | None = None, evaluation_secon
         clients: Numbers of those that evaluate; by default all.
         evaluation_seconds: Seconds that one evaluation may take; it then has a process of its own, which is killed
             when they are over, and counts as failed.
+        algorithm: What would be run: no value may be outside its ``reward_range``.
 
     Returns:
         Who has no value and why, and how long an evaluation takes.
@@ -142,7 +153,13 @@ def check(problem: Problem, *, clients: IntArray | None = None, evaluation_secon
     asked = np.arange(problem.n_clients) if clients is None else clients
     with watched_interrupts() as stopped:
         evaluate = problem.evaluator(stopped=stopped, evaluation_seconds=evaluation_seconds)
-        return _in_the_middle(evaluate, asked)
+        for client in asked.tolist():
+            evaluate.earlier(client)
+        for place in range(_FIRST):
+            evaluate.chosen(asked, np.zeros((len(asked), problem.search_space.n_dims)), place)
+        dropped = dict(evaluate.errors)
+        evaluate.errors.clear()
+        return replace(_in_the_middle(evaluate, asked, algorithm), dropped=dropped)
 
 
 def middle(space: Space) -> FloatArray:
@@ -180,20 +197,21 @@ def rehearse(setup: WorkerSetup, evaluate: Evaluator, executor: object, backend:
     finally:
         clients.end()
     values = dict(zip(rows["client"].tolist(), rows["value"].tolist(), strict=True))
-    found = replace(_found(evaluate, values, clipped, time.perf_counter() - started), made=rows)
+    algorithm = setup.spec.algorithm
+    found = replace(_found(evaluate, values, clipped, time.perf_counter() - started, algorithm), made=rows)
     if not found.n_clients:
         with printed_to(said):
-            found = _in_the_middle(evaluate, np.arange(setup.setting.n_clients))
+            found = _in_the_middle(evaluate, np.arange(setup.setting.n_clients), algorithm)
     found.require_value()
     return replace(found, said="" if said is None else said.getvalue())
 
 
-def _in_the_middle(evaluate: Evaluator, clients: IntArray) -> Rehearsal:
+def _in_the_middle(evaluate: Evaluator, clients: IntArray, algorithm: Algorithm | None) -> Rehearsal:
     started, clipped = time.perf_counter(), _clipped(evaluate)
     evaluate.rehearses, evaluate.memory = False, None
     values = evaluate(clients, np.tile(middle(evaluate.problem.search_space), (len(clients), 1)))
     found = dict(zip(clients.tolist(), values.tolist(), strict=True))
-    return _found(evaluate, found, clipped, time.perf_counter() - started)
+    return _found(evaluate, found, clipped, time.perf_counter() - started, algorithm)
 
 
 def _clipped(evaluate: Evaluator) -> list[tuple[int, int, int]]:
@@ -204,9 +222,20 @@ def _clipped(evaluate: Evaluator) -> list[tuple[int, int, int]]:
 
 
 def _found(
-    evaluate: Evaluator, values: Mapping[int, float], clipped: list[tuple[int, int, int]], seconds: float
+    evaluate: Evaluator,
+    values: Mapping[int, float],
+    clipped: list[tuple[int, int, int]],
+    seconds: float,
+    algorithm: Algorithm | None,
 ) -> Rehearsal:
     lost = {client for client, changed, scored in clipped if changed == scored}
+    low, high = getattr(algorithm, "reward_range", (-np.inf, np.inf))
+    for client, value in values.items():
+        if np.isfinite(value) and not low <= value <= high:
+            lost.add(client)
+            evaluate.note(
+                client, f"a reward of {value:g} is clipped to reward_range={(low, high)}; declare what it keeps"
+            )
     valued = {client for client, value in values.items() if np.isfinite(value)} - lost
     failures = {client: reason for client, reason in sorted(evaluate.errors.items()) if client not in valued}
     n_clients = len(valued) + len(failures)

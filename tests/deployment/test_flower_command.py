@@ -40,6 +40,8 @@ def test_an_app_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert tomllib.loads((tmp_path / "trial" / "run.toml").read_text())["algorithm"] == {"type": "shared-prior"}
     with pytest.raises(pb.ConfigurationError, match="already holds an app"):
         command("flower", "init", tmp_path / "trial", *BOUND)
+    command("flower", "init", tmp_path / "F ü 2", *BOUND)
+    assert tomllib.loads((tmp_path / "F ü 2" / "run.toml").read_text())["name"] == "f-2"
 
 
 def test_keys_are_made_once_and_are_nobody_elses(tmp_path: Path) -> None:

@@ -337,7 +337,7 @@ def test_a_rehearsal_of_a_batch_stops_where_the_whole_batch_fails(tmp_path: Path
         return np.full(len(clients), np.nan)
 
     batch = pb.Problem(space=SPACE, n_clients=5, batch_objective=score)
-    with pytest.raises(pb.RehearsalError, match=r"none of 5 clients has a value \(no error 5\)"):
+    with pytest.raises(pb.RehearsalError, match=r"none of 5 clients has a value \(no usable value 5\)"):
         pb.run(batch, pb.SharedPrior(), privacy=PRIVATE, rounds=1, directory=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -394,10 +394,34 @@ def test_check_counts_kinds_and_keeps_the_constraints() -> None:
         return float("nan") if client == 3 else params["x"]
 
     found = pb.check(pb.Problem(space={"x": pb.Real(0, 1)}, constraints=("x > 0.9",), objective=score, n_clients=6))
-    assert found.kinds == {"ValueError": 3, "no error": 1}
+    assert found.kinds == {"ValueError": 3, "no usable value": 1}
     assert found.n_clients == 6
-    assert repr(found).startswith("<Rehearsal: 4 of 6 clients have no value (ValueError 3, no error 1); ")
+    assert repr(found).startswith("<Rehearsal: 4 of 6 clients have no value (ValueError 3, no usable value 1); ")
     assert "client 0" not in repr(found)
     assert found.failures[0] == "ValueError: client 0"
     space = pb.Space({"x": pb.Real(0, 1)}, ["x > 0.9"])
     assert space.allows(middle(space))
+
+
+def test_check_names_points_brought_along_that_a_run_would_leave_out() -> None:
+    shown = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: params["x"], n_clients=4)
+    brought = dataclasses.replace(
+        shown,
+        earlier=lambda client: [({"x": 5.0 if client == 1 else 0.5}, 1.0)],
+        enqueued=lambda client: [{"x": 0.3}, {"y" if client == 3 else "x": 0.5}],
+    )
+    found = pb.check(brought)
+    assert (sorted(found.dropped), found.failures, pb.check(shown).dropped) == ([1, 3], {}, {})
+    assert found.text == "each of 4 clients has a value; points that 2 brought along are left out"
+
+
+def test_rewards_outside_their_range_are_no_value(tmp_path: Path) -> None:
+    """Scores in percent: every reward would be clipped to the same one."""
+    percent = pb.Problem(space=SPACE, n_clients=3, objective=lambda client, params: 80.0 * (client < 2))
+    found = pb.check(percent, algorithm=pb.PFPNE(horizon=40))
+    assert sorted(found.failures) == [0, 1]
+    assert "a reward of 80 is clipped to reward_range=(0.0, 1.0)" in found.failures[0]
+    assert not pb.check(percent, algorithm=pb.PFPNE(horizon=40, reward_range=(0, 100))).failures
+    all_of_them = dataclasses.replace(percent, objective=lambda client, params: 80.0)
+    with pytest.raises(pb.RehearsalError, match=r"none of 3 clients has a value \(no usable value 3\)"):
+        pb.run(all_of_them, pb.PFPNE(horizon=40), privacy=REWARDS, rounds=2, directory=tmp_path / "run")
