@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import write_atomically
 
 # Files of a folder of keys, besides a ``SITE.key`` and a ``SITE.pub`` of every site; each private key belongs on one
 # machine only.
@@ -40,19 +41,20 @@ def make_keys(path: Path, *, sites: Sequence[str], hosts: Sequence[str] = ("127.
     path.chmod(0o700)
     root, server = ec.generate_private_key(_CURVE), ec.generate_private_key(_CURVE)
     for file, key, subjects in ((AUTHORITY, root, ()), (CERTIFICATE, server, hosts)):
-        (path / file).write_bytes(_certificate(key, root, subjects).public_bytes(serialization.Encoding.PEM))
+        write_atomically(path / file, _certificate(key, root, subjects).public_bytes(serialization.Encoding.PEM))
     _write_private(path / KEY, server, serialization.PrivateFormat.PKCS8)
     for site in sites:
         own = ec.generate_private_key(_CURVE)
         _write_private(path / f"{site}.key", own, serialization.PrivateFormat.OpenSSH)
         openssh = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-        (path / f"{site}.pub").write_bytes(own.public_key().public_bytes(*openssh))
+        write_atomically(path / f"{site}.pub", own.public_key().public_bytes(*openssh))
     return path
 
 
 def _write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    write_atomically(
+        path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()), mode=0o600
+    )
 
 
 def _certificate(

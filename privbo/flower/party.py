@@ -71,7 +71,7 @@ from privbo.guardians.ciphertexts import Call, question_digest
 from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision, Policy
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
-from privbo.protocol.files import OnceLines, alone, append_line, now, read_lines
+from privbo.protocol.files import OnceLines, alone, append_line, now, read_lines, write_atomically
 from privbo.protocol.messages import Broadcast, IntArray, Request, Server, request_of
 from privbo.protocol.problem import ProblemSource
 from privbo.protocol.settings import JsonObject, Sequence, read_settings, settings
@@ -502,7 +502,7 @@ def approve_files(path: Path, party: Party, files: AppFiles) -> bool:
         return False
     text = path.read_text()
     table = f'[[approved]]\nrun = "{found.run}"\nfederation = "{found.federation}"\n'
-    path.write_text(f"{text.rstrip()}\n\n{table}")
+    write_atomically(path.resolve(), f"{text.rstrip()}\n\n{table}".encode(), mode=path.stat().st_mode & 0o777)
     return True
 
 

@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from privbo.guardians.ciphertexts import guardian_keys
 from privbo.plans.policy import Policy
 from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.files import write_atomically
 from privbo.protocol.settings import path_name
 
 _FILES = ("pyproject.toml", "federated_app.py", "run.toml", "objective.py", "federation.toml")
@@ -52,7 +53,7 @@ def write_app(
         "n_guardians": n_guardians,
     }
     made = [_write(directory / file, file, **values) for file in _FILES]
-    (directory / ".gitignore").write_text(_PRIVATE)
+    write_atomically(directory / ".gitignore", _PRIVATE.encode())
     made += [
         _write_party(directory / "sites" / name / "site.toml", "this site's people", name, bound) for name in sites
     ]
@@ -92,5 +93,5 @@ def _write(path: Path, template: str, **values: object) -> Path:
         keep_trailing_newline=True,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(files.get_template(f"{template}.j2").render(values))
+    write_atomically(path, files.get_template(f"{template}.j2").render(values).encode())
     return path

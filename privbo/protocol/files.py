@@ -192,8 +192,9 @@ class Journal:
 
     Args:
         path: The file.
-        durable: Whether a record is on the disk when ``append`` returns. Damage before the end is then refused; else
-            it and what stands behind it are dropped: a machine that lost its power may have left them so.
+        durable: Whether a record is on the disk when ``append`` returns. Damage before the end is then refused, and in
+            the first record, which is put in place whole; else it and what stands behind it are dropped: a machine that
+            lost its power may have left them so.
     """
 
     def __init__(self, path: Path, *, durable: bool) -> None:
@@ -205,7 +206,7 @@ class Journal:
         """Read every record that is whole.
 
         Raises:
-            RunError: If a durable journal is damaged before its end.
+            RunError: If a durable journal is damaged before its end, or holds no whole record.
         """
         self.first = self.end = 0
         if not self.path.exists():
@@ -220,8 +221,8 @@ class Journal:
                 self.first = self.first or self.end
                 yield record
             file.seek(self.end)
-            if self._durable and _MARK in file.read()[1:]:
-                raise RunError(f"{self.path} is damaged in the middle; restore it from a copy")
+            if self._durable and (not self.end or _MARK in file.read()[1:]):
+                raise RunError(f"{self.path} is damaged before its end; restore it from a copy")
 
     def append(self, record: bytes) -> None:
         """Add a record."""
@@ -329,7 +330,6 @@ class OnceLines:
         def made(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
             for found in rows:
                 self._known.setdefault(found[self.key], []).append(found)
-            others = self._known.setdefault(row[self.key], [])
             if row in others:
                 return []
             if standing := [dict(other) for other in others if not self.superseded(other)]:
@@ -337,10 +337,11 @@ class OnceLines:
                     f"{self.path} says {standing[0]!r}, now it is {dict(row)!r}: ledger and history disagree, so one "
                     "of them was restored from a copy; restore both from the same time"
                 )
-            others.append(row)
             return [row]
 
+        others = self._known.setdefault(row[self.key], [])
         self._read = extend_lines(self.path, self._read, made, durable=self.durable)
+        others.append(row)
 
 
 def extend_lines(
@@ -366,7 +367,7 @@ def extend_lines(
         file.seek(start)
         text = file.read()
         end = start + text.rfind(b"\n") + 1
-        rows = made([json.loads(line) for line in text[: end - start].splitlines()])
+        rows = made(_rows(path, text))
         if not rows:
             return end
         file.truncate(end)  # what a crash cut off
@@ -374,11 +375,21 @@ def extend_lines(
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read JSON lines; a last line without its end (a crash while appending) is dropped."""
+    """Read JSON lines; a last line without its end (a crash while appending) is dropped.
+
+    Raises:
+        RunError: If a line is no JSON object.
+    """
     if not path.exists():
         return []
-    text = path.read_text()
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    return _rows(path, path.read_bytes())
+
+
+def _rows(path: Path, text: bytes) -> list[dict[str, Any]]:
+    try:
+        return [dict(json.loads(line)) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise RunError(f"{path} can't be read ({error}); restore it from a copy") from None
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:

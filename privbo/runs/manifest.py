@@ -243,7 +243,9 @@ class RunDirectory:
     @property
     def seed(self) -> int:
         """PRIVATE: the root of the run's seeds."""
-        return int(read_json(self.seed_path)["seed"])
+        if not isinstance(seed := read_json(self.seed_path).get("seed"), int):
+            raise RunError(f"{self.seed_path} holds no seed; restore it from a copy")
+        return seed
 
     def require_new(self) -> None:
         """Refuse a directory in which a run stands already.

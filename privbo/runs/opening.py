@@ -31,6 +31,7 @@ from privbo.runs.evidence import declaration, gathered, require_agreement
 from privbo.runs.manifest import KeptAllocation, Manifest, RunDirectory, derive_seed, noise_of, versions
 from privbo.runs.record import Record
 from privbo.runs.spec import Spec
+from privbo.runs.states import States
 
 _log = logging.getLogger("privbo")
 
@@ -294,6 +295,12 @@ def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
             ledger.close()
             raise type(error)(f"{error}; no data was touched") from None
     require_agreement(manifest, ledger, home)
+    if home is not None and not home.countersigned_path.exists():  # nor are its clients elsewhere
+        needed = {States.of(home.private, group[0]).path for group in home.groups_of(manifest.plan.n_clients)}
+        released = home.history_path.exists() or any(r.release_id.startswith(f"{run}/") for r in ledger.release_rows())
+        if released and (not needed or needed != {states.path for states in home.all_states()}):
+            ledger.close()
+            raise RunError(f"{home.private} lacks clients' states, and they have answered; restore it from a copy")
     return ledger
 
 

@@ -10,6 +10,8 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -18,7 +20,7 @@ from privbo.cli.main import app
 from privbo.flower import launch
 from privbo.flower.fork_server import start
 from privbo.flower.launch import QUIET, QUIET_NOTE, Deployment, play_locally
-from privbo.flower.party import approved_run, read_site
+from privbo.flower.party import approve_files, approved_run, read_party, read_site
 from privbo.protocol.errors import RefusedError
 from privbo.protocol.files import read_lines
 from privbo.runs.manifest import RunDirectory
@@ -183,9 +185,22 @@ def test_a_run_is_loaded_again_only_where_its_files_or_the_sites_changed(tmp_pat
     assert load(federation.home, read_site(federation.site_file("south"))) is not second
 
 
+def test_a_full_disk_leaves_a_partys_settings_as_they_are(tmp_path: Path) -> None:
+    path, files = make(tmp_path).site_file("north"), SimpleNamespace(digests=SimpleNamespace(run="a", federation="b"))
+    path.chmod(0o600)
+    before, party = path.read_bytes(), read_party(path)
+    with mock.patch("os.fsync", side_effect=OSError("disk full")), pytest.raises(OSError, match="disk full"):
+        approve_files(path, party, files)
+    assert path.read_bytes() == before
+    assert approve_files(path, party, files)
+    assert (path.read_bytes()[: len(before)], path.stat().st_mode & 0o777) == (before, 0o600)
+
+
 STARTED = """
 import sys, time
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 from privbo.flower.launch import Deployment
 
 with Deployment(root=Path(sys.argv[1])) as deployment:

@@ -259,6 +259,21 @@ def test_lines_that_several_writers_add_stand_once_and_never_change(tmp_path) ->
     with pytest.raises(RunError, match="ledger and history disagree"):
         writers[0].add({"round": 1, "head": "another"})
     assert len(read_lines(path)) == 5
+    writers[0].durable = True
+    with full_disk(), pytest.raises(OSError, match="disk full"):
+        writers[0].add({"round": 5, "head": "h5"})
+    os.truncate(path, path.stat().st_size - 20)  # nothing of it is there
+    writers[0].add({"round": 5, "head": "h5"})
+    assert read_lines(path)[-1] == {"round": 5, "head": "h5"}
+
+
+@pytest.mark.parametrize("line", [b"[1]", b"3", b"{", b'{"a": "\xff"}', b"\0"])
+def test_a_line_that_is_no_object_is_refused_in_our_words(line, tmp_path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b'{"round": 0}\n' + line + b"\n")
+    for read in (read_lines, lambda path: OnceLines(path=path, key="round").add({"round": 1})):
+        with pytest.raises(RunError, match=r"lines can't be read .*; restore it from a copy"):
+            read(path)
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -271,6 +286,10 @@ def test_a_journal_drops_a_torn_tail_and_goes_on(durable, tmp_path) -> None:
     content = path.read_bytes()
     for cut, zeros in ((size, n) for size in range(len(content)) for n in (size % 7, len(content) - size)):
         path.write_bytes(content[:cut] + bytes(zeros))  # a machine that lost its power
+        if durable and cut < whole.first:  # the first one is put in place whole, so this was no crash
+            with pytest.raises(RunError, match="damaged before its end"):
+                Journal(path, durable=durable).append(b"next")
+            continue
         kept = list(Journal(path, durable=durable).records())
         assert kept == records[: len(kept)]
         again = Journal(path, durable=durable)
@@ -289,7 +308,7 @@ def test_damage_before_the_end_is_refused_where_records_are_durable_and_cut_off_
         content[sound.index(b"second") - before] ^= 1
         journal.path.write_bytes(content)
         for look in (lambda each: list(each.records()), lambda each: each.append(b"next")):
-            with pytest.raises(RunError, match="damaged in the middle"):
+            with pytest.raises(RunError, match="damaged before its end"):
                 look(Journal(journal.path, durable=True))
         assert journal.path.read_bytes() == content
         assert list(Journal(journal.path, durable=False).records()) == [b"first"]

@@ -191,6 +191,31 @@ def test_what_is_absent_is_named(home: Path) -> None:
     assert "history.jsonl" in verify(home).absent
 
 
+def damaged(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "words"),
+    [
+        ("clients-0.states", damaged, r"clients-0.states is damaged before its end"),
+        ("clients-0.states", lambda path: path.write_bytes(b""), r"clients-0.states is damaged before its end"),
+        ("clients-0.states", Path.unlink, r"lacks clients' states, and they have answered"),
+        ("clients-0.states", lambda path: path.rename(path.with_name("clients-3.states")), "lacks clients' states"),
+        ("errors.jsonl", lambda path: path.write_text('{"client\n'), r"errors.jsonl can't be read"),
+        ("seed.json", lambda path: path.write_text('{"seed": null}'), r"seed.json holds no seed"),
+    ],
+)
+def test_a_private_file_that_is_gone_or_damaged_ends_a_resumed_run(
+    name: str, spoil: Callable[[Path], object], words: str, home: Path
+) -> None:
+    spoil(home / "private" / name)
+    with pytest.raises(pb.RunError, match=rf"{words}.*; restore it from a copy"):
+        play(home, resume=True)
+
+
 def test_a_history_that_says_other_things_of_a_release_is_refused(home: Path) -> None:
     path = home / "history.jsonl"
     rows = read_lines(path)
