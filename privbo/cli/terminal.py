@@ -13,7 +13,7 @@ from rich.text import Text
 
 from accountant.events import PoissonSampledGaussian
 from accountant.ledger.pricing import Left
-from accountant.verify.text import shown
+from accountant.verify.text import at_least, shown
 from accountant.wording import accountant_text, counted, interval_text, upper_text
 from privbo.audits.empirical import Audit
 from privbo.comparisons.comparison import SEEDED, Comparison
@@ -157,10 +157,10 @@ def _audit(found: Audit) -> Iterator[Shown]:
     for row in found.empirical:
         yield (
             f"{row.event}, {row.world}: at epsilon {text_of(row.epsilon)} delta measured at least "
-            f"{text_of(row.delta_lower)}, claimed {text_of(row.delta_claimed)}: {row.verdict}"
+            f"{at_least(row.delta_lower)}, claimed {upper_text(row.delta_claimed)}: {row.verdict}"
         )
-        bounds = f"{text_of(row.epsilon_lower)} (attack) <= epsilon <= {upper_text(row.epsilon_claimed)} (claim)"
-        yield f"  {bounds} at delta {text_of(row.delta)}, one release"
+        bounds = f"{at_least(row.epsilon_lower)} (attack) <= epsilon <= {upper_text(row.epsilon_claimed)} (claim)"
+        yield f"  {bounds} at delta {upper_text(row.delta)}, one release"
     if found.empirical:
         within = sum(row.passed for row in found.empirical)
         yield (

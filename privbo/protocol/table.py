@@ -75,10 +75,10 @@ class Table:
     right: Container[int] = ()
 
     @classmethod
-    def listing(cls, columns: Mapping[str, str], items: Iterable[object], *, right: Container[int] = ()) -> Table:
+    def listing(cls, columns: Mapping[str, str], items: Iterable[object], **how: Any) -> Table:  # noqa: ANN401 (fields)
         """Make a table of attributes of objects; ``columns`` names each column's attribute by its heading."""
         rows = [[getattr(item, name) for name in columns.values()] for item in items]
-        return cls(headings=tuple(columns), rows=rows, right=right)
+        return cls(headings=tuple(columns), rows=rows, **how)
 
     @property
     def cells(self) -> list[list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -50,7 +50,8 @@ def table(comparison: Comparison) -> Table:
     """Tabulate settings for people: prices, and utilities where they may be shown."""
     judged = list(dict.fromkeys((comparison.measure, "final"))) if comparison.shows_utility else []
     rows = comparison.rows()
-    at = _strict_heading(rows)
+    field, words = _quoted(comparison)
+    at = [words] * (field == "strict_epsilon")  # where some setting asks for a larger delta
     counted = ["evaluations"] * comparison.shows_utility
     head = ("setting", "epsilon", "delta", *at, "noise multipliers", "releases", *judged, *counted, "seeds")
     return Table(
@@ -91,13 +92,16 @@ def markdown(comparison: Comparison) -> str:
     return table(comparison).markdown() + "".join(["\n", *notes] if notes else [])
 
 
-def _strict_heading(rows: Sequence[Row]) -> list[str]:
-    """Heading of the column that quotes epsilon at the safe delta; none where every setting is quoted there."""
-    private = [row for row in rows if row.releases and row.epsilon is not None]
-    if all(row.delta <= row.strict_delta for row in private):
-        return []
-    deltas = {row.strict_delta for row in private}
-    return [f"epsilon at delta {upper_text(deltas.pop()) if len(deltas) == 1 else 'min(1e-5, 1/(10 N))'}"]
+def _quoted(comparison: Comparison) -> tuple[str, str]:
+    """Name the epsilon that settings are told apart by, the safe one where any asks for a larger delta; and its delta.
+
+    Both are the name of the field and the heading of a column or an axis.
+    """
+    private = [s for s in comparison.settings if s.releases and s.epsilon is not None]
+    strict = any(s.delta > s.strict_delta for s in private)
+    deltas = {s.strict_delta if strict else s.delta for s in private}
+    at = upper_text(deltas.pop()) if len(deltas) == 1 else "min(1e-5, 1/(10 N))" if strict else "asked for"
+    return "strict_epsilon" if strict else "epsilon", f"epsilon at delta {at}"
 
 
 def _judged(row: Row) -> list[str]:
@@ -159,39 +163,45 @@ def figures(comparison: Comparison) -> dict[str, Figure]:
 def _frontier(comparison: Comparison) -> Figure:
     """Draw utility against epsilon with standard errors; controls are level lines, of what shares nothing the best one.
 
-    One algorithm at several levels of privacy is one line; other settings are told apart by their colours.
+    One algorithm at several levels of privacy is one line; other settings are told apart by their colours. Epsilon is
+    the table's.
     """
-    shown = sorted((s for s in comparison.private if s.epsilon), key=lambda s: float(s.epsilon or 0.0))
-    epsilons = [float(s.epsilon or 0.0) for s in shown]
-    groups = [shown] if _is_one_curve(shown) or len(shown) > len(COLOURS) else [[s] for s in shown]
+    field, words = _quoted(comparison)
+    places = {s.label: e for s in comparison.settings if (e := getattr(s, field))}
+    shown = sorted((s for s in comparison.private if s.label in places), key=lambda s: places[s.label])
+    epsilons = sorted({places[s.label] for s in shown})
+    by_privacy = all(s.overrides and all(key.startswith("privacy.") for key in s.overrides) for s in shown)
+    one_curve = by_privacy and len(epsilons) == len(shown)  # arms, or two settings at one epsilon, are none
+    groups = [shown] if one_curve or len(shown) > len(COLOURS) else [[s] for s in shown]
     series: list[Series] = []
     for index, group in enumerate(groups):
         values = [s.utilities(comparison.measure) for s in group]
         series.append(
             Series(
                 label=group[0].label if len(groups) > 1 else "private",
-                x=[float(s.epsilon or 0.0) for s in group],
+                x=[places[s.label] for s in group],
                 y=[float(v.mean()) for v in values],
                 errors=[standard_error(v) or 0.0 for v in values],
-                kind="line and points" if _is_one_curve(group) and len(group) > 1 else "points",
+                kind="line and points" if one_curve and len(group) > 1 else "points",
                 colour=index,
             )
         )
-    series += [_level(kind, settings, comparison.measure) for kind, settings in _controls(comparison).items()]
-    ticks = sorted(set(epsilons))[:: max(1, len(set(epsilons)) // 8)]
+    series += [_level(kind, settings, comparison.measure, places) for kind, settings in _controls(comparison).items()]
+    ticks = epsilons[:: max(1, len(epsilons) // 8)]
     scores = "mean best score over clients, " if curve_of(comparison.measure) == "score" else ""
     y = Axis(label=f"{scores}{comparison.measure} (the objective's unit)")
-    return Figure(series=series, x=Axis(label="epsilon", log=True, ticks=ticks), y=y)
+    return Figure(series=series, x=Axis(label=words, log=True, ticks=ticks), y=y)
 
 
-def _level(kind: Kind, settings: Sequence[Setting], measure: Measure) -> Series:
+def _level(kind: Kind, settings: Sequence[Setting], measure: Measure, places: Mapping[str, float]) -> Series:
     """A control's line: level, or over the epsilons at which its noise was drawn."""
     means: dict[float | None, float] = {}  # of several at one epsilon the best one
     best = np.fmax if curve_of(measure) == "score" else np.fmin
     for setting in settings:
         mean = float(setting.utilities(measure).mean())
-        means[setting.epsilon] = float(best(mean, means.get(setting.epsilon, mean)))
-    x = [1.0] if len(means) == 1 else sorted(e for e in means if e)
+        at = places.get(setting.label)
+        means[at] = float(best(mean, means.get(at, mean)))
+    x = [1.0] if len(means) == 1 else sorted(e for e in means if e is not None)
     y = list(means.values()) if len(means) == 1 else [means[e] for e in x]
     label = settings[0].label if len(settings) == 1 else _NAMES[kind]
     return Series(label=label, x=x, y=y, kind="line", colour=_LINES[kind])
@@ -205,13 +215,6 @@ def _controls(comparison: Comparison) -> dict[Kind, list[Setting]]:
         if setting.kind in _LINES and (setting.kind != "local" or setting is alone):
             found.setdefault(setting.kind, []).append(setting)
     return found
-
-
-def _is_one_curve(settings: Sequence[Setting]) -> bool:
-    """Whether settings are one algorithm at several levels of privacy; arms, or two at one epsilon, are none."""
-    levels = {s.epsilon for s in settings}
-    by_privacy = all(s.overrides and all(key.startswith("privacy.") for key in s.overrides) for s in settings)
-    return by_privacy and len(levels) == len(settings)
 
 
 def _convergence(comparison: Comparison) -> dict[str, Figure]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from accountant.verify.text import at_least
 from accountant.wording import counted, upper_text
 from privbo.protocol.files import write_atomically
 from privbo.protocol.table import Table, text_of
@@ -61,11 +62,12 @@ def environment() -> Environment:
     made.filters |= {
         "text": text_of,
         "bound": upper_text,
+        "least": at_least,
         "counted": counted,
         "percent": lambda share: percent_bound(share).replace(" ", "\u00a0"),  # no sign alone on the next line
         "svg": Figure.svg,
     }
-    made.globals |= {"infinity": math.inf, "table": Table, "listing": Table.listing}
+    made.globals |= {"infinity": math.inf, "table": Table, "listing": Table.listing, "formats": made.filters}
     return made
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from accountant.curve import Tradeoff
 from accountant.dp_event import dp_event_expression
-from accountant.events import Adjacency, Event, Gaussian, Unit, most_expensive, of_one_run, parts, to_dict
+from accountant.events import Adjacency, Event, Gaussian, NonPrivate, Unit, most_expensive, of_one_run, parts, to_dict
 from accountant.filters import Quote
 from accountant.ledger import Budget
 from accountant.ledger.pricing import Total, total
@@ -433,7 +433,9 @@ def _likeness(record: Record) -> Likeness | None:
     plan = record.plan
     if not isinstance(record.spec.algorithm, Scout) or not record.releases or plan.n_clients < 2:
         return None
-    return likeness(record.releases[0], n_clients=plan.n_clients) if plan.sending_share == 1.0 else None
+    if not all(isinstance(part, Gaussian | NonPrivate) for part, _ in parts(plan.event)):  # only some took part
+        return None
+    return likeness(record.releases[0], n_clients=plan.n_clients)
 
 
 def _trust(record: Record) -> str:

@@ -137,6 +137,12 @@ def test_what_is_recommended_helped_by_the_table_of_all_settings() -> None:
 def test_settings_are_compared_at_one_safe_delta_whatever_delta_they_ask_for() -> None:
     cheap_only_at_its_own_delta = dataclasses.replace(setting("loose", [0.9, 0.9], 1.573, strict=8.385), delta=0.3)
     controls = setting("alone", [0.1, 0.21], 0.0, "local"), setting("noise", [0.11, 0.2], kind="zeroed")
+    both = comparison(cheap_only_at_its_own_delta, setting("tight", [0.5, 0.6], 1.9, strict=2.1), *controls)
+    frontier = figures(both)["frontier"]
+    assert (frontier.x.label, "at delta 1e-06" in str(table(both).headings)) == ("epsilon at delta 1e-06", True)
+    assert [list(series.x) for series in frontier.series[:2]] == [[2.1], [8.385]]
+    own = figures(comparison(dataclasses.replace(setting("safe", [0.5, 0.6], 1.9, strict=1.2), delta=1e-7)))["frontier"]
+    assert (own.x.label, list(own.series[0].x)) == ("epsilon at delta 1e-07", [1.9])
     found = recommend(comparison(cheap_only_at_its_own_delta, setting("tight", [0.5, 0.6], 1.9), *controls), 2.0)
     assert (found.label, found.epsilon, found.delta) == ("tight", 1.9, 1e-6)
     dear = recommend(comparison(cheap_only_at_its_own_delta, *controls), 2.0)

@@ -20,6 +20,7 @@ from privbo.audits import empirical
 from privbo.audits.clipping import advise, agreement, publish_norms
 from privbo.audits.empirical import (
     Audit,
+    Empirical,
     Point,
     World,
     audit_curve,
@@ -154,6 +155,19 @@ def test_the_black_box_audit_of_a_plan(tmp_path: Path, rate: float) -> None:
     assert 0 < found[0].epsilon_lower < 1.5 * found[0].epsilon_claimed
     with pytest.raises(pb.ConfigurationError, match="claims nothing"):
         audit_run(pb.run(problem(), pb.DPFTSDE(), privacy=pb.NoPrivacy(), rounds=1), trials=1000)
+
+
+def test_page_and_terminal_round_what_was_attacked_down_and_what_is_claimed_up(tmp_path: Path) -> None:
+    row = Empirical(
+        event="e", world="alone", trials=1000, passed=True, epsilon=1.0, delta_lower=0.012349, delta_claimed=0.0123449,
+        delta=1.23449e-5, epsilon_lower=0.98765, epsilon_claimed=1.23441, alpha=1e-6, n_mechanisms=1,
+    )  # fmt: skip
+    made = Audit(name="x", clipping=None, empirical=(row,) * 3)
+    page, (first, second, *_) = write_audit(made, tmp_path / "audit.html").read_text(), map(str, render(made))
+    assert "epsilon at least 0.9876 by attack (95 % confidence), at most 1.235 by the claim, at delta 1.235e-05" in page
+    assert "0.9876 (attack) <= epsilon <= 1.235 (claim) at delta 1.235e-05" in second
+    assert "delta measured at least 0.01234, claimed 0.01235" in first
+    assert all(f">{number}</td>" in page for number in ("0.01234", "0.01235"))
 
 
 def test_a_mechanism_that_claims_too_much_is_caught() -> None:

@@ -82,9 +82,9 @@ def test_the_report_has_the_estimate_of_a_scout_and_of_nothing_else() -> None:
     assert pb.report(record).likeness == likeness(record.releases[0], n_clients=N)
     other = pb.run(problem, pb.DPFTSDE(n_features=8), privacy=privacy, rounds=1, seed=3)
     alone = pb.run(problem, Scout().local(), privacy=privacy, rounds=1, seed=3)
-    drawn = pb.Privacy(epsilon=1.0, noise="simulation", sample_rate=0.5, channel="anonymous")
-    some = pb.run(problem, Scout(), privacy=drawn, rounds=1, seed=3)
-    assert [pb.report(one).likeness for one in (other, alone, some)] == [None, None, None]
+    drawn = [pb.Privacy(epsilon=1.0, noise="simulation", sample_rate=0.5, channel=c) for c in ("anonymous", "open")]
+    some = [pb.run(problem, Scout(), privacy=each, rounds=1, seed=3) for each in drawn]
+    assert [pb.report(one).likeness for one in (other, alone, *some)] == [None] * 4
 
 
 def test_the_estimate_is_the_correlation_where_there_is_no_noise() -> None:
