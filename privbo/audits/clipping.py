@@ -110,6 +110,8 @@ def advise(use: Use, rounds: Sequence[Mapping[float, float]]) -> Advice:
         rounds: For every round, by factor, what is to be large (agreement, or the error's share times -1); every
             round has the same factors, 1.0 among them.
     """
+    from scipy.special import stdtrit
+
     factors = sorted(rounds[0])
     table = np.array([[found[factor] for factor in factors] for found in rounds])
     here = factors.index(1.0)
@@ -118,7 +120,8 @@ def advise(use: Use, rounds: Sequence[Mapping[float, float]]) -> Advice:
     as_good = [k for k, gain in enumerate(mean) if gain >= mean.max() - LEAST]
     best = min(as_good, key=lambda k: abs(k - here))  # the smallest change that brings as much
     error = float(gains[:, best].std(ddof=1) / math.sqrt(len(rounds))) if len(rounds) > 1 else None
-    sure = error is not None and mean[best] > 2.0 * error
+    # Of a factor in so many rounds, and of as many factors as were tried: one-sided, at 5 % (Bonferroni).
+    sure = error is not None and mean[best] > error * stdtrit(len(rounds) - 1, 1.0 - 0.05 / max(1, len(factors) - 1))
     worth = bool(mean[best] > LEAST and sure)
     return Advice(
         use=use,
@@ -149,7 +152,7 @@ def agreement(*, signal: float, kept: float, bias: float, noise: float) -> float
         signal: Norm of the unclipped sum.
         kept: Norm of the clipped sum.
         bias: Norm of their difference.
-        noise: Norm that the noise has on average.
+        noise: Typical norm of the noise: the root of its mean square.
 
     Example:
         >>> agreement(signal=2.0, kept=1.0, bias=1.0, noise=0.0)  # half as long, the same direction
@@ -177,7 +180,7 @@ class ClippedRound:
         norm_quantiles: Of the contributing vectors, by level; empty if there were none.
         signal: Norm of the sums as they were meant.
         bias: Norm of what clipping took from them.
-        noise: Norm that the added noise has on average.
+        noise: Typical norm of the added noise: the root of its mean square.
         signal_by_region: ``signal`` of every block.
         bias_by_region: ``bias`` of every block.
         noise_by_region: ``noise`` of one block.

@@ -137,7 +137,8 @@ def cell_progress() -> Iterator[tuple[OnCell, OnReuse]]:
     tasks: dict[str, TaskID] = {}
 
     def count(cell: Cell, result: CellResult) -> None:
-        price = f"epsilon {upper_text(result.epsilon or math.inf)} at delta {upper_text(result.delta)}"
+        epsilon = math.inf if result.epsilon is None else result.epsilon
+        price = f"epsilon {upper_text(epsilon)} at delta {upper_text(result.delta)}"
         progress.start_task(tasks[cell.label])
         progress.update(tasks[cell.label], advance=1, epsilon=price if result.releases else "nothing released")
         progress.advance(everything)

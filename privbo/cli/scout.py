@@ -99,7 +99,7 @@ def scout(
         f"charged: epsilon {upper_text(price.smallest_epsilon)} at delta {upper_text(price.delta)}",
         price.total.words,
         _gains_table(gains),
-        "two seeds each, measured beforehand on public problems; the page on what sharing is worth has the errors",
+        "three seeds each, measured beforehand on public problems; the page on what sharing is worth has the errors",
         f"run: {home}",
     )
     return Result(content=content, parts=parts)
@@ -145,7 +145,7 @@ def _gains_table(gains: Sequence[Gain]) -> Table:
     ratios = {(gain.family, gain.epsilon): f"{gain.mean:.2f} / {gain.end:.2f}" for gain in gains}
     families, epsilons = {gain.family: gain for gain in gains}, sorted({gain.epsilon for gain in gains})
     return Table(
-        title="Regret with sharing over regret alone: over the run / at the end",
+        title="Regret with sharing over regret alone: over the run / at the end; epsilon at delta 1e-05",
         headings=("correlation", "N", "parameters", *(f"epsilon {e:g}" for e in epsilons), "problem"),
         rows=[
             (f"{one.correlation:.2f}", one.n_clients, one.n_dims, *(ratios.get((name, e)) for e in epsilons), name)

@@ -185,7 +185,7 @@ def _calibration(found: Calibration) -> Iterator[Shown]:
         label = accountant_text(accountant, found.epsilon)
         yield f"epsilon ({label}): {upper_text(value)} at delta {upper_text(found.delta)}"
     event = PoissonSampledGaussian(sample_rate=found.sample_rate, noise_multiplier=found.noise_multiplier)
-    yield f"at delta {text_of(found.delta)} {interval_text(found.interval, event)}"
+    yield f"at delta {upper_text(found.delta)} {interval_text(found.interval, event)}"
 
 
 @render.register
@@ -203,7 +203,7 @@ def _comparison(comparison: Comparison) -> Iterator[Shown]:
         chosen = comparison.recommendation
         price = (
             f"epsilon {upper_text(chosen.epsilon)} at delta {upper_text(chosen.delta)}"
-            if chosen.epsilon
+            if chosen.lead is not None
             else "nothing is shared"
         )
         yield f"recommended: {chosen.label} ({price})"

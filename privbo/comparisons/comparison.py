@@ -310,5 +310,5 @@ def _lead_words(lead: Difference, sign: float) -> str:
     gap = f"it {'leads' if sign * lead.mean >= 0 else 'trails'} {lead.second} by {abs(lead.mean):.4g}"
     if lead.standard_error is None or lead.p_value is None:
         return f"{gap} on one seed, which cannot say how large the noise is"
-    words = f"{gap} ± {lead.standard_error:.2g} over {lead.n_seeds} paired seeds (p = {lead.p_value:.2g})"
+    words = f"{gap} ± {lead.standard_error:.2g} over {lead.n_seeds} paired seeds (two-sided p = {lead.p_value:.2g})"
     return f"{words}: {'beyond' if lead.is_significant else 'not beyond'} noise"

@@ -5,7 +5,8 @@ clients alone, who make as many evaluations, and the same noise around a sum of 
 burden of proof is on sharing: it "helped" only where a one-sided t-test at 5 % finds a gain over both, adjusted for the
 number of settings that were tried. Over seeds, whose numbers are means over clients, that is Student's; over clients,
 whose differences may be lopsided, the test for such differences has to say so, too (Hall 1992, On the removal of
-skewness by transformation), which would cost few seeds their power.
+skewness by transformation), which would cost few seeds their power. Its 5 % hold to a percentage point from 20 clients
+on whose differences are at most as lopsided as exponential ones; of ten such 6 % are called helpful, of three 12 %.
 """
 
 from __future__ import annotations
@@ -359,7 +360,8 @@ def _without_skew(gains: FloatArray, student: float) -> float:
     """Student's t with the skewness of its law taken off by a cubic that keeps the order (Hall 1992, eq. 2.8).
 
     The sample's skewness is unbiased in its third moment and 1 + 2.5 / n times that, because of few lopsided numbers it
-    comes out too small: with it 20 to 100 of them are called helpful by chance in 5 % (tests of verdicts).
+    comes out too small: with it 20 to 100 of them are called helpful by chance in 5 % (tests of verdicts, of laws as
+    lopsided as the exponential one at most).
     """
     count, centred = len(gains), gains - gains.mean()
     third = float((centred**3).sum()) * count / ((count - 1) * (count - 2))

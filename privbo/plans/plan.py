@@ -50,7 +50,7 @@ class SignalToNoise:
     Attributes:
         count: Number of releases in the plan.
         largest_sum: Norm of what is released where every client answers alike, as loud as it may, without its noise.
-        noise: Norm that its noise has on average.
+        noise: Typical norm of its noise: the root of its mean square.
     """
 
     count: int
@@ -61,7 +61,7 @@ class SignalToNoise:
     def text(self) -> str:
         """The two norms side by side."""
         what = "a release" if self.count == 1 else f"each of {self.count} releases"
-        beside = f"noise of expected norm {self.noise:.3g}"
+        beside = f"noise of typical norm {self.noise:.3g}"
         return f"{what}: largest possible sum of norm {self.largest_sum:.3g} versus {beside}"
 
 
@@ -136,7 +136,7 @@ class Plan:
         event: The planned event of the whole run.
         releases: Number of releases in the plan.
         budget: The bound that the run's own ledger refuses to pass; None if there is none.
-        largest_over_noise: Norm of the largest sums that clients could send over the expected norm of
+        largest_over_noise: Norm of the largest sums that clients could send over the typical norm of
             their noise, in squares over all releases; of the releases that were given up where there are none. None
             without noise.
         final: The vote at the end, which is one of the releases; None where the run ends without one.
@@ -392,7 +392,7 @@ def price_plan(
     for mechanism, candidates in vote:
         made = _at(mechanism, z)
         chosen = FinalVote(event=made.event(), candidates=candidates, noise_stddev=n_clients * made.noise_stddev())
-    square = 0.0  # of the largest norms over the noise's expected norms: releases of one vector could be averaged
+    square = 0.0  # of the largest norms over the noise's typical norms: releases of one vector could be averaged
     for (mechanism, numbers), count in asked.items():
         made = _at(mechanism, z)
         if isinstance(made, PrivateSum):

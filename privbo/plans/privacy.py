@@ -15,6 +15,7 @@ from pydantic import Field
 
 from accountant.events import Adjacency
 from accountant.verify.hidden import Hidden, hidden_unit
+from accountant.wording import upper_text
 from privbo.door.adaptive import AdaptiveClipping
 from privbo.door.mechanism import Mechanism, mechanism_for, require_unit
 from privbo.door.sampling import Sampling, require_sampling, sample_of
@@ -81,10 +82,10 @@ def delta_warning(delta: float, n: int) -> str:
     """Warn of a delta that publishing one of n at random satisfies; empty of a smaller one.
 
     Example:
-        >>> delta_warning(0.05, 40)
-        'delta = 0.05 is above 1/N = 0.025, which publishing one of N at random satisfies; set it to 1e-5 or less'
+        >>> delta_warning(0.0250499, 40)
+        'delta = 0.0251 is above 1/N = 0.025, which publishing one of N at random satisfies; set it to 1e-5 or less'
     """
-    words = f"delta = {delta:.3g} is above 1/N = {1 / n:.3g}, which publishing one of N at random satisfies"
+    words = f"delta = {upper_text(delta, 3)} is above 1/N = {1 / n:.3g}, which publishing one of N at random satisfies"
     return f"{words}; set it to 1e-5 or less" if delta > 1 / n else ""
 
 
@@ -277,7 +278,7 @@ class Privacy:
         if self.delta == "paper":
             delta = paper_delta(n_clients)
             warnings.warn(
-                f"delta = N^-1.1 = {delta:.3g} follows the papers; publishing one random client whole "
+                f"delta = N^-1.1 = {upper_text(delta, 3)} follows the papers; publishing one random client whole "
                 f"satisfies delta = 1/N = {1 / n_clients:.3g}, so read epsilon at 1e-5 too",
                 stacklevel=2,
             )

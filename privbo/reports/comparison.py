@@ -80,7 +80,8 @@ def numbers(comparison: Comparison) -> Table:
     rows = [
         {"setting": row.setting, "kind": row.kind}
         | {name: value for name, value in asdict(row).items() if name not in hidden}
-        | {"noise_multipliers": multipliers_text(row.noise_multipliers)}
+        | {name: math.inf for name in ("epsilon", "strict_epsilon") if getattr(row, name) is None}
+        | {"noise_multipliers": ", ".join(map(str, row.noise_multipliers)) or "none"}
         for row in comparison.rows()
     ]
     return Table(headings=list(rows[0]), rows=[list(row.values()) for row in rows])
@@ -120,8 +121,10 @@ def contrast_lines(comparison: Comparison) -> Sequence[str]:
     """State every contrast that was asked for in a line: the mean difference, its standard error, p, seeds."""
     lines = []
     for found in comparison.differences() if comparison.contrasts else ():
-        error = "" if found.standard_error is None else f" ± {found.standard_error:.4f} (p = {found.p_value:.2g})"
-        lines.append(f"{found.first} minus {found.second}: {found.mean:+.4f}{error}, {found.n_seeds} seeds")
+        lines.append(f"{found.first} minus {found.second}: {found.mean:+.4f}")
+        if found.standard_error is not None:
+            lines[-1] += f" ± {found.standard_error:.4f} (p = {found.p_value:.2g}, two-sided, not adjusted)"
+        lines[-1] += f", {found.n_seeds} seeds"
     return lines
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from markupsafe import Markup
 
-from accountant.verify.text import shown
+from accountant.verify.text import at_most, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,7 +90,9 @@ class Series:
         points = [(x, y) for x, y in zip(self.x, self.y, strict=True) if y is not None and math.isfinite(y)]
         if not points or self.kind == "band":
             return ""
-        first, last = (f"{y:.3g} at {x:.3g}" for x, y in (points[0], points[-1]))
+        first, last = (f"{at_most(float(y))} at {at_most(float(x))}" for x, y in (points[0], points[-1]))
+        if self.kind == "line" and len(self.x) == 1:  # a level
+            first = at_most(float(points[0][1]))
         return f"{self.label or axis}: {f'from {first} to {last}' if len(points) > 1 else first}."
 
 
@@ -220,7 +222,7 @@ def _lay_out(axes: Axes, figure: Figure) -> None:
         elif axis.from_zero and values[1] > 0:
             getattr(axes, f"set_{side}lim")(0.0, values[1])
         if axis.ticks is not None:
-            drawn.set_ticks(list(axis.ticks), [f"{tick:.3g}" for tick in axis.ticks])
+            drawn.set_ticks(list(axis.ticks), [at_most(float(tick), 3) for tick in axis.ticks])
             drawn.set_ticks([], minor=True)
         if axis.percent:
             drawn.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))

@@ -41,8 +41,6 @@ from privbo.runs.spec import Spec
 if TYPE_CHECKING:
     import pandas as pd
 
-_LARGEST_EXPONENT = 700.0  # whose exponential is a float
-
 NOISE_SOURCES = {
     "secure": "secure: cryptographic generator keyed by the operating system",
     "exact": "exact: discrete Gaussian",
@@ -99,7 +97,7 @@ class Released:
         dim: Length of every block.
         norm: L2 norm of all blocks together, noise included.
         noise_stddev: Standard deviation of the noise in every entry.
-        noise_norm: L2 norm that the noise alone has on average.
+        noise_norm: Typical L2 norm of the noise alone: the root of its mean square.
     """
 
     round: int
@@ -292,15 +290,14 @@ class Report(LedgerView):
 
     @property
     def odds(self) -> str:
-        """How much one unit can change the probability of anything that was published, in a sentence; "" of 0."""
+        """How much one unit can change the probability of any published outcome, in a sentence; "" of 0 or no limit."""
         epsilon = self.guarantee.guaranteed if self.has_secret_noise else self.smallest_epsilon
-        if not 0.0 < epsilon < math.inf:
+        if self.right_guess == 1.0 or not 0.0 < epsilon < 700.0:  # whose exponential is a float
             return ""
-        factor = math.exp(min(epsilon, _LARGEST_EXPONENT))
+        factor = upper_text(math.exp(epsilon), max(2, math.ceil(epsilon / math.log(10.0))))
         who = f"{'One' if self.has_secret_noise else 'Had the noise been secret, one'} {self.hidden.noun}"
-        digits = max(2, math.ceil(epsilon / math.log(10.0)))
         return (
-            f"{who} could multiply the probability of any outcome by {upper_text(factor, digits)} (e to the power of "
+            f"{who} could multiply the probability of any outcome by {factor} (e to the power of "
             f"epsilon) and add delta, {upper_text(self.delta)}, at most."
         )
 

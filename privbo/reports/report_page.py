@@ -188,7 +188,7 @@ def _figures(report: Report) -> dict[str, Figure]:
 
 
 def release_norms(releases: Sequence[Released]) -> Figure:
-    """Draw the norm of every release and the norm that its noise alone has on average; of many releases the extremes.
+    """Draw the norm of every release and the typical norm of its noise alone; of many releases the extremes.
 
     Those are the releases of largest and of smallest norm of every block, of as many blocks as a screen can tell apart.
     """
@@ -200,6 +200,6 @@ def release_norms(releases: Sequence[Released]) -> Figure:
     x = [row.round for row in releases]
     series = (
         Series(label="released, noise included", x=x, y=[row.norm for row in releases]),
-        Series(label="noise alone, expected", x=x, y=[row.noise_norm for row in releases], colour=1, kind="line"),
+        Series(label="noise alone, typical", x=x, y=[row.noise_norm for row in releases], colour=1, kind="line"),
     )
     return Figure(series=series, x=ROUNDS, y=Axis(label="norm of the release", from_zero=True))

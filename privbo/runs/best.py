@@ -21,6 +21,7 @@ from typing import Literal
 
 import numpy as np
 
+from accountant.verify.text import at_least
 from privbo.protocol.common import (
     CANDIDATES,
     CHOSEN,
@@ -369,7 +370,7 @@ class Vote:
         """Say how clear the vote was."""
         if self.lead is None:
             return "chosen without noise" if self.candidates > 1 else "the only candidate"
-        return f"{self.lead:.2g} standard deviations of noise ahead of the second"
+        return f"{at_least(self.lead, 2)} standard deviations of noise ahead of the second"
 
 
 @settings(table="common")
@@ -381,8 +382,8 @@ class Common:
         vote: The vote that chose it; None where it follows from the algorithm's own releases.
 
     Example:
-        >>> Common(params={"C": 1.0}, vote=Vote(candidates=16, place=3, lead=4.0, round=21)).text
-        'C = 1 (4 standard deviations of noise ahead of the second)'
+        >>> Common(params={"C": 1.0}, vote=Vote(candidates=16, place=3, lead=1.96, round=21)).text
+        'C = 1 (1.9 standard deviations of noise ahead of the second)'
     """
 
     params: dict[str, Value]

@@ -248,6 +248,8 @@ def test_a_run_that_will_end_with_a_vote_is_scouted_without_one(config: Path, tm
     home = tmp_path / "scout"
     done = privbo("scout", str(config), "--set", "final=common", "--epsilon", "1", "--out", str(home), "--yes")
     assert done.returncode == 0, done.stderr
+    assert "three seeds each, measured beforehand" in done.stdout  # as the page says
+    assert "over the run / at the end; epsilon at delta 1e-05" in " ".join(done.stdout.split())
     with pb.load(home).ledger as ledger:
         assert len(ledger.entries()) == 1
 

@@ -23,13 +23,16 @@ from accountant.errors import BudgetExceeded
 from accountant.events import Adjacency
 from accountant.ledger import Ledger
 from accountant.tight.numerical import epsilon_table
-from privbo.comparisons.cells import Cell, CellResult, setting_of
+from privbo.cli.compare import cell_progress
+from privbo.cli.terminal import render
+from privbo.comparisons.cells import Cell, CellResult, Reuse, setting_of
 from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.sweep import PrivateRun, SweepResult, compare, run_sweep, settings_name
 from privbo.comparisons.sweep_file import read_sweep
 from privbo.comparisons.verdict import Setting, difference
 from privbo.plans.cost import Spending
-from privbo.reports.comparison import figures, markdown, numbers, table
+from privbo.reports.comparison import document, figures, markdown, numbers, table
+from privbo.runs.code import CodeKey
 from privbo.runs.record import level
 from privbo.runs.spec import Spec, read_spec
 from tests.reports.runs import small_run
@@ -145,6 +148,11 @@ def test_settings_are_compared_at_one_safe_delta_whatever_delta_they_ask_for() -
     assert (own.x.label, list(own.series[0].x)) == ("epsilon at delta 1e-07", [1.9])
     found = recommend(comparison(cheap_only_at_its_own_delta, setting("tight", [0.5, 0.6], 1.9), *controls), 2.0)
     assert (found.label, found.epsilon, found.delta) == ("tight", 1.9, 1e-6)
+    free = comparison(setting("shares", [0.5, 0.61, 0.7], 0.0), setting("alone", [0.1, 0.2, 0.31], 0.0, "local"),
+                      setting("noise", [0.1, 0.2, 0.33], 0.0, kind="zeroed"))  # fmt: skip
+    free = dataclasses.replace(free, recommendation=recommend(free, 2.0))
+    told = "shares</b> (epsilon 0 at delta 1e-06)" in document(free).render()
+    assert (told, "recommended: shares (epsilon 0 at delta 1e-06)" in list(map(str, render(free)))) == (True, True)
     dear = recommend(comparison(cheap_only_at_its_own_delta, *controls), 2.0)
     assert "at delta 1e-06; the cheapest, loose, costs 8.385 there" in dear.because
     others = dataclasses.replace(setting("few", [0.5, 0.6]), strict_delta=1e-3)
@@ -165,9 +173,12 @@ def test_tables_are_escaped() -> None:
     assert "infinite" in markdown(evil)
     assert "epsilon at delta 1e-06" in markdown(evil)
     assert "| 9 |" in markdown(evil)
-    rows = numbers(evil).csv().splitlines()
+    exact = dataclasses.replace(evil.settings[0], noise_multipliers=(1.23456789, 2.0))
+    rows = numbers(comparison(exact, evil.settings[1])).csv().splitlines()
     assert len(rows) == 3
     assert rows[0].startswith("setting,kind,epsilon")
+    assert '"1.23456789, 2.0"' in rows[1]
+    assert rows[2].startswith("none,non-private,inf,1e-05,inf,1e-06,")
 
 
 def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
@@ -343,6 +354,18 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
     for wrong in ({"data": "Public"}, {"measure": "mean"}):
         with pytest.raises(pb.ConfigurationError, match="must be one of"):
             dataclasses.replace(found, **wrong)
+
+
+@pytest.mark.parametrize(("epsilon", "words"), [(0.0, "epsilon 0 at"), (None, "epsilon infinite at")])
+def test_a_price_of_zero_is_not_taken_for_an_infinite_one(
+    epsilon: float | None, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = Cell(label="a", seed=0, settings="a", code=CodeKey(parts={}), folder=Path(), work=lambda: made)
+    made = CellResult(curves={}, epsilon=epsilon, delta=1e-5, releases=1)
+    with cell_progress() as (on_cell, on_reuse):
+        on_reuse(Reuse(cells=1, reused=0), [cell])
+        on_cell(cell, made)
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dear", [2.0, None])

@@ -16,6 +16,7 @@ import privbo as pb
 from accountant.ledger import Ledger
 from privbo.cli.main import app
 from privbo.comparisons import cells
+from privbo.reports.comparison import markdown
 from privbo.runs.code import CodeKey, code_key
 from tests.comparisons.test_compare import swept
 
@@ -225,6 +226,7 @@ def test_arms_contrasts_measures_and_panels(tmp_path: Path) -> None:
         ("two regions", "alone"),
         ("two regions", "noise alone"),
     ]
+    assert markdown(near).count(", two-sided, not adjusted), 2 seeds") == 1
     gap = near.settings[0].curves[:, 1:].sum(axis=1) - near.settings[1].curves[:, 1:].sum(axis=1)
     assert near.differences()[0].mean == pytest.approx(gap.mean())
     assert found.to_dict()["panels"][1]["name"] == "short"

@@ -312,7 +312,7 @@ def test_each_kind_of_release_has_its_two_norms():
     plan = price_plan(pb.Privacy(noise_multiplier=5.0), requests, n_clients=40)
     found = signal_to_noise((plan.mechanism(request), request) for request in requests)
     assert [(kind.count, round(kind.largest_sum, 9), round(kind.noise, 9)) for kind in found] == [(1, 2, 1), (2, 2, 2)]
-    assert found[1].text == "each of 2 releases: largest possible sum of norm 2 versus noise of expected norm 2"
+    assert found[1].text == "each of 2 releases: largest possible sum of norm 2 versus noise of typical norm 2"
     assert (found[0].largest_sum / found[0].noise) ** 2 + 2 * 1.0 == pytest.approx(plan.largest_over_noise**2)
 
 

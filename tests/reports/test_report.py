@@ -272,6 +272,26 @@ def test_names_are_inert_in_a_terminal(tmp_path: Path) -> None:
         assert name in shown(dataclasses.replace(found, name=name))
 
 
+def test_a_figures_words_round_up_and_a_level_is_nowhere() -> None:
+    """An epsilon of .92634 was read as .926, and a level as if it stood at epsilon 1."""
+    curve = Series(label="tight", x=[1, 20], y=[0.92634, 4.9846])
+    level, point = (Series(label="alone", x=[1.0], y=[0.94], kind=kind) for kind in ("line", "points"))
+    drawn = Figure(series=(curve, level, point), x=Axis(label="releases", ticks=[0.92634]), y=Axis(label="epsilon"))
+    assert drawn.words.endswith("tight: from 0.9264 at 1 to 4.985 at 20. alone: 0.94. alone: 0.94 at 1.")
+    assert [text.get_text() for text in drawn.plot().axes[0].get_xticklabels()] == ["0.927"]
+
+
+@pytest.mark.parametrize("multiplier", [0.0362, 0.02])
+def test_where_nothing_limits_a_guess_no_factor_is_stated(multiplier: float) -> None:
+    """Of epsilon 1,462 the factor is no float, and the page could not be made."""
+    made = pb.run(
+        problem(), pb.DPFTSDE(n_features=8), privacy=pb.Privacy(noise_multiplier=multiplier), rounds=1, seed=0
+    )
+    found = report(made)
+    assert (found.right_guess, found.odds) == (1.0, "")
+    assert "Nothing limits what can be learnt about one client" in document(found).render()
+
+
 def test_no_name_stops_or_steers_a_figure() -> None:
     """Matplotlib would read a dollar sign as mathematics, and warns of what its own font lacks."""
     name = "$\\frac$ 東京 \x00"

@@ -29,7 +29,8 @@ class Likeness:
 
     Attributes:
         correlation: Mean correlation of two clients' values at the scout's points. Without bias, so it may
-            lie outside of [-1, 1] where the noise is large; a client without an answer counts as uncorrelated.
+            lie outside of [-1, 1] where the noise is large. Each of k clients without an answer, or with equal values,
+            counts as uncorrelated, less a bias of k / (N (N - 1)).
         standard_error: Of the noise alone, not of the choice of points.
     """
 
