@@ -74,7 +74,7 @@ def acts(algorithm: Algorithm, setting: Setting, plan: Plan) -> bool:
         >>> def releases(epsilon):
         ...     return pb.plan(problem, pb.PFPNE(horizon=22), privacy=pb.Privacy(epsilon=epsilon), rounds=20).releases
         >>> releases(2.0), releases(40.0)
-        (0, 6)
+        (0, 5)
     """
     if plan.largest_over_noise is None:
         return True

@@ -213,6 +213,17 @@ def test_no_phase_that_a_server_announces_takes_more_pulls_than_a_client_has_lef
     assert objective.pulls.tolist() == [100, 100, 100]
 
 
+@pytest.mark.parametrize("n_clients", [1, 300])
+@pytest.mark.parametrize("algorithm", [pb.PFPNE(), pb.PFPNE(gap=0.9), pb.ParallelXArmed()], ids=str)
+def test_the_root_is_released_where_every_release_is_or_nothing_else_fits(algorithm: Any, n_clients: int) -> None:
+    setting = Setting(space=pb.Space({"x": pb.Real(0, 1)}), n_clients=n_clients, rounds=99, public_seed=0)
+    servers = [each.server(setting) for each in (algorithm, always(algorithm))]
+    assert [server.phase.depth for server in servers] == [1, 0]
+    useful, all_ = (len(list(server.plan())) for server in servers)
+    assert useful == max(1, all_ - 1)
+    assert dataclasses.replace(algorithm, nu1=3.0, horizon=1).server(setting).phase.depth == 0
+
+
 @pytest.mark.parametrize("settings", [{"rho": 0.003}, {"nu1": 1e-200}, {"nu1": 1e-320}, {"c": 1e200}], ids=str)
 @pytest.mark.parametrize("kind", [pb.FedPNE, pb.PFPNE, pb.ParallelXArmed, PersonalElimination])
 def test_numbers_beyond_doubles_are_refused_before_any_pull_or_play_to_the_end(kind: Any, settings: Any) -> None:

@@ -39,8 +39,8 @@ CELLS = [
     (pb.FedPNE(horizon=500), 12, 0),
     (pb.FedPNE(horizon=500), 40, 6),
     (pb.PFPNE(horizon=22), 40, 0),
-    (pb.PFPNE(horizon=22), 200, 7),
-    (pb.ParallelXArmed(horizon=500), 200, 13),
+    (pb.PFPNE(horizon=22), 200, 6),
+    (pb.ParallelXArmed(horizon=500), 200, 12),
     (pb.SharedPrior(), 12, 1),
     (pb.SharedPrior(), 5, 0),
 ]
@@ -109,7 +109,7 @@ def test_a_plan_of_nothing_says_what_would_change_that_and_it_does(algorithm: An
 
 def test_without_noise_every_release_acts() -> None:
     plan = pb.plan(alike(2), pb.PFPNE(horizon=22), privacy=pb.NoPrivacy(), rounds=20)
-    assert plan.releases == 5
+    assert plan.releases == 4
 
 
 def test_the_vote_is_kept_where_the_rounds_say_nothing() -> None:
@@ -168,7 +168,7 @@ def test_an_algorithm_that_cannot_be_a_key_is_planned_like_one_that_can() -> Non
         for n_clients in (12, 200)
         for kind in (pb.PFPNE, Mine)
     ]
-    assert plans == [0, 0, 7, 7]
+    assert plans == [0, 0, 6, 6]
 
 
 def test_a_run_of_too_few_rounds_for_any_release_says_how_many_would_do() -> None:

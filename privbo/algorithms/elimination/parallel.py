@@ -42,7 +42,7 @@ class ParallelXArmed(SharingSettings):
         widen: w, the multiple of the noise half-width in the margin.
         centre: ``"middle"`` or ``"client"``, what a player subtracts before sending.
         release_when: ``"useful"`` makes no release, and charges nothing, where it could change no client's point and no
-            common answer; ``"always"`` makes all.
+            common answer, such as that of the root; ``"always"`` makes all.
         reward_range: Declared bounds of a reward. Rewards outside are clipped, so that what is certified speaks of the
             clipped objective; their client's own side is told.
 

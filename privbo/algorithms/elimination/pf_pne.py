@@ -81,8 +81,8 @@ class PFPNE(CappedSettings):
         clip: s in ``S = s sqrt(K)``; None is half the reward range, which clips nothing.
         widen: w, the multiple of the noise half-width by which radii are widened.
         centre: ``"middle"`` or ``"client"``, what a client subtracts before sending.
-        release_when: ``"useful"`` makes no release, and charges nothing, where it could change no client's point;
-            ``"always"`` makes all.
+        release_when: ``"useful"`` makes no release, and charges nothing, where it could change no client's point, such
+            as that of the root; ``"always"`` makes all.
         reward_range: Declared bounds of a reward. Rewards outside are clipped, so that what is certified speaks of the
             clipped objective; their client's own side is told.
 
@@ -147,7 +147,8 @@ class PFPNE(CappedSettings):
 
     def server(self, setting: Setting) -> PFPNEServer:
         """Make the public side."""
-        return PFPNEServer(self, setting, cap=self.cap, releases=self.shared_depths)
+        releases = self.shared_depths - (self.release_when == "useful")
+        return PFPNEServer(self, setting, cap=self.cap, releases=max(1, releases))
 
     def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002 (the protocol's)
         """Make the private side; the clients draw nothing at random."""

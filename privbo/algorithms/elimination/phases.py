@@ -276,9 +276,11 @@ class PhaseServer(Generic[A]):
         """Pulls of each of so many nodes by every client."""
         return self._confidence.pulls_per_client(depth)
 
-    def _splits(self, depth: int, n_nodes: int) -> bool:  # noqa: ARG002  # for algorithms that do
-        """Whether nodes are split once more before they are pulled."""
-        return False
+    def _splits(self, depth: int, n_nodes: int) -> bool:
+        """Whether nodes are split once more before they are pulled: the root, of which alone nothing can come."""
+        k, algorithm = self._algorithm.n_children, self._algorithm
+        fits = self._length(depth + 1, k * n_nodes) <= algorithm.budget
+        return depth == 0 and algorithm.release_when == "useful" and fits
 
     def _stays(self, phase: Phase, means: FloatArray, noise: float) -> BoolArray:
         """``mu + b + w beta + nu1 rho^h >= mu_best - b - w beta``, cut to the cap; ``noise`` is w beta."""
