@@ -60,13 +60,10 @@ def plan_run(spec: Spec) -> Plan:
         ConfigurationError: If the settings are impossible.
         BudgetExceeded: If no noise meets the target.
     """
-    privacy = spec.privacy
-    partial = (privacy.sample_rate or 1.0) < 1 or getattr(privacy, "participations", None) or spec.attendance
-    if spec.algorithm.is_certified and (partial or privacy.adaptive_clipping is not None):
+    if spec.privacy.adaptive_clipping is not None and spec.algorithm.is_certified:
         raise ConfigurationError(
-            "adaptive_clipping, a sample of the clients or attendance would break the guarantee of a certified "
-            "elimination, which needs its clipping norm fixed and all clients in every release; drop it, or choose the "
-            "heuristic form"
+            "adaptive_clipping would break the guarantee of a certified elimination, which needs its clipping norm "
+            "fixed; drop it, or choose the heuristic form"
         )
     unit = spec.privacy.unit  # these are refused here, and not where settings are read: kept runs stay readable
     if unit == "reward" and spec.attendance is not None and spec.attendance.late > 0:
@@ -210,6 +207,10 @@ def open_run(
     else:
         _require_allowed(spec, plan, home)
         root = root_of(spec) if root is None else root
+        privacy, caveat = spec.privacy, spec.algorithm.caveat
+        thinned = (privacy.sample_rate or 1.0) < 1 or getattr(privacy, "participations", None) or spec.attendance
+        if spec.algorithm.is_certified and thinned:
+            caveat = "Heuristic form: radii count the pulls of all clients, and not all are in every release."
         manifest = Manifest(
             spec=spec,
             plan=plan,
@@ -217,7 +218,7 @@ def open_run(
             created=today(),
             public_seed=derive_seed(root, "public"),
             versions=versions(),
-            caveat=spec.algorithm.caveat,
+            caveat=caveat,
         )
         if home is not None:
             home.create(manifest, seed=root)

@@ -128,20 +128,23 @@ def test_pulls_that_fail_narrow_no_interval() -> None:
 
 
 THIN: list[dict[str, Any]] = [
-    {"privacy": pb.Privacy(epsilon=2.0, sample_rate=0.5)},
-    {"privacy": pb.Privacy(epsilon=2.0, sampling="random-allocation", participations=1)},
-    {"privacy": pb.Privacy(epsilon=2.0), "attendance": pb.Attendance(dropout=0.5)},
+    {"privacy": pb.Privacy(epsilon=2.0, noise="simulation", sample_rate=0.5)},
+    {"privacy": pb.Privacy(epsilon=2.0, noise="simulation", sampling="random-allocation", participations=1)},
+    {"privacy": PRIVACIES["client"], "attendance": pb.Attendance(dropout=0.5)},
 ]
 
 
 @pytest.mark.parametrize("thin", THIN, ids=["sampled", "allotted", "away"])
-def test_a_certified_form_needs_all_clients(thin: dict[str, Any]) -> None:
+def test_a_certified_form_says_where_not_all_clients_are_in_every_release(thin: dict[str, Any]) -> None:
     """Its radii count the pulls of all."""
-    for kind, preset in ((pb.FedPNE, pb.FedPNE.heuristic), (pb.PFPNE, pb.PFPNE.heuristic)):
-        stage = {"stage2": "printed"} if kind is pb.PFPNE else {}
-        with pytest.raises(pb.ConfigurationError, match="all clients in every release"):
-            pb.plan(problem(), kind(**stage), rounds=4, **thin)
-        assert pb.plan(problem(), preset(**stage, release_when="always"), rounds=4, **thin).releases > 0
+    words = {}
+    for centre, algorithm in (("middle", pb.FedPNE(horizon=60)), ("client", pb.FedPNE.heuristic(horizon=60))):
+        for asked in (thin, {"privacy": PRIVACIES["client"]}):
+            record = pb.run(problem(), always(algorithm), rounds=3, seed=1, **asked)
+            words[centre, asked is thin] = record.manifest.caveat
+    assert "radii count the pulls of all clients" in (words["middle", True] or "")
+    assert words["middle", False] is None
+    assert words["client", True] == words["client", False] == pb.FedPNE.heuristic().caveat
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])

@@ -323,6 +323,6 @@ def test_a_reward_enters_no_second_release_late() -> None:
         "attendance": Attendance(late=0.5),
     }
     with pytest.raises(pb.ConfigurationError, match=r"attendance.late=0.5, privacy.unit='reward': .* set late=0"):
-        pb.plan(problem, pb.FedPNE.heuristic(horizon=400, release_when="always"), **asked)
+        pb.plan(problem, pb.FedPNE(horizon=400, release_when="always"), **asked)
     away = asked | {"attendance": Attendance(dropout=0.5)}
-    assert pb.plan(problem, pb.FedPNE.heuristic(horizon=400, release_when="always"), **away).releases > 0
+    assert pb.plan(problem, pb.FedPNE(horizon=400, release_when="always"), **away).releases > 0
