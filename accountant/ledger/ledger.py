@@ -507,7 +507,10 @@ class Ledger:
             if event is not None:
                 what = f"{event_text(event)}, on top of epsilon {upper_text(spent, 6)},"
             comes, bound = upper_text(projected, 6), upper_text(budget.epsilon, 6)
-            reason = f"{what} comes to epsilon {comes} at delta {upper_text(budget.delta)}, over the budget {bound}"
+            reason = (
+                f"{what} comes to epsilon {comes} at delta {upper_text(budget.delta)}, over the budget {bound}; privbo "
+                "ledger left says what fits"
+            )
         return Projection(allowed=allowed, reason=reason, spent=spent, projected=projected, head=self.head)
 
     def _paid(self, budget: Budget, *, afresh: bool) -> Account:

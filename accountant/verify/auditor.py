@@ -118,7 +118,8 @@ class Findings:
     @property
     def page(self) -> str:
         """Everything on one page of text; nothing in it steers a terminal."""
-        lines = [f"{self.outcome}: bundle of {quoted(self.run)}", ""]
+        seeded = any(line.startswith("Noise:") and "SEEDED" in line for line in self.statement)
+        lines = [f"{self.outcome}: bundle of {quoted(self.run)}{', A SIMULATION WITH SEEDED NOISE' * seeded}", ""]
         lines += [f"  ok           {words}" for words in self.checks]
         lines += [f"  NOT COUNTED  {words}" for words in self.uncounted]
         lines += [f"  PROBLEM      {words}" for words in self.problems]

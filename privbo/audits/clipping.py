@@ -237,6 +237,8 @@ class ClippingAudit:
     @property
     def verdict(self) -> str:
         """The advice in one sentence."""
+        if self.score_shares:
+            return "Scores of records are clipped to score_range; there is no S to set."
         text = self.advice.text(self.clipping_norm)
         return f"{text[0].upper()}{text[1:]}."
 

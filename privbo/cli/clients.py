@@ -112,9 +112,11 @@ def common_point(directory: Path, *, ledger: str | None = None) -> tuple[Result,
         with record.ledger:
             common = record.common
         if common is None:
+            way = (
+                f"finish the run (privbo run --resume {directory}), or " if RunDirectory(directory).interrupted else ""
+            )
             raise RunError(
-                f"{directory}: no common setting was announced; finish the run (privbo run --resume {directory}), or "
-                "ask for a vote in the next one: final = 'common'"
+                f"{directory}: no common setting was announced; {way}ask for a vote in the next one: final = 'common'"
             )
         params, vote = common.params, common.vote
     else:  # a site received the result alone

@@ -60,6 +60,7 @@ app = typer.Typer(
     name="privbo",
     help="Differentially private federated optimisation of expensive black boxes.",
     cls=Commands,
+    suggest_commands=False,  # click does
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

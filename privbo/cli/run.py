@@ -93,7 +93,7 @@ def _written(found: WrittenReport) -> Iterator[Shown]:
                 headings=("mean best score over clients", *next(iter(found.milestones.values()))),
                 rows=[(label, *row.values()) for label, row in found.milestones.items()],
             )
-        yield from (verdict.text for verdict in private.verdicts)
+        yield from dict.fromkeys(verdict.text for verdict in private.verdicts)
     elif found.directory is not None:
         yield "clients' scores are private: --show-private shows them, and privbo report --private later"
     yield f"report: {found.page}"
@@ -260,8 +260,8 @@ def read_run(
         RunError: If there is no run to resume.
     """
     if resume is not None:
-        if overrides or directory is not None:
-            raise ConfigurationError("--resume takes the run as it was configured; drop --set and --out")
+        if overrides or directory is not None or config is not None:
+            raise ConfigurationError("--resume takes the run as it was configured; drop --set, --out and the file")
         spec = RunDirectory(resume).manifest().spec
         if not spec.problem.is_named:
             raise ConfigurationError(

@@ -104,7 +104,8 @@ def _report(report: Report) -> Iterator[Shown]:
     if right == 1.0:
         yield f"Nothing limits what can be learnt about one {report.hidden.noun}."
     else:
-        words = f"With even odds, a guess {report.question} is right at most {percent_bound(right)}"
+        odds = "With even odds" if report.has_secret_noise else "If the noise had been secret: with even odds"
+        words = f"{odds}, a guess {report.question} is right at most {percent_bound(right)}"
         yield f"{words} of the time (50.0 % without this run)."
 
 
@@ -179,7 +180,7 @@ def _audit(found: Audit) -> Iterator[Shown]:
 @render.register
 def _calibration(found: Calibration) -> Iterator[Shown]:
     for name in ("rounds", "sample_rate", "noise_multiplier", "delta"):
-        yield f"{name}: {getattr(found, name)}"
+        yield f"{name}: {getattr(found, name)}{' (not one fits)' * (name == 'rounds' and not found.rounds)}"
     yield f"adjacency: {found.adjacency.value}"
     for accountant, value in found.epsilon.items():
         label = accountant_text(accountant, found.epsilon)
@@ -196,7 +197,8 @@ def _comparison(comparison: Comparison) -> Iterator[Shown]:
     if comparison.shows_utility and comparison.data == "private":
         yield "private diagnostics, not covered by epsilon"
     if comparison.seeded:
-        yield f"noise: {SEEDED}"
+        of = f" ({', '.join(comparison.seeded)})" if isinstance(comparison.seeded, tuple) else ""
+        yield f"noise: {SEEDED}{of}"
     if comparison.total is not None:
         yield f"all runs on this population by its ledger: {comparison.total.words}"
     if comparison.recommendation is not None:

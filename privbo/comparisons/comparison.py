@@ -102,7 +102,7 @@ class Comparison:
         contrasts: Pairs of labels whose difference is asked for; empty for every private setting
             against every other setting.
         statement: What the comparison is to show, in a sentence.
-        seeded: Whether noise came from a seed, so that the runs protect no client.
+        seeded: Whether noise came from a seed, so that the runs protect no client; if not of all, their labels.
         total: Epsilon of everything charged for the population, with its rule, for private data; else None.
         recommendation: If one was asked for.
 
@@ -122,7 +122,7 @@ class Comparison:
     settings: tuple[Setting, ...]
     contrasts: tuple[tuple[str, str], ...] = ()
     statement: str = ""
-    seeded: bool = False
+    seeded: bool | tuple[str, ...] = False
     total: Total | None = None
     recommendation: Recommendation | None = None
 

@@ -462,7 +462,9 @@ def compare(
             named = {kind: arm.label for kind, arm in own.items()}
             settings[index] = replace(setting, alone=named.get("local", ""), noise_only=named.get("zeroed", ""))
             settings += own.values()
-    seeded = any(r.plan.noise_source == "simulation" for r in results)
+    mixed = zip(labels, groups.values(), strict=True)
+    names = tuple(label for label, group in mixed if group[0].plan.noise_source == "simulation")
+    seeded = names if len(names) < len(labels) else True
     found = Comparison(name=name, data=data, measure=measure, settings=tuple(settings), seeded=seeded)
     shared = results[0].spec.ledger
     if shared is None or any(r.spec.ledger != shared for r in results):

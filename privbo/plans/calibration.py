@@ -92,7 +92,8 @@ def calibrate(
         case _:
             missing = ", ".join(name for name, value in given.items() if value is None) or "none"
             raise ConfigurationError(
-                f"give three of {', '.join(given)}, rounds whole, and leave out the one to find; missing: {missing}"
+                f"give three of {', '.join(given)}, rounds whole (--releases), and leave out the one to find; missing: "
+                f"{missing}"
             )
     event = solve.poisson(q, z, t)
     return Calibration(

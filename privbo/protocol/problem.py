@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+import operator
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -629,7 +630,11 @@ def in_blocks(
         >>> scores(1, {})
         array([3., 4.])
     """
-    counts = tuple(n_records)
+    try:
+        counts, n_blocks = tuple(n_records), operator.index(n_blocks)
+    except TypeError:
+        given = f"n_records={n_records!r}, n_blocks={n_blocks!r}"
+        raise ConfigurationError(f"{given}; give a list, the records of every client, and a whole number") from None
     if not 1 <= n_blocks <= min(counts, default=0):
         raise ConfigurationError(
             f"n_blocks={n_blocks!r} must lie between 1 and the fewest records of a client, {min(counts, default=0)}; "

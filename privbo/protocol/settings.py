@@ -64,6 +64,7 @@ Probability: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 
 _UNKNOWN = {"unexpected_keyword_argument", "extra_forbidden"}
+_DIRECTIONS = {"direction", "minimise", "minimize", "maximise", "maximize"}
 _MISSING = {"missing", "missing_argument"}
 _NO_TABLE = {"dict_type", "dataclass_type"}
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # of runs and sweeps: part of paths
@@ -280,7 +281,8 @@ def _fault(key: str, items: list[ErrorDetails], allowed: str) -> str:
     """All that is wrong with one key; the branches of a union are what its value may be instead."""
     first = items[0]
     if first["type"] in _UNKNOWN:
-        return f"{key} is unknown; allowed: {allowed}" if allowed else f"{key} is unknown"
+        way = "; larger is better: return the negated loss" if key.rpartition(".")[2] in _DIRECTIONS else ""
+        return f"{key} is unknown{way}; allowed: {allowed}" if allowed else f"{key} is unknown{way}"
     if first["type"] in _MISSING:
         return f"{key} is missing; give it"
     if first["type"] == "union_tag_not_found":

@@ -327,8 +327,8 @@ class Space:
     def __post_init__(self) -> None:
         if not isinstance(self.parameters, Mapping):
             raise ConfigurationError(f"space={self.parameters!r} has no names; give a dict: {{'x': pb.Real(0, 1)}}")
-        if not self.parameters:
-            raise ConfigurationError("the space is empty; name at least one parameter")
+        if not self.parameters or "" in self.parameters:
+            raise ConfigurationError("the space is empty, or a parameter's name is; name at least one parameter")
         before: dict[str, Parameter] = {}
         for name, parameter in self.parameters.items():
             if not isinstance(parameter, (Real, Int, Categorical)):

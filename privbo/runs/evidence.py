@@ -125,7 +125,7 @@ class LedgerCheck:
     def absent_text(self) -> str:
         """What is not there, in words."""
         remote = [name for name in self.absent if name in _REMOTE]
-        there = [f"{' and '.join(remote)} (a run in one process has none)"] if remote else []
+        there = [f"{' and '.join(remote)} (a run over Flower may have them)"] if remote else []
         return ", ".join([*(name for name in self.absent if name not in _REMOTE), *there]) or "none"
 
     @property

@@ -243,6 +243,8 @@ def run(
     _require_callbacks(on_round, on_private_round)
     if isinstance(executor, str):
         spec = replace(spec, executor=executor)
+    if not isinstance(directory, str | Path | None):
+        raise ConfigurationError(f"directory={directory!r} is no path; write directory='runs/first'")
     home = None if directory is None else Path(directory)
     if home is None and spec.privacy.noise_source not in {"none", "simulation"}:
         home = fresh_directory(spec.name)

@@ -192,11 +192,11 @@ class Record:
         if client is None:
             return found
         if client not in everyone:
-            raise RunError(f"client={client} is not registered; clients are 0..{len(everyone) - 1}")
+            raise RunError(f"client={client!r} is not registered; clients are 0..{len(everyone) - 1}")
         if (best := next((best for best in found if best.client == client), None)) is not None:
             return best
         reason = self.failures.get(client, "none of its evaluations was stored")
-        raise RunError(f"client {client} has no finite value: {reason}")
+        raise RunError(f"client {client!r} has no finite value: {reason}")
 
     @property
     def failures(self) -> Mapping[int, str]:

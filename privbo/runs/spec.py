@@ -444,6 +444,8 @@ def _identifying(table: JsonObject) -> JsonObject:
 def read_privacy(table: Mapping[str, object]) -> Privacy | NoPrivacy:
     """Read a ``[privacy]`` table; ``none = true`` is a baseline without privacy."""
     kind: type[Privacy | NoPrivacy] = NoPrivacy if "none" in table else Privacy
+    if "none" in table and (others := sorted(table.keys() & {"epsilon", "noise_multiplier"})):
+        raise ConfigurationError(f"privacy.none and privacy.{others[0]} exclude each other; drop one of them")
     return read_settings(kind, table, "privacy")
 
 

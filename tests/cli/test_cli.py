@@ -198,6 +198,16 @@ def test_a_folder_that_cant_be_written_is_one_line_and_exit_code_2(tmp_path: Pat
 def test_a_space_without_names_is_refused_with_the_form_it_needs() -> None:
     with pytest.raises(pb.ConfigurationError, match=r"space=\[Real.* has no names; give a dict"):
         pb.Problem(space=[pb.Real(0, 1)], objective=score, n_clients=3)  # type: ignore[arg-type]  # the mistake
+    with pytest.raises(pb.ConfigurationError, match="a parameter's name is"):
+        pb.Problem(space={"": pb.Real(0, 1)}, objective=score, n_clients=3)
+    for numbers, blocks in ((600, 3), ([600], "ten")):
+        with pytest.raises(pb.ConfigurationError, match="give a list, the records of every client, and a whole number"):
+            pb.in_blocks(score, n_records=numbers, n_blocks=blocks)  # type: ignore[arg-type]  # the mistake
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=3)
+    with pytest.raises(pb.ConfigurationError, match="directory=3 is no path; write directory='runs/first'"):
+        pb.run(problem, pb.SharedPrior(), privacy=pb.NoPrivacy(), rounds=2, directory=3)  # type: ignore[arg-type]
+    with pytest.raises(pb.ConfigurationError, match="direction is unknown; larger is better: return the negated loss"):
+        pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=3, direction=1)  # type: ignore[call-arg]
 
 
 def test_a_name_of_configuration_files_is_refused_with_the_class_it_stands_for() -> None:
@@ -302,6 +312,7 @@ def test_a_run_that_ends_in_its_first_round_or_before_its_controls_is_to_be_gone
     run_spec(spec, home, resume=True).ledger.close()  # and none of its controls
     assert privbo("best", str(home)).returncode == 0
     assert words in privbo("report", str(home), "--private").stdout
+    assert "drop --set, --out and the file" in privbo("run", str(config), "--resume", str(home)).stderr
     privbo("run", "--resume", str(home))
     assert "go on" not in privbo("report", str(home), "--private").stdout
 

@@ -334,7 +334,9 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
     found = compare([*runs, tmp_path / "other"])
     assert [len(s.seeds) for s in found.settings] == [2, 1]
     assert found.data == "private"
-    assert found.seeded
+    assert found.seeded == (found.settings[0].label,)
+    assert f"no guarantee ({found.settings[0].label})" in "".join(map(str, render(found)))
+    assert compare(runs, data="simulated").seeded is True
     assert compare(runs, data="simulated").exportable().shows_utility
     assert not found.exportable().shows_utility
     assert found.differences()[0].n_seeds == 1

@@ -235,6 +235,7 @@ def test_a_run_that_protects_nobody_says_so_in_its_bundle(tmp_path: Path) -> Non
         small_run(tmp_path / name, privacy=privacy).ledger.close()
         found = verify_bundle(write_bundle(tmp_path / name).path)
         assert found.verified, found.problems
+        assert (", A SIMULATION WITH SEEDED NOISE" in found.page.splitlines()[0]) == (name == "seeded")
         assert "protect" in " ".join(found.statement)
     assert math.isinf(recomputed(as_read(pb.load(tmp_path / "none").event), 1e-5, Adjacency.ZERO_OUT).lower)
 
@@ -361,7 +362,7 @@ def test_a_wrong_file_or_command_is_answered_with_the_right_one(
 
 def test_a_run_in_one_process_is_not_said_to_lack_what_it_never_has(made: Path) -> None:
     found = verify(made)
-    words = "private/countersigned.jsonl and sites' records (a run in one process has none)"
+    words = "private/countersigned.jsonl and sites' records (a run over Flower may have them)"
     assert found.absent_text == words
     assert replace(found, absent=("history.jsonl",)).absent_text == "history.jsonl"
     assert replace(found, absent=("history.jsonl", *found.absent)).absent_text == f"history.jsonl, {words}"
