@@ -217,8 +217,8 @@ def _plan(found: PricedPlan) -> Iterator[Shown]:
     )
     if (calls := plan.calls_text) is not None:
         yield f"{calls}{f'; {found.control_calls:,} more by controls' if found.control_calls else ''}"
-    if plan.delta_warning:
-        yield plan.delta_warning
+    large = 10.0 < min(plan.epsilon(plan.safe_delta).values()) < math.inf
+    yield from filter(None, (plan.delta_warning, "epsilon above 10 limits little of what can be learnt" * large))
     if plan.unit != "client":
         yield f"hidden: {plan.unit_text}"
     if (drawn := plan.event.sampler) and not drawn.startswith("none"):

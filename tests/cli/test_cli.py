@@ -93,6 +93,8 @@ def test_calibrate_finds_the_one_that_is_missing(missing: str) -> None:
     found = json.loads(privbo("calibrate", *options, "--json").stdout)
     assert missing == "epsilon" or found[missing] > 0
     assert missing == "epsilon" or 1.9 < min(found["epsilon"].values()) <= 2.0
+    if missing == "rounds":
+        assert "rounds: 0 (not one fits)" in privbo("calibrate", *options, "--epsilon", "0.01").stdout
 
 
 def test_report_page_opens_offline_and_carries_the_headline(finished: Path) -> None:
@@ -176,12 +178,14 @@ def test_controls_that_end_sooner_than_the_run_stay_where_they_ended(algorithm: 
 
 
 @pytest.mark.parametrize(
-    "arguments", [["run"], ["run", "no-such.toml"], ["report", "no-such-dir"], ["calibrate"], ["run", "--what"]]
+    "arguments",
+    [["run"], ["run", "no-such.toml"], ["report", "no-such-dir"], ["calibrate"], ["run", "--what"], ["rum"]],
 )
 def test_bad_commands_exit_with_2(arguments: list[str]) -> None:
     done = privbo(*arguments)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+    assert done.stderr.count("Did you mean") == (arguments == ["rum"])
 
 
 def test_a_folder_that_cant_be_written_is_one_line_and_exit_code_2(tmp_path: Path) -> None:

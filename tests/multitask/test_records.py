@@ -210,6 +210,7 @@ def test_the_audit_gives_every_sites_share_of_clipped_scores(executor: str, tmp_
     assert audit.score_shares == {client: 0.2 * (client == 2) for client in range(len(COUNTS))}
     assert [words for words in audit.warnings if "clipped" in words] == [audit.warnings[-1]]
     assert audit.warnings[-1].startswith("client 2: 20% of its records' scores were clipped to score_range=(0.0, 1.0)")
+    assert audit.verdict == "Scores of records are clipped to score_range; there is no S to set."
     # No advice on a norm that no vector reaches, and with which the noise of a record does not fall.
     assert (audit.advice.answer, audit.by_factor()[0.5] >= audit.by_factor()[1.0]) == ("nothing to gain", True)
     public = [path for path in (tmp_path / "run").glob("*") if path.is_file() and path.suffix != ".sqlite"]

@@ -114,6 +114,8 @@ def test_a_dry_run_counts_the_calls_of_the_run_and_of_its_controls(tmp_path: Pat
     alone = privbo(*asked, "--set", "controls=[]")
     assert told in alone.stdout
     assert "more by controls" not in alone.stdout
+    assert "epsilon above 10 limits little" not in alone.stdout
+    assert "epsilon above 10 limits little" in privbo(*asked, "--set", "privacy.noise_multiplier=0.5").stdout
     assert list(tmp_path.iterdir()) == [config]  # nothing was made
 
 
