@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, Unpack, cast
+from typing import Any, Literal, Unpack, cast
 
 import numpy as np
 
@@ -41,7 +41,7 @@ from privbo.runs.evidence import declared_by
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import considered_shared, open_run, plan_run
-from privbo.runs.record import Record, best_so_far_by_client, level, load, mean_best_so_far, mean_of_finite
+from privbo.runs.record import Record, best_so_far_by_client, load, mean_best_so_far, mean_of_finite
 from privbo.runs.sources import load_function
 from privbo.runs.spec import Spec, with_overrides
 
@@ -117,7 +117,7 @@ def run_uncharged(table: JsonObject, judge: str | None, output: Path | None) -> 
         output.parent.mkdir(parents=True, exist_ok=True)
     spec = replace(Spec.from_dict(table, trusted=True).loaded(), policy=None)
     record = run_spec(spec, None, output=output)
-    return summary(record, _curves(record, judge))
+    return summary(record, **_curves(record, judge))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ class PrivateRun:
             )
         record = run_spec(self.spec(), self.home, resume=True, output=run.output_path)
         with record.ledger:
-            return summary(record, {"score": record.best_so_far()})
+            return summary(record)
 
 
 def reserve(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> None:
@@ -193,34 +193,31 @@ def reserve(shared: SharedLedger, agree: Agree, cells: Sequence[Cell]) -> None:
 
 
 def _curves(record: Record, judge: str | None) -> dict[str, FloatArray]:
-    """Mean over clients of score, loss and, where best values are stated, simple regret, ``(n_rounds + 1,)``."""
-    problem, score = record.spec.problem, record.best_so_far()
-    found = {"score": score, "loss": 1.0 - score}
+    """Mean over clients of loss and, where best values are stated, simple regret, ``(n_rounds + 1,)``."""
+    problem, found = record.spec.problem, {"loss": 1.0 - record.best_so_far()}
     best = problem.best_values() if callable(problem.best_values) else problem.best_values
     if best is not None:
         found["regret"] = mean_of_finite(np.asarray(best)[:, None] - best_so_far_by_client(record.clients), axis=0)
     if judge is not None:
         losses = cast("Callable[..., FloatArray]", load_function(judge, "judge"))
         arguments = {} if problem.source is None else problem.source.arguments
-        smallest = np.fmin.accumulate(losses(record.clients, **arguments), axis=1)
-        rounds = record.clients.rounds
-        last = np.searchsorted(rounds, np.unique(rounds), side="right") - 1
-        found["loss"] = np.asarray(np.nanmean(smallest[:, last], axis=0))
+        found["loss"] = -mean_best_so_far(replace(record.clients, values=-losses(record.clients, **arguments)))
     return found
 
 
-def valued(history: ClientHistory) -> FloatArray:
-    """Clients with a value after each round, as curves."""
-    return np.asarray(np.isfinite(best_so_far_by_client(history)).sum(axis=0, dtype=np.float64))
+def _of_clients(history: ClientHistory, **further: FloatArray) -> dict[str, Any]:
+    """PRIVATE: curves and evaluations of a run's clients, as a cell's."""
+    best = best_so_far_by_client(history)
+    curves = {"score": mean_of_finite(best, axis=0), VALUED: np.isfinite(best).sum(axis=0, dtype=np.float64)} | further
+    made = {name: tuple(curve.tolist()) for name, curve in curves.items()}
+    return {"curves": made, "evaluations": float(history.evaluations.mean())}
 
 
-def summary(record: Record, curves: dict[str, FloatArray]) -> CellResult:
+def summary(record: Record, **further: FloatArray) -> CellResult:
     """Sum up a run: its curves, and what it cost."""
     plan, at = record.plan, default_delta(record.plan.n_units)
-    curves = {**curves, VALUED: valued(record.clients)} if record.has_clients else curves
     return CellResult(
-        curves={name: tuple(curve.tolist()) for name, curve in curves.items()},
-        evaluations=float(record.clients.evaluations.mean()) if record.has_clients else None,
+        **(_of_clients(record.clients, **further) if record.has_clients else {"curves": {}}),
         epsilon=finite(record.epsilon()) if plan.releases else 0.0,
         delta=record.delta,
         strict_epsilon=finite(record.epsilon(at)) if plan.releases else 0.0,
@@ -457,11 +454,11 @@ def compare(
     if measured:
         for index, (setting, group) in enumerate(zip(tuple(settings), groups.values(), strict=True)):
             of = setting.label if len(groups) > 1 else ""
-            made = {kind: _control(setting, group, kind, control_name(kind, of)) for kind in OWN_CONTROLS}
-            own = {kind: arm for kind, arm in made.items() if arm is not None}
-            named = {kind: arm.label for kind, arm in own.items()}
+            made = [_control(setting, group, kind, control_name(kind, of)) for kind in OWN_CONTROLS]
+            own = [arm for arm in made if arm is not None]
+            named = {arm.kind: arm.label for arm in own}
             settings[index] = replace(setting, alone=named.get("local", ""), noise_only=named.get("zeroed", ""))
-            settings += own.values()
+            settings += own
     mixed = zip(labels, groups.values(), strict=True)
     names = tuple(label for label, group in mixed if group[0].plan.noise_source == "simulation")
     seeded = names if len(names) < len(labels) else True
@@ -496,15 +493,12 @@ def _labels(groups: Sequence[Sequence[Record]]) -> list[str]:
 
 def _grouped(label: str, group: Sequence[Record], *, measured: bool) -> Setting:
     spec, plan = group[0].spec, group[0].plan
-    curves = [result.best_so_far() if measured else np.empty(0) for result in group]
     kind: Kind = "zeroed" if spec.control is not None else "non-private" if plan.noise_source == "none" else "private"
     known = [result.spec.seed for result in group if result.spec.seed is not None]
     seeds = known if len(set(known)) == len(group) else range(len(group))
-    found = {
-        seed: summary(result, {"score": curve} if measured else {})
-        for seed, result, curve in zip(seeds, group, curves, strict=True)
-    }
-    return setting_of(found, label=label, kind=kind if plan.releases else "local", curve="score")
+    found = {seed: summary(result) for seed, result in zip(seeds, group, strict=True)}
+    setting = setting_of(found, label=label, kind=kind if plan.releases else "local", curve="score")
+    return setting if measured else replace(setting, curves=None)
 
 
 def _control(setting: Setting, group: Sequence[Record], kind: Control, label: str) -> Setting | None:
@@ -512,15 +506,9 @@ def _control(setting: Setting, group: Sequence[Record], kind: Control, label: st
     paths = [record.home.control_path(kind, "npz") for record in group if record.directory is not None]
     if setting.kind != "private" or len(paths) < len(group) or not all(path.exists() for path in paths):
         return None
-    arms = [read_history(path) for path in paths]
-    curves = [mean_best_so_far(arm) for arm in arms]
+    cost = setting.cost()
     if kind == "local":
-        setting = replace(setting, epsilon=0.0, strict_epsilon=0.0, noise_multipliers=(), releases=0)
-    return replace(
-        setting,
-        label=label,
-        kind=kind,
-        curves=level(curves),
-        evaluations=np.array([arm.evaluations.mean() for arm in arms]),
-        valued=level([valued(arm) for arm in arms]),
-    )
+        cost |= {"epsilon": 0.0, "strict_epsilon": 0.0, "noise_multipliers": (), "releases": 0}
+    arms = zip(setting.seeds, map(read_history, paths), strict=True)
+    found = {seed: CellResult(**cost, **_of_clients(arm)) for seed, arm in arms}
+    return setting_of(found, label=label, kind=kind, curve="score")

@@ -106,7 +106,8 @@ def _verdict(arms: Mapping[str, ClientHistory], score: Callable[[ClientHistory],
         there = {name: np.isfinite(found).sum(keepdims=True, dtype=np.float64) for name, found in scores.items()}
         effort[VALUED] = there["private"], there["local"]
         if measure == OVER_ROUNDS:
-            effort["rounds"] = _n_rounds(ours), _n_rounds(theirs)
+            rounds = [np.array([len(np.unique(arm.rounds)) - 1.0]) for arm in (ours, theirs)]
+            effort["rounds"] = rounds[0], rounds[1]
     return verdict_of(
         scores.get("private", np.empty(0)),
         scores.get("local"),
@@ -116,11 +117,6 @@ def _verdict(arms: Mapping[str, ClientHistory], score: Callable[[ClientHistory],
         measure=measure,
         names=(LABELS["private"], LABELS["local"], LABELS["zeroed"]),
     )
-
-
-def _n_rounds(history: ClientHistory) -> FloatArray:
-    """Number of rounds after initialisation, ``(1,)``."""
-    return np.array([len(np.unique(history.rounds)) - 1.0])
 
 
 def mean_per_client(history: ClientHistory) -> FloatArray:
