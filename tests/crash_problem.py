@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 import privbo as pb
-from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.messages import ClientHistory, FloatArray, IntArray
 
 
 def _objective(clients: IntArray, units: FloatArray) -> FloatArray:
@@ -22,6 +22,10 @@ def problem() -> pb.Problem:
 def with_optimum() -> pb.Problem:
     """The same with its clients' best attainable scores, at x = 0.3."""
     return dataclasses.replace(problem(), best_values=0.01 * np.cos(np.arange(6)))
+
+
+def losses(history: ClientHistory) -> FloatArray:
+    return 1.0 - history.values
 
 
 def two_lost() -> pb.Problem:

@@ -428,9 +428,8 @@ def report(record: Record) -> Report:
 
 def _likeness(record: Record) -> Likeness | None:
     plan = record.plan
-    if not isinstance(record.spec.algorithm, Scout) or not record.releases or plan.n_clients < 2:
-        return None
-    if not all(isinstance(part, Gaussian | NonPrivate) for part, _ in parts(plan.event)):  # only some took part
+    everyone = all(isinstance(part, Gaussian | NonPrivate) for part, _ in parts(plan.event))
+    if not isinstance(record.spec.algorithm, Scout) or not record.releases or plan.n_clients < 2 or not everyone:
         return None
     return likeness(record.releases[0], n_clients=plan.n_clients)
 

@@ -221,6 +221,10 @@ def test_arms_contrasts_measures_and_panels(tmp_path: Path) -> None:
     assert all(((s.curves >= 0) & (s.curves < 1)).all() for s in (near.settings[0], lost))  # regret of who has a value
     np.testing.assert_array_equal(near.settings[0].valued, np.full((2, 4), 6.0))
     assert set(np.unique(lost.valued)) <= {4.0, 5.0}
+    judge = 'measure = "last loss"\njudge = "tests.crash_problem:losses"'
+    for measure in ('measure = "last loss"', judge):
+        loss = swept(tmp_path, STUDY.replace('measure = "cumulative regret"', measure)).comparisons[0].settings[0]
+        np.testing.assert_allclose(loss.curves, 1.0 - 0.01 * np.cos(np.arange(6)).mean() + near.settings[0].curves)
     assert [(d.first, d.second) for d in near.differences()] == [("two regions", "alone")]
     assert [(d.first, d.second) for d in short.differences()] == [
         ("two regions", "alone"),
