@@ -253,6 +253,7 @@ class Door:
         stored = store(self.ledger, ticket.receipt.release_id, encode_release(release, made.clipping))
         return self._read(stored), made.statistics
 
+    @np.errstate(all="ignore")  # a warning would tell of the secret sample
     def _made(self, ticket: Ticket, participants: BoolArray, answers: Answers) -> Answer:
         """Give the numbers of a release: guardians', or of groups' sums, or of clients' vectors."""
         request, mechanism = ticket._request, ticket._mechanism

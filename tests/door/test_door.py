@@ -73,6 +73,14 @@ def test_values_are_the_weighted_clipped_sums_over_the_rate_plus_noise() -> None
     assert statistics.n_participants == N
 
 
+def test_no_warning_tells_whether_hostile_clients_are_in_the_secret_sample() -> None:
+    """Norms of their sums overflow, and only where one of them takes part."""
+    with np.errstate(all="raise"):
+        here = door(ledger(), sample_rate=1.0)
+        release, private = here.close(here.open(0, request()), np.full((N, DIM), 6e153))
+    assert (np.isfinite(release.values).all(), private.bias) == (True, math.inf)
+
+
 def test_a_stored_release_is_sent_again_and_nothing_is_drawn(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     with ledger(path) as book:
