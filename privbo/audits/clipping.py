@@ -405,10 +405,11 @@ def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending | Non
 def _require_publishable(record: Record, noise_multiplier: float) -> None:
     if not noise_multiplier > 0:
         raise ConfigurationError(f"noise_multiplier={noise_multiplier!r} must be > 0")
-    if record.plan.privacy.trust == "guardians":
+    if (privacy := record.plan.privacy).trust == "guardians" or privacy.unit != "client":
         raise ConfigurationError(
-            "norms are published by a door that sees every vector, and in a run with trust='guardians' none does; "
-            "run a small one with trust='server' on data that may be seen by its server"
+            "norms are published by a door that sees every vector and hides one client, and in a run with "
+            f"trust={privacy.trust!r}, unit={privacy.unit!r} none does; run a small one with trust='server', "
+            "unit='client' on data that may be seen by its server"
         )
 
 

@@ -187,6 +187,7 @@ class SiteRecord:
             raise RunError(f"round {round_} is over; the last one answered was {latest}")
         return None
 
+    @np.errstate(all="ignore")  # as in ``LocalWorker.work``
     def _act(self, question: Question, wanted: Wanted, own: Cohort | Each) -> Arrays:
         # The state after the last round that was answered: a crash after a state was written and before its
         # answer was kept leaves a later one behind, which would count that round's evaluations twice.

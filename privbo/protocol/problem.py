@@ -16,7 +16,7 @@ import math
 import operator
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -348,6 +348,7 @@ class Evaluator:
     memory: Memory | None = field(default=None, repr=False)
     errors: dict[int, str] = field(default_factory=dict)
     _left: dict[int, float] = field(default_factory=dict, repr=False)
+    _numerical: Any = field(default_factory=np.geterr, repr=False)
     _ended: BaseException | None = field(default=None, repr=False)
 
     def renew(self) -> None:
@@ -453,7 +454,8 @@ class Evaluator:
     def _noting(self, client: int) -> Iterator[None]:
         """Whatever a client's code raises, or what it brings along makes ours raise, is its failure."""
         try:
-            yield
+            with np.errstate(**self._numerical):
+                yield
         except BaseException as error:
             self.note(client, self._reason(error))
 
@@ -484,7 +486,8 @@ class Evaluator:
     def _timed(self, client: int, call: Callable[[], T]) -> T:
         """Call a client's code, within what is left of its time in this round."""
         if not self._is_apart:
-            return call()
+            with chdir("."), np.errstate(**self._numerical):  # as it was when it returns, whatever it changes
+                return call()
         whole = math.inf if self.client_seconds is None else self.client_seconds
         left, started = self._left.get(client, whole), time.monotonic()
         try:
@@ -496,15 +499,13 @@ class Evaluator:
 
     def _guarded(self, function: Callable[..., object], *given: Array) -> FloatArray:
         """Values of many clients at once; where that fails, of each half, so that who fails does so alone."""
-        n = len(given[0])
-        reason = "each is asked alone"
+        n, reason = len(given[0]), "each is asked alone"
         if n == 1 or not self._is_apart:
             try:
                 first = int(given[0][0]) if n else 0
                 values = self._timed(first, lambda: np.asarray(function(*given), dtype=np.float64))
                 if values.shape == (n,):
-                    with np.errstate(invalid="ignore"):
-                        return np.where(np.abs(values) <= LARGEST_VALUE, values, np.nan)
+                    return np.where(np.abs(values) <= LARGEST_VALUE, values, np.nan)
                 reason = f"the objective returned shape {values.shape} for {n} clients"
             except BaseException as error:
                 reason = self._reason(error)
@@ -530,6 +531,7 @@ class Evaluator:
         self.note(client, f"the objective returned {value!r}; {_NOT_FINITE}")
         return math.nan
 
+    @np.errstate(all="ignore")  # one record's number is its own
     def _value(self, returned: object, client: int) -> tuple[float, int]:
         """An evaluation's value, and how many scores of records were changed to lie in their range."""
         if self.problem.n_records is None:
@@ -554,9 +556,8 @@ class Evaluator:
 
 def _floats(returned: Collection[object]) -> Array:
     """Scores of records as floats: one that is no real number is NaN, and changes no other."""
-    try:
-        found = np.asarray(returned)
-    except Exception:  # entries of several shapes
+    found: Array | None = _tried(np.asarray, returned)
+    if found is None:  # entries of several shapes
         found = np.empty(len(returned), dtype=object)
     if found.dtype.kind in "fiub":
         return found.astype(np.float64)
@@ -564,11 +565,18 @@ def _floats(returned: Collection[object]) -> Array:
 
 
 def _float(score: object) -> float:
+    number = _tried(complex, score) if _tried(np.ndim, score) == 0 else None
+    return math.nan if number is None or number.imag else float(number.real)
+
+
+def _tried(call: Callable[[Any], Any], given: object) -> Any:  # noqa: ANN401 (whatever it gives)
+    """What a call gives, None where it raises: whatever one record's score does is that record's."""
     try:
-        number = complex(score) if np.ndim(score) == 0 else math.nan  # type: ignore[arg-type, call-overload]  # raises
-    except Exception:  # whatever one record's score raises is that record's
-        return math.nan
-    return number.real if number.imag == 0 else math.nan
+        return call(given)
+    except KeyboardInterrupt:  # the operator's
+        raise
+    except BaseException:
+        return None
 
 
 def _paid(returned: object, declared: Event) -> object:
@@ -657,7 +665,7 @@ def _scores(
             found[block] = float(train_and_score(client, dict(params), rows))
         except KeyboardInterrupt:  # the operator's
             raise
-        except BaseException:  # one record may break its own block, and must break nothing else
+        except BaseException:  # whatever else one record breaks is its own block
             if not failed:
                 _private_log.warning("client %d, block %d failed", client, block, exc_info=True)
             failed = True

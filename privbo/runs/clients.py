@@ -358,6 +358,7 @@ class LocalWorker:
         self._setup, self._evaluate, self._keep, self._waiting = setup, evaluate, keep, waiting
         self._held: dict[Group, tuple[Cohort | Each, Arrays | None]] = {}
 
+    @np.errstate(all="ignore")  # whatever a problem's module has set: a client's numbers decide nothing here
     def work(self, task: WorkerTask) -> Outcome:
         """Play one round of one group."""
         is_held = task.state is None and task.group in self._held

@@ -200,7 +200,7 @@ def test_what_needs_a_door_that_sees_vectors_is_refused(tmp_path: Path) -> None:
     done = privbo("audit", str(guarded_run(tmp_path / "audited").directory))
     assert done.returncode == 2
     assert "no party knows which were clipped" in done.stderr
-    with pytest.raises(ConfigurationError, match="in a run with trust='guardians' none does"):
+    with pytest.raises(ConfigurationError, match="in a run with trust='guardians', unit='client' none does"):
         publish_norms(guarded_run(tmp_path / "run"), noise_multiplier=4.0)
 
 

@@ -26,6 +26,7 @@ from accountant.verify.reading import BundleError
 from accountant.verify.statement import hidden_by
 from privbo.algorithms.thompson.releases import Posterior, Releases
 from privbo.algorithms.thompson.streams import Stream, public_stream
+from privbo.audits.clipping import price_of_norms, publish_norms
 from privbo.audits.empirical import audit_run
 from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
@@ -177,17 +178,33 @@ def test_single_scores_are_clipped_one_by_one_and_the_site_is_told() -> None:
     assert "4" not in evaluate.errors[0]
 
 
+class _Gone:
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise SystemExit(3)
+
+
 @pytest.mark.parametrize(
     "bad",
-    [1j, np.complex128(1j), "x", 10**400, [0.5], [[0.5], 1.0], np.ones((2, 3))],
+    [1j, np.complex128(1j), "x", 10**400, [0.5], [[0.5], 1.0], np.ones((2, 3)), np.longdouble("1e4000"), _Gone()],
     ids=lambda bad: type(bad).__name__,
 )
 def test_a_score_that_is_no_real_number_is_the_lower_end_and_changes_no_other(bad: object) -> None:
     scores = [np.float32(0.1), bad, True, 1]
     four = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, p: scores, n_clients=1, n_records=[4])
-    evaluate = four.evaluator()
+    with np.errstate(all="raise"):  # as the top of an objective's module may have it
+        evaluate = four.evaluator()
     assert evaluate(np.array([0]), np.array([[0.5]])).tolist() == [(float(np.float32(0.1)) + 2.0) / 4]
     assert "no number" in evaluate.errors[0]
+
+
+@pytest.mark.parametrize("ask", [price_of_norms, publish_norms])
+def test_norms_of_sites_are_neither_priced_nor_published(ask: Any, tmp_path: Path) -> None:
+    """A price was quoted for what the door then refused."""
+    secret = dataclasses.replace(QUIET, noise="secure")
+    record = pb.run(problem(), HEARD, privacy=secret, rounds=1, directory=tmp_path / "run")
+    with pytest.raises(pb.ConfigurationError, match="with trust='server', unit='record' none does"):
+        ask(record, noise_multiplier=2.0)
+    assert len(record.ledger.entries()) == 1
 
 
 @pytest.mark.parametrize("executor", ["serial", "threads"])

@@ -119,7 +119,6 @@ def fit(
     )
 
 
-@np.errstate(all="ignore")  # a warning that one client's values cause would be output
 def _climb(
     parameters: torch.Tensor,
     slope: torch.Tensor,
