@@ -31,6 +31,7 @@ from privbo.reports.bundle import public_key
 from privbo.reports.diagnostics import Diagnostics, diagnostics
 from privbo.reports.report import Report, price_table, report
 from privbo.reports.report_page import Told, document, statement as statement_of
+from privbo.runs.in_process import printed_to
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Admission, admission_of, decided, plan_run, planned_requests
@@ -272,7 +273,8 @@ def read_run(
             RunDirectory(resume).require_ours()
         if not load:
             return spec, resume
-        spec, home = spec.loaded(), resume
+        with printed_to(RunDirectory(resume).output_path):  # the run exists, so what its code says is of private/
+            spec, home = spec.loaded(), resume
     else:
         if config is None:
             raise ConfigurationError("name a configuration file")

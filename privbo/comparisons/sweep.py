@@ -38,6 +38,7 @@ from privbo.protocol.settings import JsonObject, plain, require_one_of
 from privbo.runs.best import read_history
 from privbo.runs.code import CodeKey, forget
 from privbo.runs.evidence import declared_by
+from privbo.runs.in_process import printed_to
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import considered_shared, open_run, plan_run
@@ -111,13 +112,12 @@ def run_uncharged(table: JsonObject, judge: str | None, output: Path | None) -> 
     Args:
         table: Of the run's ``Spec``; a worker process imports the code that it names.
         judge: ``module:function`` of the losses, or None.
-        output: PRIVATE: where what clients' code prints goes, over private data.
+        output: PRIVATE: where what the problem's code and the judge print goes, over private data.
     """
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    spec = replace(Spec.from_dict(table, trusted=True).loaded(), policy=None)
-    record = run_spec(spec, None, output=output)
-    return summary(record, **_curves(record, judge))
+    with printed_to(output):
+        spec = replace(Spec.from_dict(table, trusted=True).loaded(), policy=None)
+        record = run_spec(spec, None, output=output)
+        return summary(record, **_curves(record, judge))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,8 @@ class PrivateRun:
                 f"{self.home} is not on this machine: a cell over private data is a run, whose directory stands where "
                 "the sweep was asked for; name a folder with --out that all workers share"
             )
-        record = run_spec(self.spec(), self.home, resume=True, output=run.output_path)
+        with printed_to(run.output_path):
+            record = run_spec(self.spec(), self.home, resume=True, output=run.output_path)
         with record.ledger:
             return summary(record)
 

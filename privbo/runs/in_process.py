@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
@@ -56,7 +57,6 @@ class InProcess:
         keeps: Whether states have to be kept at all.
         journal: Where evaluations are kept until they are part of a state.
         resident: Most clients whose states stay in memory; of more, those of one group per worker.
-        output: PRIVATE: where what the clients' code prints goes; None leaves it on the terminal.
         on_private_round: PRIVATE: called with the clients' evaluations after every round; its errors change nothing.
     """
 
@@ -66,7 +66,6 @@ class InProcess:
     keeps: bool
     journal: EvaluationJournal
     resident: int = RESIDENT
-    output: Path | TextIO | None = None
     on_private_round: OnPrivateRound | None = None
     hides_senders: bool = True
     _held: set[Group] = field(default_factory=set, repr=False)
@@ -102,12 +101,11 @@ class InProcess:
                 self._files.setdefault(group, States.of(self.folder, group[0])).append(change, stamp)
             return result
 
-        with printed_to(self.output):
-            results = self.workers.each(self.groups, answered, self._held)
-            if self.keeps and (self.folder is None or stamp is not None):
-                self.journal.round_is_kept(round_)
-            if self.on_private_round is not None:
-                self._report(self.on_private_round, round_)
+        results = self.workers.each(self.groups, answered, self._held)
+        if self.keeps and (self.folder is None or stamp is not None):
+            self.journal.round_is_kept(round_)
+        if self.on_private_round is not None:
+            self._report(self.on_private_round, round_)
         if summing is not None:
             return together(cast("list[Partial]", results))
         vectors = cast("list[FloatArray]", results)
@@ -125,8 +123,7 @@ class InProcess:
             task = WorkerTask(group=group, broadcast=broadcast, known=known, isolated=isolated, rehearses=True)
             return worker.work(task)[0]
 
-        with printed_to(self.output):
-            self.workers.each(self.groups, first, self._held)
+        self.workers.each(self.groups, first, self._held)
         return self.journal.known(round_, 0, self.groups[-1][1])
 
     def history(self) -> ClientHistory:
@@ -160,19 +157,21 @@ class InProcess:
 
 @contextmanager
 def printed_to(place: Path | TextIO | None) -> Iterator[None]:
-    """Append what Python code prints or warns of to a private file, open or not; None leaves it on the terminal.
+    """Append what Python code prints, logs or warns of to a private file, open or not; None leaves it on the terminal.
 
     An objective may print what it sees, and a solver warns where data is awkward: on the terminal of a
     command both are published. What compiled code writes to the process's own descriptors is not caught.
     """
-    if place is None:
-        yield
-        return
-    with (
-        place.open("a") if isinstance(place, Path) else nullcontext(place) as file,
-        redirect_stdout(file),
-        redirect_stderr(file),
-    ):
+    with ExitStack() as stack:
+        if place is not None:
+            terminal = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+            file = stack.enter_context(place.open("a") if isinstance(place, Path) else nullcontext(place))
+            stack.enter_context(redirect_stdout(file))
+            stack.enter_context(redirect_stderr(file))
+            for logger in (logging.root, *logging.root.manager.loggerDict.values()):
+                for handler in getattr(logger, "handlers", ()):  # made earlier, such as at the top of a module
+                    if isinstance(handler, logging.StreamHandler) and handler.stream in terminal:
+                        stack.callback(handler.setStream, handler.setStream(file))
         yield
 
 
@@ -216,9 +215,9 @@ def in_process(
     setup: WorkerSetup,
     home: RunDirectory | None,
     evaluate: Evaluator,
-    output: Path | TextIO | None,
     on_private_round: OnPrivateRound | None = None,
     *,
+    quiet: bool = False,
     executor: object = "serial",
     backend: str = "serial",
     journal: Path | None = None,
@@ -229,8 +228,8 @@ def in_process(
         setup: The run.
         home: Its directory; None for one in memory.
         evaluate: Calls the objectives, and notes failures.
-        output: PRIVATE: where what clients' code prints goes; None leaves it on the terminal.
         on_private_round: PRIVATE: called with clients' evaluations after every round.
+        quiet: As of ``WorkerPool``.
         executor: Who works on clients; see ``privbo.runs.worker_pool``.
         backend: Its name, see ``backend_of``.
         journal: PRIVATE: file of all evaluations of a run in memory, so that none is made again.
@@ -252,7 +251,7 @@ def in_process(
     else:
         from privbo.runs.worker_pool import WorkerPool
 
-        workers = WorkerPool(backend, executor, setup, evaluate, kept, quiet=output is not None)
+        workers = WorkerPool(backend, executor, setup, evaluate, kept, quiet=quiet)
         parts = len(workers.workers)
     groups = [] if home is None else home.groups_of(setting.n_clients)
     if not groups:
@@ -265,6 +264,5 @@ def in_process(
         folder=None if home is None else home.private,
         keeps=home is not None or backend != "serial",
         journal=kept,
-        output=output,
         on_private_round=on_private_round,
     )

@@ -9,6 +9,7 @@ charge (nothing of it had left), and clients that answered answer the same again
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 import time
@@ -33,7 +34,7 @@ from privbo.protocol.settings import path_name
 from privbo.runs.best import keep_common
 from privbo.runs.clients import require_answers
 from privbo.runs.evidence import plan_of, recovered_places
-from privbo.runs.in_process import backend_of, in_process
+from privbo.runs.in_process import backend_of, in_process, printed_to
 from privbo.runs.manifest import RunDirectory, keep_clipped
 from privbo.runs.opening import Run, open_run, plan_run, require_beginning, root_of, setup_of
 from privbo.runs.record import History, OnPrivateRound, OnRound, Record, progress_bar
@@ -319,34 +320,33 @@ def run_spec(
         RunError: If the directory can't be used as asked.
     """
     executor = spec.executor if executor is None else executor
-    backend = backend_of(executor, spec)
-    home, limit = None if directory is None else RunDirectory(directory), spec.client_seconds
+    made = partial(in_process, executor=executor, backend=backend_of(executor, spec), quiet=output is not None)
+    home, limit = None if directory is None else RunDirectory(directory.absolute()), spec.client_seconds
     if not resume:
         require_answers(spec)
     evaluator = partial(
         spec.problem.evaluator, on_evaluation, client_seconds=limit, evaluation_seconds=spec.evaluation_seconds
     )
-    priced, root, rehearsed = plan_run(spec), None, None
+    priced, root, rehearsed, said = plan_run(spec), None, None, io.StringIO()
     if on_rehearsal is not None and priced.has_secret_noise and not (resume or spec.problem.is_asked):
         require_beginning(spec, priced, home)
         root = root_of(spec)
-        with watched_interrupts() as stopped:
-            rehearsed = rehearse(setup_of(spec, root), evaluator(stopped=stopped), executor, backend, output)
+        with watched_interrupts() as stopped, printed_to(output and said):
+            rehearsed = rehearse(setup_of(spec, root), evaluator(stopped=stopped), made)
         on_rehearsal(rehearsed)
     opened = open_run(spec, priced, home, resume=resume, root=root)
     with (
         progress_bar(spec.name, spec.rounds, on_round) if progress else nullcontext(on_round) as heard,
         watched_interrupts() as stopped,
+        printed_to(output),
     ):
         evaluate = evaluator(stopped=stopped)
         if home is not None:
             evaluate.on_failure, evaluate.on_clipped = home.keep_failure, partial(keep_clipped, home.scores_path)
             evaluate.errors |= home.failures()
-        clients = in_process(
-            opened.setup, home, evaluate, output, on_private_round, executor=executor, backend=backend, journal=journal
-        )
+        clients = made(opened.setup, home, evaluate, on_private_round, journal=journal)
         if rehearsed is not None:
-            rehearsed.hand_over(clients.journal, evaluate, output)
+            rehearsed.hand_over(clients.journal, evaluate, said.getvalue())
         try:
             record, history = play(opened, clients, heard), clients.history()
         finally:

@@ -6,13 +6,11 @@ charge and no message stands before it. By itself it stops a run only where no c
 
 from __future__ import annotations
 
-import io
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -23,7 +21,7 @@ from privbo.protocol.problem import Evaluator, Problem, Rows
 from privbo.protocol.processes import watched_interrupts
 from privbo.protocol.space import Space
 from privbo.runs.clients import WorkerSetup
-from privbo.runs.in_process import in_process, printed_to
+from privbo.runs.in_process import InProcess
 from privbo.runs.states import EvaluationJournal
 
 _TRIED, _FIRST = 4096, 16  # points among which one keeps the constraints; places in a queue that are looked at
@@ -42,7 +40,6 @@ class Rehearsal:
         seconds: Of one evaluation, on average.
         made: The evaluations that a run takes over.
         clipped: Their scores that were clipped, as ``Evaluator.on_clipped`` has them.
-        said: What clients' code printed meanwhile, which a run keeps, too.
 
     .. versionadded:: 0.3.0
 
@@ -57,7 +54,6 @@ class Rehearsal:
     seconds: float
     made: Rows | None = None
     clipped: tuple[tuple[int, int, int], ...] = ()
-    said: str = ""
 
     @property
     def kinds(self) -> dict[str, int]:
@@ -97,14 +93,11 @@ class Rehearsal:
                 "or --no-rehearsal, begins all the same"
             )
 
-    def hand_over(self, journal: EvaluationJournal, evaluate: Evaluator, output: Path | None) -> None:
-        """Give a run that has just been made the evaluations that its clients have made already, and their failures."""
-        if output is not None:
-            with output.open("a") as file:
-                file.write(self.said)
-        if self.made is None:
-            return
-        journal.add(self.made)
+    def hand_over(self, journal: EvaluationJournal, evaluate: Evaluator, said: str) -> None:
+        """Give a new run the evaluations that its clients have made already, their failures and what they said."""
+        print(said, end="")
+        if self.made is not None:
+            journal.add(self.made)
         evaluate.errors |= self.failures
         for client, reason in self.failures.items():
             if evaluate.on_failure is not None:
@@ -170,7 +163,7 @@ def middle(space: Space) -> FloatArray:
     return np.asarray(points[np.argmax(space.allows(points))])
 
 
-def rehearse(setup: WorkerSetup, evaluate: Evaluator, executor: object, backend: str, output: Path | None) -> Rehearsal:
+def rehearse(setup: WorkerSetup, evaluate: Evaluator, made: Callable[..., InProcess]) -> Rehearsal:
     """Let every client of a run that does not exist yet evaluate what it would evaluate first.
 
     Where clients evaluate nothing in the first round, they do so in the middle of the space.
@@ -178,9 +171,7 @@ def rehearse(setup: WorkerSetup, evaluate: Evaluator, executor: object, backend:
     Args:
         setup: The run that is to be.
         evaluate: Calls the objectives.
-        executor: Who works on the clients.
-        backend: Its name, see ``backend_of``.
-        output: Where the run keeps what clients' code prints; None leaves it on the terminal.
+        made: Makes the clients, as ``in_process`` does.
 
     Returns:
         What it shows, with the evaluations that the run takes over.
@@ -188,9 +179,8 @@ def rehearse(setup: WorkerSetup, evaluate: Evaluator, executor: object, backend:
     Raises:
         RehearsalError: If no client has a value.
     """
-    said, ask = None if output is None else io.StringIO(), setup.spec.played.server(setup.setting).ask()
-    clipped = _clipped(evaluate)
-    clients = in_process(setup, None, evaluate, said, executor=executor, backend=backend)
+    ask, clipped = setup.spec.played.server(setup.setting).ask(), _clipped(evaluate)
+    clients = made(setup, None, evaluate)
     started = time.perf_counter()
     try:
         rows = clients.rehearse(ask.broadcast) if ask is not None else clients.journal.known(0, 0, 0)
@@ -200,10 +190,9 @@ def rehearse(setup: WorkerSetup, evaluate: Evaluator, executor: object, backend:
     algorithm = setup.spec.algorithm
     found = replace(_found(evaluate, values, clipped, time.perf_counter() - started, algorithm), made=rows)
     if not found.n_clients:
-        with printed_to(said):
-            found = _in_the_middle(evaluate, np.arange(setup.setting.n_clients), algorithm)
+        found = _in_the_middle(evaluate, np.arange(setup.setting.n_clients), algorithm)
     found.require_value()
-    return replace(found, said="" if said is None else said.getvalue())
+    return found
 
 
 def _in_the_middle(evaluate: Evaluator, clients: IntArray, algorithm: Algorithm | None) -> Rehearsal:

@@ -273,19 +273,30 @@ def test_a_site_of_which_no_client_has_a_value_approves_no_private_run(
     assert "[[approved]]" in own.read_text()
 
 
-TALKS = """import sys, warnings
+TALKS = """import logging, sys, warnings
+log = logging.getLogger('wards')
+log.handlers = [logging.StreamHandler()]  # as logging.basicConfig() has it at the top of many a module
+def problem():
+    import privbo
+    print('ward.csv lacks a row')
+    return privbo.Problem(space={'dose': privbo.Real(0, 1)}, objective=score, n_clients=4)
+def judge(history):
+    print('the judge saw 3 patients')
+    return 1 - history.values
 def score(client, params):
     print('client', client, 'has 3 patients')
+    log.warning('client %d is logged', client)
     sys.stderr.write(f'client {client} does not converge')
     warnings.warn(f'client {client} is thin')
     return params['dose']
 """
-SAID = ("has 3 patients", "does not converge", "is thin")
+SAID = ("has 3 patients", "does not converge", "is logged", "is thin")
 SWEEP = """
 name = "levels"
 seeds = 2
 data = "private"
 config = "run.toml"
+judge = "wards:judge"
 [grid]
 rounds = [1]
 [ledger]
@@ -310,5 +321,16 @@ def test_what_an_objective_prints_or_warns_of_stays_on_the_private_side(config: 
     cells = config.parent / "out" / "private" / "cells"
     said = (cells / "output.txt").read_text()
     assert len(list(cells.rglob("output.txt"))) == 3
-    assert all(words in said for words in SAID[:2])  # warnings of a sweep's settings are said once, by the sweep
-    assert not any(words in done.stdout + done.stderr for words in SAID)
+    assert all(
+        words in said for words in (*SAID[:3], "the judge saw")
+    )  # warnings of a sweep's settings are said once, by the sweep
+    assert not any(words in done.stdout + done.stderr for words in (*SAID, "the judge saw"))
+
+
+def test_what_a_factory_says_of_a_run_that_exists_stays_on_the_private_side(config: Path) -> None:
+    config.write_text(toml(rounds=2, problem={"factory": "wards:problem"}))
+    record, public = played(config, TALKS)
+    assert "lacks a row" in public["said"]  # the run did not exist yet
+    done = privbo("run", "--resume", "out")
+    assert (done.returncode, "lacks a row" in done.stdout + done.stderr) == (0, False)
+    assert "lacks a row" in (record.home.private / "output.txt").read_text()

@@ -27,6 +27,7 @@ from privbo.reports.bundle import write_bundle
 from privbo.reports.diagnostics import diagnostics
 from privbo.reports.report import report
 from privbo.reports.report_page import document
+from privbo.runs.clients import LocalWorker, WorkerTask
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory, derive_seed
 from privbo.runs.record import Round, progress_bar
@@ -123,6 +124,52 @@ def test_a_private_run_without_a_place_for_its_ledger_is_refused() -> None:
         spec = Spec(name="x", problem=problem(), algorithm=ALGORITHM, privacy=privacy, rounds=1)
         with pytest.raises(pb.ConfigurationError, match="needs a directory for its durable ledger"):
             run_spec(spec, None)
+
+
+@pytest.mark.parametrize("algorithm", [pb.MultiTask(release_when="always"), pb.FederatedFLCB()])
+def test_what_an_objective_changes_for_the_whole_process_is_put_back(
+    algorithm: pb.MultiTask | pb.FederatedFLCB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One record decided whether a run ended, by numbers that underflow, and where its files were sought."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    seen, of_records = set(), isinstance(algorithm, pb.MultiTask)
+
+    def scores(client: int, params: dict) -> object:
+        seen.add((np.geterr()["under"], Path.cwd()))
+        np.seterr(all="ignore" if client else "raise")
+        os.chdir("elsewhere")
+        return [1e-170 * params["x"], *[0.0] * 8] if of_records else 1e-170 * params["x"]
+
+    privacy = {"unit": "record", "protects": "records"} if of_records else {}
+    asked = pb.Problem(
+        space={"x": pb.Real(0, 1)}, objective=scores, n_clients=3, n_records=[9] * 3 if of_records else None
+    )
+    with np.errstate(all="raise"):
+        made = pb.run(
+            asked, algorithm, privacy=pb.Privacy(noise_multiplier=5.0, **privacy), rounds=3, directory=Path("run")
+        )
+        assert set(np.geterr().values()) == {"raise"}
+    assert (seen, made.failures) == ({("raise", tmp_path)}, {})
+    assert made.home.path == tmp_path / "run"
+
+
+def test_what_clients_code_prints_at_any_time_of_a_run_goes_where_it_is_asked_for(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Their history is made once more at the end of a run, and a thread of theirs may be late; ``run`` leaves both."""
+
+    def talking(worker: LocalWorker, task: WorkerTask) -> object:
+        print("round" if task.broadcast else "history")
+        return work(worker, task)
+
+    work, spec = LocalWorker.work, Spec(name="x", problem=problem(), algorithm=ALGORITHM, privacy=SIMULATED, rounds=2)
+    for output in (tmp_path / "output.txt", None):
+        with mock.patch.object(LocalWorker, "work", talking):
+            run_spec(spec, None, output=output, on_round=lambda _: print("between"))
+        said = "".join(capfd.readouterr())
+        assert set((said if output is None else output.read_text()).split()) == {"round", "history", "between"}
+        assert output is None or not said
 
 
 def test_a_run_without_a_directory_left_nothing_to_resume() -> None:

@@ -346,7 +346,7 @@ def test_a_second_release_at_points_of_a_sites_own_is_betrayed(tmp_path: Path) -
         print("next", points)
         return points
 
-    with mock.patch.object(LocalModel, "propose", told), mock.patch("privbo.runs.in_process.printed_to", unheard):
+    with mock.patch.object(LocalModel, "propose", told), mock.patch("privbo.runs.loop.printed_to", unheard):
         differing, _ = audit({"run.toml": of_records()}, WORLDS[0], tmp_path, SHORT)
     assert any(name.startswith(RUN) for name in differing), differing
 
