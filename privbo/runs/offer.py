@@ -124,11 +124,21 @@ def remedy_of(offer: Offer) -> str | None:
     if not offer.asks:
         limited = getattr(offer.algorithm, "evaluations", None) is not None
         ways = (("{:g} rounds", offer.later), ("{:g} evaluations of a client", offer.wider))[: 1 + limited]
+    ways = tuple(way for way in ways if _is_taken(way[1]))
     found = [words.format(least) for words, make in ways if (least := _least(make)) is not None]
     if not offer.asks and not found:
         ever = any(make(_FACTORS[-1])[1].asks for _, make in ways)
         return "more rounds or evaluations alone would not change that" if ever else None
     return f"{' or '.join(found) or 'nothing within a hundred times what is asked'} would change that"
+
+
+def _is_taken(make: Callable[[float], tuple[float, Offer]]) -> bool:
+    """Whether the algorithm takes the most that would be asked for."""
+    try:
+        make(_FACTORS[-1])
+    except ConfigurationError:
+        return False
+    return True
 
 
 def _least(make: Callable[[float], tuple[float, Offer]]) -> float | None:

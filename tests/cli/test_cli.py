@@ -209,9 +209,9 @@ def test_a_space_without_names_is_refused_with_the_form_it_needs() -> None:
             pb.in_blocks(score, n_records=numbers, n_blocks=blocks)  # type: ignore[arg-type]  # the mistake
     problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=3)
     with pytest.raises(pb.ConfigurationError, match="directory=3 is no path; write directory='runs/first'"):
-        pb.run(problem, pb.SharedPrior(), privacy=pb.NoPrivacy(), rounds=2, directory=3)  # type: ignore[arg-type]
+        pb.run(problem, pb.SharedPrior(), privacy=pb.NoPrivacy(), rounds=2, directory=3)  # type: ignore[arg-type]  # the mistake
     with pytest.raises(pb.ConfigurationError, match="direction is unknown; larger is better: return the negated loss"):
-        pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=3, direction=1)  # type: ignore[call-arg]
+        pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=3, direction=1)  # type: ignore[call-arg]  # the mistake
 
 
 def test_a_name_of_configuration_files_is_refused_with_the_class_it_stands_for() -> None:
