@@ -186,9 +186,8 @@ def rehearse(setup: WorkerSetup, evaluate: Evaluator, made: Callable[..., InProc
         rows = clients.rehearse(ask.broadcast) if ask is not None else clients.journal.known(0, 0, 0)
     finally:
         clients.end()
-    values = dict(zip(rows["client"].tolist(), rows["value"].tolist(), strict=True))
-    algorithm = setup.spec.algorithm
-    found = replace(_found(evaluate, values, clipped, time.perf_counter() - started, algorithm), made=rows)
+    seconds, algorithm = time.perf_counter() - started, setup.spec.algorithm
+    found = replace(_found(evaluate, rows["client"], rows["value"], clipped, seconds, algorithm), made=rows)
     if not found.n_clients:
         found = _in_the_middle(evaluate, np.arange(setup.setting.n_clients), algorithm)
     found.require_value()
@@ -199,8 +198,7 @@ def _in_the_middle(evaluate: Evaluator, clients: IntArray, algorithm: Algorithm 
     started, clipped = time.perf_counter(), _clipped(evaluate)
     evaluate.rehearses, evaluate.memory = False, None
     values = evaluate(clients, np.tile(middle(evaluate.problem.search_space), (len(clients), 1)))
-    found = dict(zip(clients.tolist(), values.tolist(), strict=True))
-    return _found(evaluate, found, clipped, time.perf_counter() - started, algorithm)
+    return _found(evaluate, clients, values, clipped, time.perf_counter() - started, algorithm)
 
 
 def _clipped(evaluate: Evaluator) -> list[tuple[int, int, int]]:
@@ -212,21 +210,20 @@ def _clipped(evaluate: Evaluator) -> list[tuple[int, int, int]]:
 
 def _found(
     evaluate: Evaluator,
-    values: Mapping[int, float],
+    clients: IntArray,
+    values: FloatArray,
     clipped: list[tuple[int, int, int]],
     seconds: float,
     algorithm: Algorithm | None,
 ) -> Rehearsal:
     lost = {client for client, changed, scored in clipped if changed == scored}
     low, high = getattr(algorithm, "reward_range", (-np.inf, np.inf))
-    for client, value in values.items():
-        if np.isfinite(value) and not low <= value <= high:
-            lost.add(client)
-            evaluate.note(
-                client, f"a reward of {value:g} is clipped to reward_range={(low, high)}; declare what it keeps"
-            )
-    valued = {client for client, value in values.items() if np.isfinite(value)} - lost
+    outside = np.isfinite(values) & ~((low <= values) & (values <= high))
+    for client, value in zip(clients[outside].tolist(), values[outside].tolist(), strict=True):
+        lost.add(client)
+        evaluate.note(client, f"a reward of {value:g} is clipped to reward_range={(low, high)}; declare what it keeps")
+    valued = set(clients[np.isfinite(values)].tolist()) - lost
     failures = {client: reason for client, reason in sorted(evaluate.errors.items()) if client not in valued}
     n_clients = len(valued) + len(failures)
-    seconds /= max(n_clients, 1)
-    return Rehearsal(n_clients=n_clients, failures=failures, seconds=seconds, clipped=tuple(clipped))
+    each = seconds / max(n_clients, 1)
+    return Rehearsal(n_clients=n_clients, failures=failures, seconds=each, clipped=tuple(clipped))
