@@ -350,7 +350,7 @@ def test_a_byte_that_changed_in_the_middle_is_refused(at: int, tmp_path: Path):
     damaged[at] ^= 1
     states.path.write_bytes(bytes(damaged))
     for look in (states.load, states.stamp, lambda: States(path=states.path).append({}, STAMP)):
-        with pytest.raises(pb.RunError, match="damaged in the middle"):
+        with pytest.raises(pb.RunError, match="damaged before its end"):
             look()
     assert states.path.read_bytes() == bytes(damaged)
 
