@@ -17,7 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -59,7 +59,6 @@ from privbo.runs.guarded import keep_cards, keeping
 from privbo.runs.loop import play
 from privbo.runs.manifest import Manifest, RunDirectory, noise_of
 from privbo.runs.opening import Run, open_run, plan_run
-from privbo.runs.record import Round
 
 _AGAIN = "the run goes on where it is when it is run again"
 # What a site that is not ready lacks, by the class of its error; its own words are not repeated.
@@ -121,22 +120,19 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         terms = terms_of(plan, settings=spec.digest())
         require_ready(grid, federation, ReadinessQuestion(terms=terms))
         guardians = met(grid, federation, terms=terms)
-    run = open_run(spec, plan, directory, resume=begun, gather=reached)
-
-    def on_round(event: Round) -> None:
-        release = event.release
-        _print(f"round {event.index}: {'local work' if release is None else 'one release'}")
-
-    transport = Flower(
-        grid=grid, federation=federation, directory=directory, run=run, guardians=committee, started=not begun
-    )
-    if committee is not None:
-        committee.meet()
-    with run.record.ledger:
-        if spec.times is not None:
-            transport.wait_for_sites()  # before the grid begins: how long they take is not of it
-        write_report(play(run, transport, on_round))
-    directory.settle(run.record.manifest.created)
+    with ExitStack() as held:
+        run = open_run(spec, plan, directory, resume=begun, gather=reached, held=held)
+        transport = Flower(
+            grid=grid, federation=federation, directory=directory, run=run, guardians=committee, started=not begun
+        )
+        if committee is not None:
+            committee.meet()
+        with run.record.ledger:
+            if spec.times is not None:
+                transport.wait_for_sites()  # before the grid begins: how long they take is not of it
+            said = {True: "local work", False: "one release"}
+            write_report(play(run, transport, lambda e: _print(f"round {e.index}: {said[e.release is None]}")))
+        directory.settle(run.record.manifest.created)
     _print(f"finished; ledger and report are in {directory.path}")
 
 

@@ -29,6 +29,7 @@ if sys.platform != "win32":
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
 _MARK, _HEADER = b"privbo record 1\n", struct.Struct("<QI")  # before each record of a journal
 _START = len(_MARK) + _HEADER.size
+_AT_WORK = "another program, or an earlier session of this one, is at work here; end it, or go on there"
 _PRIVATE_NOTE = """PRIVATE. Nothing in this folder is covered by epsilon.
 
 These files hold what clients evaluated and how their vectors were clipped. They exist
@@ -165,8 +166,7 @@ def append_line(path: Path, row: Mapping[str, Any], *, durable: bool = False) ->
         durable: Whether it is on the disk when this returns.
     """
     with _appended(path) as file:
-        end = file.seek(0, os.SEEK_END)
-        if end:
+        if end := file.seek(0, os.SEEK_END):
             file.seek(end - 1)
             if file.read(1) != b"\n":  # would make one line of itself and the next
                 file.seek(0)
@@ -295,10 +295,7 @@ def alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
         try:
             _lock(file, wait=wait)
         except BlockingIOError:
-            raise RunError(
-                f"another program, or an earlier session of this one, is at work in {folder.parent}; end it, or go on "
-                "there"
-            ) from None
+            raise RunError(f"{folder.parent}: {_AT_WORK}") from None
         yield
 
 

@@ -14,7 +14,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -334,8 +334,9 @@ def run_spec(
         with watched_interrupts() as stopped, printed_to(output and said):
             rehearsed = rehearse(setup_of(spec, root), evaluator(stopped=stopped), made)
         on_rehearsal(rehearsed)
-    opened = open_run(spec, priced, home, resume=resume, root=root)
     with (
+        ExitStack() as held,
+        nullcontext(open_run(spec, priced, home, resume=resume, root=root, held=held)) as opened,
         progress_bar(spec.name, spec.rounds, on_round) if progress else nullcontext(on_round) as heard,
         watched_interrupts() as stopped,
         printed_to(output),
@@ -351,11 +352,11 @@ def run_spec(
             record, history = play(opened, clients, heard), clients.history()
         finally:
             clients.end()
-    if home is not None:
-        save_arrays(home.evaluations_path, vars(history))
-        if spec.problem.is_asked:
-            from privbo.runs.trials import TRIALS, Journal
+        if home is not None:
+            save_arrays(home.evaluations_path, vars(history))
+            if spec.problem.is_asked:
+                from privbo.runs.trials import TRIALS, Journal
 
-            Journal(path=home.private / TRIALS).finish()
-        home.settle(record.manifest.created)
+                Journal(path=home.private / TRIALS).finish()
+            home.settle(record.manifest.created)
     return replace(record, _clients=history, _failures=evaluate.errors)

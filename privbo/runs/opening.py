@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,7 +25,7 @@ from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, PolicyError, RunError
-from privbo.protocol.files import require_no_link, today
+from privbo.protocol.files import alone, require_no_link, today
 from privbo.protocol.messages import Request, Server
 from privbo.runs.clients import WorkerSetup
 from privbo.runs.evidence import declaration, gathered, require_agreement
@@ -184,6 +185,7 @@ def open_run(
     resume: bool = False,
     root: int | None = None,
     gather: Callable[[Manifest], Gather] | None = None,
+    held: ExitStack | None = None,
 ) -> Run:
     """Make a run, or open the one that is resumed.
 
@@ -194,6 +196,7 @@ def open_run(
         resume: Go on with the run in ``home``.
         root: PRIVATE: root of a new run's seeds; None draws it.
         gather: Reaches the guardians, or joins the noisy sums of sites; None plays them in this process.
+        held: Keeps other programs out of the run until it is left; who plays a run needs it.
 
     Raises:
         ConfigurationError: If a real run has no directory for its ledger.
@@ -201,6 +204,8 @@ def open_run(
         RunError: If the directory can't be used as asked.
         BudgetExceeded: If the plan costs more than the ledger has left.
     """
+    if home is not None:
+        require_no_link(home.private)
     if resume:
         manifest, root = _resumed(home, spec, plan)
         _require_allowed(manifest.spec, plan, home, begun=manifest.run_id)
@@ -220,8 +225,10 @@ def open_run(
             versions=versions(),
             caveat=caveat,
         )
-        if home is not None:
-            home.create(manifest, seed=root)
+    if home is not None and held is not None:
+        held.enter_context(alone(home.private, wait=False))
+    if home is not None and not resume:
+        home.create(manifest, seed=root)
     ledger = _bound_ledger(home, manifest)
     asked = plan.privacy.adaptive_clipping
     if plan.privacy.trust == "guardians" and gather is None:
@@ -252,7 +259,6 @@ def _resumed(home: RunDirectory | None, spec: Spec, plan: Plan) -> tuple[Manifes
     """The manifest of the run that is resumed, with the objects of this process, and the root of its seeds."""
     if home is None:
         raise RunError("only a run with a directory can be resumed; name it")
-    require_no_link(home.private)
     stored = home.manifest()
     stored.spec.require_same(spec)
     if stored.plan.to_dict() != plan.to_dict():

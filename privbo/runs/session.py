@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
+from weakref import WeakValueDictionary
 
 from accountant.ledger import Ledger
 from accountant.ledger.tables import Place
@@ -246,6 +247,9 @@ class Session:
             self._end.set_exception(error)
 
 
+_sessions: WeakValueDictionary[Path, Session] = WeakValueDictionary()
+
+
 def start(
     problem: Problem,
     algorithm: Algorithm | None = None,
@@ -264,7 +268,8 @@ def start(
         settings: As of ``run``.
 
     Returns:
-        The session; ``session.site`` asks and tells, ``session.result()`` is the record.
+        The session; ``session.site`` asks and tells, ``session.result()`` is the record. With ``resume=True`` it is
+        the one of this program that plays the run still, if there is one, as it was started.
 
     Raises:
         ConfigurationError: If the problem has an objective that can be called, which ``run`` does, or a setting is
@@ -293,7 +298,10 @@ def start(
     plan, place = plan_run(spec), RunDirectory(home)  # what is refused is refused here, not in the thread
     if settings.get("resume"):
         place.manifest().spec.require_same(spec)
+        if (earlier := _sessions.get(home.resolve())) is not None and not earlier._end.done():
+            return earlier
     else:
         require_answers(spec)
         require_beginning(spec, plan, place)
-    return Session(problem, algorithm, home, settings)
+    session = _sessions[home.resolve()] = Session(problem, algorithm, home, settings)
+    return session

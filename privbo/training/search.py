@@ -132,10 +132,7 @@ class CentralRun:
         if path is not None:
             write_once(path, released)
             if path.read_bytes() != released:  # it is evidence and stays
-                raise RunError(
-                    f"{path} is not the model that was released, as the ledgers hold it; restore all of them from the "
-                    "same time"
-                )
+                raise RunError(f"{path} is not the model that was released; restore it and the ledgers together")
         return selected
 
     def _best_of(self, run_one: RunOne, runs: TruncatedNegativeBinomial) -> Selected:
@@ -183,10 +180,9 @@ def central_run(
     if privacy.noise == "secure" and directory is None:
         raise ConfigurationError("a private search needs a directory for its durable ledgers; name one")
     (z_train, z_judge), name = plan.noise_multipliers, "central" if runs is None else "selection"
-    described: JsonObject = {"name": name}
-    if runs is not None:
-        described |= {"candidates": list(candidates), "runs": dataclasses.asdict(runs)}
-    described |= {
+    described: JsonObject = {
+        "name": name,
+        **({} if runs is None else {"candidates": list(candidates), "runs": dataclasses.asdict(runs)}),
         "privacy": dump_settings(privacy),
         "n_training": plan.n_training,
         "n_validation": n_validation,

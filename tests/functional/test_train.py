@@ -163,7 +163,7 @@ def test_two_programs_do_not_train_in_one_directory(tmp_path: Path) -> None:
     for resume in (False, True):
         with (
             alone(tmp_path / "private", wait=False),
-            pytest.raises(pb.RunError, match="another program, or an earlier session of this one, is at work in"),
+            pytest.raises(pb.RunError, match="another program, or an earlier session of this one, is at work here"),
         ):
             pb.train_private(directory=tmp_path, resume=resume, **ASKED)
         pb.train_private(directory=tmp_path, resume=resume, **ASKED)

@@ -254,6 +254,20 @@ def test_what_run_would_refuse_start_refuses_before_its_thread(tmp_path: Path, m
     assert isinstance(named.result().spec.algorithm, pb.SharedPrior)
 
 
+def test_a_cell_that_is_run_again_goes_on_with_the_session_that_plays(tmp_path: Path) -> None:
+    first = pb.start(asked_problem(), FAST, directory=tmp_path, **PLAIN)
+    assert first.site.ask()
+    again = pb.start(asked_problem(), FAST, directory=tmp_path, resume=True, **PLAIN)
+    assert again is first
+    with pytest.raises(pb.RunError, match="an earlier session of this one, is at work here"):
+        pb.run(asked_problem(), FAST, directory=tmp_path, resume=True, **PLAIN)
+    tell_all(again.site)
+    ended = again.result()
+    other = pb.start(asked_problem(), FAST, directory=tmp_path, resume=True, **PLAIN)
+    assert other is not first
+    assert other.result().ledger.head == ended.ledger.head
+
+
 def test_a_client_that_is_not_here_is_refused_and_numbers_of_numpy_are_taken(tmp_path: Path) -> None:
     run = pb.start(asked_problem(2), pb.SharedPrior(n_features=8), directory=tmp_path / "run", **PLAIN)
     _, second, *_ = open_trials(tmp_path / "run", 2)

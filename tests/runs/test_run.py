@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from unittest import mock
@@ -23,6 +24,7 @@ import privbo as pb
 from accountant.ledger import Budget
 from accountant.verify.auditor import verify_bundle
 from privbo.protocol.errors import RunError
+from privbo.protocol.files import alone
 from privbo.reports.bundle import write_bundle
 from privbo.reports.diagnostics import diagnostics
 from privbo.reports.report import report
@@ -34,6 +36,7 @@ from privbo.runs.record import Round, progress_bar
 from privbo.runs.spec import Spec
 from tests.builders import StoppedError, stopping
 from tests.conformance.cases import problem
+from tests.deployment.federations import make
 
 ROOT = Path(__file__).parents[2]
 ALGORITHM = pb.DPFTSDE(n_features=8)
@@ -106,6 +109,26 @@ def test_no_public_artefact_tells_a_time_of_day(tmp_path: Path) -> None:
     for path in public:
         assert not re.search(made.manifest.created.encode() + b"[T ][0-9]", path.read_bytes()), path
         assert path.stat().st_mtime % 86400 == 0, path
+
+
+def test_a_run_is_played_by_one_program_at_a_time_and_read_by_any(tmp_path: Path) -> None:
+    play = partial(pb.run, problem(), ALGORITHM, privacy=pb.Privacy(epsilon=2.0), rounds=2, rehearse=False)
+    served, words = make(tmp_path / "served"), "another program, or an earlier session of this one, is at work here"
+    for home, begun in {
+        tmp_path / "run": partial(play, directory=tmp_path / "run"),
+        served.run.path: served.play,
+    }.items():
+        with alone(home / "private", wait=False), pytest.raises(pb.RunError, match=words):
+            begun()
+        assert not (home / "config.json").exists()
+
+    def on_round(event: pb.Round) -> None:
+        with pytest.raises(pb.RunError, match=words):
+            play(directory=tmp_path / "run", resume=True)
+        pb.load(tmp_path / "run").ledger.close()
+
+    made = play(directory=tmp_path / "run", on_round=on_round)
+    assert play(directory=tmp_path / "run", resume=True).ledger.head == made.ledger.head
 
 
 def test_a_runs_default_directory_tells_the_day_and_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
