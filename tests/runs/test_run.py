@@ -131,6 +131,17 @@ def test_a_run_is_played_by_one_program_at_a_time_and_read_by_any(tmp_path: Path
     assert play(directory=tmp_path / "run", resume=True).ledger.head == made.ledger.head
 
 
+def test_an_error_that_is_kept_keeps_no_ledger_open(tmp_path: Path) -> None:
+    def interrupt(_: pb.Round) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as kept:
+        pb.run(problem(), ALGORITHM, privacy=pb.Privacy(epsilon=2.0), rounds=2, directory=tmp_path, on_round=interrupt)
+    assert kept.traceback
+    assert (tmp_path / "ledger.sqlite").exists()
+    assert not (tmp_path / "ledger.sqlite-wal").exists()
+
+
 def test_a_runs_default_directory_tells_the_day_and_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     homes = [pb.run(problem(), ALGORITHM, privacy=pb.Privacy(epsilon=2.0), rounds=1).home.path for _ in range(2)]
