@@ -196,7 +196,8 @@ def open_run(
         resume: Go on with the run in ``home``.
         root: PRIVATE: root of a new run's seeds; None draws it.
         gather: Reaches the guardians, or joins the noisy sums of sites; None plays them in this process.
-        held: Keeps other programs out of the run until it is left; who plays a run needs it.
+        held: Keeps other programs out of the run until it is left, and closes the ledger if by an error; who plays a
+            run needs it.
 
     Raises:
         ConfigurationError: If a real run has no directory for its ledger.
@@ -230,6 +231,8 @@ def open_run(
     if home is not None and not resume:
         home.create(manifest, seed=root)
     ledger = _bound_ledger(home, manifest)
+    if held is not None:  # an error that somebody keeps must not keep the ledger from the run's resume
+        held.push(lambda failed, *_: ledger.close() if failed else None)
     asked = plan.privacy.adaptive_clipping
     if plan.privacy.trust == "guardians" and gather is None:
         from privbo.runs.guarded import guarded_here
