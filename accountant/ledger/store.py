@@ -137,7 +137,8 @@ class SqliteTables(Tables[sqlite3.Connection]):
                 connection.execute("BEGIN")
                 yield
             finally:
-                connection.execute("COMMIT")
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
 
     def _free(self) -> sqlite3.Connection:
         """The connection, out of a transaction that an interrupt may have left open."""

@@ -297,7 +297,7 @@ def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
         raise RunError(f"{path} is gone though clients have answered; restore it from a copy")
     ledger = _opened(path, policy_of(manifest.plan, shared, run), manifest.plan.event, shared)
     book = ledger.book()
-    if run not in book.plans and not seen and (shared is not None or not book.rows):
+    if (is_new := run not in book.plans) and not seen and (shared is not None or not book.rows):
         manifest.spec.hold(ledger)
         try:
             ledger.reserve(declaration(manifest))
@@ -305,7 +305,7 @@ def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
             ledger.close()
             raise type(error)(f"{error}; no data was touched") from None
     require_agreement(manifest, ledger, home)
-    if home is not None and not home.countersigned_path.exists():  # nor are its clients elsewhere
+    if home is not None and not (is_new or home.countersigned_path.exists()):  # nor are its clients elsewhere
         needed = {States.of(home.private, group[0]).path for group in home.groups_of(manifest.plan.n_clients)}
         released = home.history_path.exists() or any(r.release_id.startswith(f"{run}/") for r in ledger.release_rows())
         if released and (not needed or needed != {states.path for states in home.all_states()}):
