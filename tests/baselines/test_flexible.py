@@ -94,10 +94,10 @@ def plain(a: FlexibleXArmed, noisy: list[list[float]], stddevs: list[float]) -> 
 
 
 SETTINGS = [
-    FlexibleXArmed(evaluations=60, c=0.02, own_share=share, heterogeneity=gap, nu1=nu1, rho=rho)
+    FlexibleXArmed(evaluations=60, c=0.02, release_when="always", own_share=share, heterogeneity=gap, nu1=nu1, rho=rho)
     for share, gap in ((0.0, 0.1), (0.3, 0.0), (0.5, 0.1), (1.0, 0.05))
     for nu1, rho in ((1.0, 0.5), (0.3, 0.6))
-] + [FlexibleXArmed(evaluations=200, c=0.1, own_share=0.5, nu1=0.5, rho=0.6)]
+] + [FlexibleXArmed(evaluations=200, c=0.1, release_when="always", own_share=0.5, nu1=0.5, rho=0.6)]
 
 
 @pytest.mark.parametrize("privacy", [pb.NoPrivacy(), pb.Privacy(noise_multiplier=0.05, noise="simulation")], ids=str)

@@ -28,7 +28,7 @@ READING = {
     "best": ["best {run}", "best {run} --common"],
     "bundle": ["bundle {run} --out {out}/bundle.json"],
     "compare": [
-        "compare {run} {run} --out {out}/compared --data public",
+        "compare {run} --out {out}/compared --data public",
         "compare {run}/sweep.toml --finished --out {out}/swept",
     ],
     "flower approve": ["flower approve {home}/site.toml {run}"],
