@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, TypeAlias, get_args
 
 from accountant.errors import LedgerError
@@ -62,7 +63,10 @@ class Budget:
     slots: tuple[tuple[Basic, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.epsilon is True or not 0 < self.epsilon < float("inf"):
+        for name in ("epsilon", "delta"):
+            if isinstance(value := getattr(self, name), bool) or not isinstance(value, Real):
+                raise LedgerError(f"budget {name}={value!r} must be a number")
+        if not 0 < self.epsilon < float("inf"):
             raise LedgerError(f"budget epsilon={self.epsilon!r} must be positive and finite")
         if not 0 < self.delta < 1:
             raise LedgerError(f"budget delta={self.delta!r} must lie in (0, 1)")

@@ -363,7 +363,13 @@ def test_a_policy_is_read_as_it_was_written_and_older_ones_keep_their_bytes(budg
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"epsilon": True}, "epsilon=True must be positive and finite"),
+        ({"epsilon": True}, "epsilon=True must be a number"),
+        ({"epsilon": "2"}, "epsilon='2' must be a number"),
+        ({"epsilon": 0.0}, "epsilon=0.0 must be positive and finite"),
+        ({"epsilon": float("inf")}, "epsilon=inf must be positive and finite"),
+        ({"delta": None}, "delta=None must be a number"),
+        ({"delta": 0.0}, r"delta=0.0 must lie in \(0, 1\)"),
+        ({"delta": 1.0}, r"delta=1.0 must lie in \(0, 1\)"),
         ({"rule": "hope"}, "must be one of planned, gaussian, renyi, envelope"),
         ({"rule": "gaussian", "order": 2.0}, "order=2.0 must be above 1, and goes with the rule 'renyi' only"),
         ({"rule": "renyi", "order": 1.0}, "order=1.0 must be above 1"),
