@@ -18,7 +18,7 @@ from privbo.runs import opening
 from tests.conformance.cases import CASES, Case
 from tests.whole_run.quoted import underquoted
 from tests.whole_run.test_whole_run import BY_CLIENT, FED, Worlds, configuration
-from tests.whole_run.worlds import EXPORT, HOME, SHORT, Outcome, Step, moved, play
+from tests.whole_run.worlds import EXPORT, HOME, SHORT, Outcome, Step, moved, play, reach
 
 LEDGER = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite.commits")
 RESUMED: tuple[Step, ...] = (
@@ -82,7 +82,7 @@ def test_a_run_that_was_recovered_goes_on_alike_in_any_worlds(case: Case, worlds
     assert first.seen["4 ledger recover out --yes"][0] == first.seen["5 run --resume out --json"][0] == 0
     assert first.drawn == second.drawn
     assert first.differences(second) == []
-    assert max(moved(first, second)) <= 1 + 1e-6
+    assert max(moved(first, second)) <= reach(case.name, worlds)
 
 
 def test_a_resumption_that_does_not_look_is_betrayed(tmp_path: Path) -> None:

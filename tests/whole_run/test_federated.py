@@ -57,6 +57,7 @@ from tests.whole_run.worlds import (
     moved,
     older_objects_left_alone,
     play,
+    reach,
     same_secrets,
     world_of,
 )
@@ -271,7 +272,7 @@ def kept_by_guardians(folder: Path) -> dict[str, object]:
     return found
 
 
-def faults(first: World, second: World) -> list[str]:
+def faults(first: World, second: World, most: float) -> list[str]:
     """What some view of two neighbouring worlds shows that it should not, in words."""
     found = [f"outsiders: {name}" for name in first.outcome.differences(second.outcome)]
     found += [f"a price: {words}" for words in underquoted(first.outcome)]
@@ -288,7 +289,7 @@ def faults(first: World, second: World) -> list[str]:
             found.append(f"guardian: noises of {one} and {other} are one")
     sums = zip(first.rounds(), first.heard.sums, second.heard.sums, strict=True)
     for at, ((_, stddev), ours, theirs) in enumerate(sums):
-        if (move := float(np.linalg.norm(ours - theirs)) / stddev) > 1 + 1e-6:
+        if (move := float(np.linalg.norm(ours - theirs)) / stddev) > most:
             found.append(f"coalition: round {at} moves by {move:.3f} of what one noise hides")
     counts = np.bincount(np.frombuffer(b"".join(first.heard.shares), dtype=np.uint8), minlength=256)
     mean = counts.sum() / 256
@@ -303,7 +304,7 @@ def audited(folder: Path, worlds: tuple[str, str], case: Case, steps: Sequence[S
     assert begun[0] == 0, begun
     second = world(folder / "world", worlds[1], case, steps, first.outcome)
     assert first.outcome.drawn_again == second.outcome.drawn_again == []
-    return faults(first, second), first, second
+    return faults(first, second, reach(case.name, worlds)), first, second
 
 
 def test_no_view_of_a_run_with_guardians_shows_more_than_its_price(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ from privbo.runs.sources import algorithm_table
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
 from tests.whole_run.clinic import N_CLIENTS, N_RECORDS, WORLD
 from tests.whole_run.quoted import underquoted
-from tests.whole_run.worlds import DRY, EXPORT, FULL, HOME, NORMS, SHORT, Step, moved, play
+from tests.whole_run.worlds import DRY, EXPORT, FULL, HOME, NORMS, SHORT, Step, moved, play, reach
 
 # Pairs of neighbouring worlds. Neighbours by client are with and without it (zero-out adjacency), so that a client
 # that answers otherwise is held against one that answers nothing.
@@ -99,7 +99,7 @@ def require_bounded(table: dict[str, Any], worlds: Worlds, folder: Path, steps: 
     """Nothing but releases differs, each by what is stated at most; gives by how much."""
     differing, moves = audit({"run.toml": table}, worlds, folder, steps)
     assert differing == [], differing
-    assert max(moves) <= 1 + 1e-6
+    assert max(moves) <= reach(table["algorithm"]["type"], worlds)
     return moves
 
 

@@ -239,6 +239,14 @@ def files_of(
         yield inside, (time, None if path.is_dir() else (status.st_size, hashlib.sha256(path.read_bytes()).hexdigest()))
 
 
+def reach(algorithm: str, worlds: tuple[str, str]) -> float:
+    """Most sensitivities that two worlds may be apart: one is a client's from none.
+
+    A failure of F-LCB is an answer, the lowest score, so a client that fails and one that does not are two answers.
+    """
+    return (2 if algorithm == "f-lcb" and "absent" in worlds else 1) + 1e-6
+
+
 def moved(first: Outcome, second: Outcome) -> list[float]:
     """By how much every release differs, in units of the stated sensitivity (with noise multiplier 1 sigma is it)."""
     found = []
