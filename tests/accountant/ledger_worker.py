@@ -58,7 +58,8 @@ def wait_for_a_moment(dice: random.Random, wire: int) -> None:
     # Counted in what was sent, so that a busy machine kills at the same places as an idle one.
     while os.fstat(wire).st_size < sent + releases * 40 and time.monotonic() < start + 10:
         time.sleep(0.0002)
-    time.sleep(dice.uniform(0.0, 0.5 * (time.monotonic() - start)))
+    # Opening takes the longer the more was charged; in so long a child would come to the end of its releases.
+    time.sleep(dice.uniform(0.0, min(0.02, 0.5 * (time.monotonic() - start))))
 
 
 def crash(path: Place, kills: int, mutant: str) -> dict[str, int]:
