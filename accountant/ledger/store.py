@@ -53,7 +53,7 @@ def require_own_header(path: Path) -> None:
             (found,), (version,) = map(connection.execute, ("PRAGMA application_id", "PRAGMA user_version"))
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_CORRUPT:
-                return  # as it may look without its write-ahead log; whoever reads both says what is wrong
+                return  # as it may look without its write-ahead log; opening both says what is wrong
             if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
                 raise
             found = version = (0,)

@@ -461,7 +461,7 @@ def compare(
             settings[index] = replace(setting, alone=named.get("local", ""), noise_only=named.get("zeroed", ""))
             settings += own
     mixed = zip(labels, groups.values(), strict=True)
-    names = tuple(label for label, group in mixed if group[0].plan.noise_source == "simulation")
+    names = tuple(label for label, group in mixed if any(r.plan.noise_source == "simulation" for r in group))
     seeded = names if len(names) < len(labels) else True
     found = Comparison(name=name, data=data, measure=measure, settings=tuple(settings), seeded=seeded)
     shared = results[0].spec.ledger

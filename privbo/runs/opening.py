@@ -231,7 +231,7 @@ def open_run(
     if home is not None and not resume:
         home.create(manifest, seed=root)
     ledger = _bound_ledger(home, manifest)
-    if held is not None:  # an error that somebody keeps must not keep the ledger from the run's resume
+    if held is not None:  # an error object that is kept must not keep the ledger from the run's resume
         held.push(lambda failed, *_: ledger.close() if failed else None)
     asked = plan.privacy.adaptive_clipping
     if plan.privacy.trust == "guardians" and gather is None:
