@@ -423,8 +423,9 @@ class Space:
     def snap(self, units: npt.ArrayLike) -> FloatArray:
         """Round points ``(..., n_dims)`` to the canonical coordinates of their values."""
         raw = np.asarray(units, dtype=np.float64)
-        columns = [p.snap(raw[..., i]) for i, p in enumerate(self.parameters.values())]
-        snapped = np.stack(columns, axis=-1)
+        snapped = np.empty_like(raw)
+        for i, parameter in enumerate(self.parameters.values()):
+            snapped[..., i] = parameter.snap(raw[..., i])
         if not self.has_conditions:
             return snapped
         middle = np.array([_middle(parameter) for parameter in self.parameters.values()])
@@ -437,6 +438,8 @@ class Space:
         that two different choices stand one unit apart, whatever their order.
         """
         snapped = self.snap(units)
+        if self.n_embedded == self.n_dims:  # numbers only
+            return snapped
         columns: list[FloatArray] = []
         for i, parameter in enumerate(self.parameters.values()):
             if isinstance(parameter, Categorical):

@@ -26,7 +26,7 @@ def machine_code(*, used):
     """Runs of any size by compiled code, or by NumPy and torch."""
     with ExitStack() as patched:
         for module in (clients, local_model, pooled):
-            patched.enter_context(patch.object(module, "is_compiled", lambda _: used))
+            patched.enter_context(patch.object(module, "is_compiled", lambda *_, **__: used))
         yield
 
 

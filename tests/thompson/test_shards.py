@@ -57,9 +57,11 @@ def test_a_client_does_not_depend_on_the_sharding(form, used):
 
 
 def test_small_runs_do_not_wait_for_a_compiler_whoever_takes_part():
-    """40 clients of 20 rounds on a processor are the last; a cohort of one is asked the same question as all."""
+    """40 clients of 20 rounds on a processor are the last, of 10 with draws, whoever takes part."""
     small = setting(n_clients=40, rounds=20)
     assert not is_compiled(small)
     assert is_compiled(setting(n_clients=41, rounds=20))
     assert is_compiled(setting(n_clients=40, rounds=21))
-    assert not is_compiled(replace(small, n_clients=10_000, device="cuda"))
+    assert is_compiled(small, draws=True)
+    assert not is_compiled(setting(n_clients=40, rounds=10), draws=True)
+    assert not is_compiled(replace(small, n_clients=10_000, device="cuda"), draws=True)

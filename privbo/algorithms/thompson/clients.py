@@ -254,7 +254,7 @@ class Agents(ModellingClients[FloatArray]):
         algorithm, setting = self.algorithm, self.setting
         m, capacity = algorithm.n_features, algorithm.n_init + setting.rounds
         # A question of the run, not of the cohort: answers must not depend on how clients are grouped.
-        if not is_compiled(setting) or not GrowingRidge.pays(setting.n_clients, capacity, m):
+        if not is_compiled(setting, draws=True) or not GrowingRidge.pays(setting.n_clients, capacity, m):
             return None
         return GrowingRidge(
             n_clients=len(self.clients),

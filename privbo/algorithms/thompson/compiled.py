@@ -316,16 +316,33 @@ def climb(
     longest, width, last = points.shape[1], parameters.shape[1] - 2, parameters.shape[1]
     n_pairs = longest * (longest - 1) // 2
     squares, pairs, matrix = np.empty((width, n_pairs)), np.empty((4, n_pairs)), np.empty((longest, longest))
-    given, theirs = np.full((longest, longest), constant), np.zeros((longest, longest))
-    strips, weights = np.zeros((3 * _PIVOTS, max(longest, _PIVOTS))), np.empty(longest)
-    value, chain, away, logs = np.empty(last), np.ones(last), np.empty(last), np.log(priors[:2])
-    downhill, averages, residual = np.zeros(last + 1), np.empty((2, last + 1)), np.empty(longest)
+    given, theirs = np.empty((longest, longest)), np.empty((longest, longest))
+    strips, weights = np.empty((3 * _PIVOTS, max(longest, _PIVOTS))), np.empty(longest)
+    value, chain, away, lows, highs = np.empty(last), np.empty(last), np.empty(last), np.empty(last), np.empty(last)
+    which = np.empty(longest, np.int64)
+    downhill, averages, residual = np.empty(last + 1), np.empty((2, last + 1)), np.empty(longest)
+    # Loops, as each of NumPy's functions takes Numba a tenth of a second.
+    for k in range(last):
+        chain[k], lows[k], highs[k] = 1.0, math.log(priors[0, k]), math.log(priors[1, k])
+    for i in range(len(strips)):
+        for j in range(strips.shape[1]):
+            strips[i, j] = 0.0
+    for i in range(longest):
+        for j in range(longest):
+            given[i, j], theirs[i, j] = constant, 0.0
     rate, decay, decay_of_squares, tiny, rounding = optimiser
     shares, knows = len(expected) > 0, len(known) > 0
     for client in range(len(points)):
-        which = np.flatnonzero(mask[client])
-        t, at, p = len(which), parameters[client], 0
-        averages[:], squares[:] = 0.0, 0.0
+        t, p, at = 0, 0, parameters[client]
+        for i in range(longest):
+            if mask[client, i]:
+                which[t] = i
+                t += 1
+        for k in range(last + 1):
+            averages[0, k] = averages[1, k] = 0.0
+        for k in range(width):
+            for i in range(n_pairs):
+                squares[k, i] = 0.0
         for i in range(t):
             for j in range(i):
                 for k in range(points.shape[2]):
@@ -373,7 +390,7 @@ def climb(
                 if k < last:
                     at[k] -= move
                     if not between:
-                        at[k] = min(max(at[k], logs[0, k]), logs[1, k])
+                        at[k] = min(max(at[k], lows[k]), highs[k])
                 elif shares:
                     slopes[client] -= move
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -145,18 +145,34 @@ def correlated(
 
     scale = torch.as_tensor(lengthscale, dtype=torch.float64, device=embedded.device)
     here, there = embedded / scale, torch.as_tensor(points, device=embedded.device) / scale
-    squares = times(here, -2.0 * there.T).add_(here.square().sum(-1)[..., None]).add_(there.square().sum(-1))
+    squares = times(here, -2.0 * there.T).add_(squared_norms(here)[..., None]).add_(squared_norms(there))
     return correlations(kernel, squares.clamp_min_(0.0))
 
 
+def squared_norms(rows: torch.Tensor) -> torch.Tensor:
+    """Of short rows ``(..., e)``: a coordinate at a time, as torch takes ten times as long for many short sums."""
+    import torch  # as above
+
+    return reduce(torch.add, rows.square().unbind(-1))
+
+
 def correlations(kernel: Kernel, squares: torch.Tensor) -> torch.Tensor:
-    """Correlations at squared scaled distances, which are overwritten."""
+    """Correlations at squared scaled distances, which are overwritten; on a processor NumPy's, in half the time."""
+    import torch  # as above
+
+    at, by = (squares.numpy(), np) if squares.device.type == "cpu" else (squares, torch)
     if kernel == "se":
-        return squares.mul_(-0.5).exp_()
-    if kernel == "matern12":
-        return squares.sqrt_().neg_().exp_()
-    if kernel == "matern32":
-        distance = squares.mul_(3.0).sqrt_()
-        return (1.0 + distance).mul_(distance.neg_().exp_())
-    distance = (5.0 * squares).sqrt_()
-    return squares.mul_(5.0 / 3.0).add_(distance).add_(1.0).mul_(distance.neg_().exp_())
+        at *= -0.5
+        by.exp(at, out=at)
+        return squares
+    smoothness = SMOOTHNESS[kernel]
+    distance = by.sqrt(smoothness * at)
+    if smoothness == 5:
+        at *= 5.0 / 3.0
+        at += distance
+        at += 1.0
+    else:
+        at[...] = 1.0 + distance if smoothness == 3 else 1.0
+    by.exp(by.negative(distance, out=distance), out=distance)
+    at *= distance
+    return squares

@@ -123,7 +123,10 @@ class LocalModel:
         self._setting, self._clients, self._seed = setting, clients, seed
         self._acquisition, self._avoid, self._failures, self._logits = acquisition, avoid, failures, logits
         self._constant = 0.0 if logits else CONSTANT
-        self._device, self._compiled = torch.device(setting.device), is_compiled(setting)
+        self._device, self._compiled = (
+            torch.device(setting.device),
+            is_compiled(setting, draws=acquisition == "thompson"),
+        )
         paths = public_stream(setting.public_seed, Stream.PATHS)
         frequencies = draw_frequencies(paths, own.n_features // 2, setting.space.n_embedded, own.kernel)
         self._frequencies = self._tensor(frequencies)
@@ -379,6 +382,8 @@ def among(points: FloatArray, units: FloatArray) -> BoolArray:
     same = np.ones((len(units), units.shape[1], points.shape[1]), dtype=bool)
     for dim in range(units.shape[2]):
         same &= np.ascontiguousarray(points[..., dim])[:, None] == units[..., dim, None]
+        if not same.any():
+            break
     return np.asarray(same.any(axis=1))
 
 

@@ -24,12 +24,13 @@ from typing import Self, TypeAlias
 import numpy as np
 import torch
 
-from privbo.algorithms.thompson.features import SMOOTHNESS, Kernel, correlations, times
+from privbo.algorithms.thompson.features import SMOOTHNESS, Kernel, correlations, squared_norms, times
 from privbo.protocol.messages import FloatArray, Setting
 
 _LARGEST_BYTES = 2 * 2**30  # of a run
 _AT_ONCE = 2**16  # numbers worked on at once, half a megabyte
-_SMALL = 16_000  # clients times squared rounds: fits of fewer take NumPy as long as loading compiled code takes
+# Clients times squared rounds at which loading compiled code takes what it saves in one run, or in three of draws.
+_SMALL, _SMALL_OF_DRAWS = 16_000, 4_000
 _SHORT = 3  # a history shorter than a third of the features is factored from its few points sooner
 
 
@@ -281,13 +282,18 @@ class Shared(Batch):
         return batch_product(self.uncertainty, self.uncertainty.mT)
 
 
-def is_compiled(setting: Setting) -> bool:
+def is_compiled(setting: Setting, *, draws: bool = False) -> bool:
     """Whether a run's fits, posteriors and paths are machine code; else they are NumPy's and torch's.
 
     A small run is over sooner than its code is compiled. The question is one of the run, not of a cohort, a machine or
     a cache: answers must not depend on these.
+
+    Args:
+        setting: Of the run.
+        draws: Whether Thompson draws are maximised, of which NumPy takes twice as long.
     """
-    return torch.device(setting.device).type == "cpu" and setting.n_clients * setting.rounds**2 > _SMALL
+    smallest = _SMALL_OF_DRAWS if draws else _SMALL
+    return torch.device(setting.device).type == "cpu" and setting.n_clients * setting.rounds**2 > smallest
 
 
 def as_array(tensor: torch.Tensor) -> FloatArray:
@@ -311,8 +317,8 @@ def masked_covariance(covariance: torch.Tensor, mask: torch.Tensor, noise: torch
 def kernel_values(kernel: Kernel, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Correlations ``(n, a, b)`` of points scaled by their length scale."""
     # In place: the arrays are large and most of the time goes into moving them.
-    squares = batch_product(left, right.mT).mul_(-2.0).add_(left.square().sum(-1)[..., :, None])
-    return correlations(kernel, squares.add_(right.square().sum(-1)[..., None, :]).clamp_min_(0.0))
+    squares = batch_product(-2.0 * left, right.mT).add_(squared_norms(left)[..., :, None])
+    return correlations(kernel, squares.add_(squared_norms(right)[..., None, :]).clamp_min_(0.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,12 +380,12 @@ class Posterior:
         everywhere, root = embedded.expand(n, -1, -1), self.covariance_root
         for some in pieces(n, c * t, embedded.device):
             scaled = everywhere[some] / self.models.lengthscale[some, None]
-            near = kernel_values(self.kernel, scaled, self.known[some]).mul_(self.models.outputscale[some, None, None])
+            near = kernel_values(self.kernel, self.known[some], scaled).mul_(self.models.outputscale[some, None, None])
             near.add_(self.constant)
             if together is not None:
-                near.add_(together[some].mT)
-            mean[some] = row_times(self.weights[some], near.mT)
-            explained[some] = batch_product(near[..., : root.shape[-1]], root[some].mT).square_().sum(-1)
+                near.add_(together[some])
+            mean[some] = row_times(self.weights[some], near)
+            explained[some] = batch_product(root[some], near[:, : root.shape[-1]]).square_().sum(1)
         return mean, explained
 
 
