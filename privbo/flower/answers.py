@@ -18,6 +18,7 @@ import dataclasses
 import traceback
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from flwr.clientapp import ClientApp
 
 from accountant.errors import PrivacyError
 from accountant.ledger import Budget, Ledger
-from accountant.ledger.chain import Position, Row
+from accountant.ledger.chain import Position
 from accountant.ledger.signing import sign
 from privbo.door.payload import encode_answer
 from privbo.door.shares import own_units
@@ -62,7 +63,6 @@ from privbo.flower.party import (
     keep_refusal,
     read_settings_of,
     read_site,
-    required_policy,
 )
 from privbo.flower.registry import read_federation
 from privbo.flower.site import SiteRecord, Wanted, require_run_name
@@ -106,10 +106,7 @@ def respond(message: Message, context: Context, home: Path) -> Message:
     try:
         found = answered(content, context, home) if server is None else server.ask(content, context, home)
     except RunError as error:  # the site's process is gone
-        nonce = b""
-        with suppress(RunError, KeyError, TypeError, ValueError):
-            nonce = decode(Question, content)[1]
-        found = encode(failure("", error), nonce)
+        found = encode(failure("", error), nonce_of(Question, content))
     return Message(found, reply_to=message)
 
 
@@ -120,9 +117,7 @@ def ready(message: Message, context: Context, home: Path) -> Message:
     """
     site, nonce = SiteSettings(name="", directory=""), nonce_of(ReadinessQuestion, message.content)
     try:
-        question, _ = decode(ReadinessQuestion, message.content)
-        site = _site(context, home)
-        required_policy(site)
+        question, site = decode(ReadinessQuestion, message.content), _site(context, home)
         approved_run(home, site).require_ready(question.terms)
         reply = Reply(site=site.name, clients=[], vectors=[])
     except BaseException as error:
@@ -135,13 +130,12 @@ def ready(message: Message, context: Context, home: Path) -> Message:
 
 def answered(content: RecordDict, context: Context, home: Path) -> RecordDict:
     """Answer a question from the site's own disk."""
-    site, run_name, nonce, record = SiteSettings(name="", directory=""), "", b"", None
+    site, run_name, nonce, record = SiteSettings(name="", directory=""), "", nonce_of(Question, content), None
     with watched_interrupts() as stopped:
         try:
-            question, nonce = decode(Question, content)
+            question = decode(Question, content)
             run_name, site = question.run, _site(context, home)
             record = SiteRecord.open(Path(site.directory), run_name)
-            required_policy(site)
             run = approved_run(home, site)
             wanted = _wanted(run, record, question)
             admit(run, run_name, answered=record.answered())
@@ -170,15 +164,10 @@ def _wanted(run: PartyRun, record: SiteRecord, question: Question) -> Wanted:
     name, round_ = question.run, question.broadcast.round
     request = run.request(question.broadcast, public_seed=question.public_seed, released=question.released)
     event = run.event(request, record.releases(but=round_))
-
-    def require_ledger(plan: str, rows: list[Row]) -> None:
-        run.require_declared(name, plan, rows)
-        run.require_charged(f"{name}/{round_}", event, rows)
-
     wanted = Wanted(
         dim=0 if request is None else request.dim,
         event="" if event is None else event_name(event),
-        require_ledger=require_ledger,
+        require_ledger=partial(run.require_ledger, name, round_, event),
     )
     if request is None or run.spec.privacy.trust == "server":
         return wanted
@@ -266,9 +255,9 @@ def _site(context: Context, home: Path) -> SiteSettings:
 
 def guard(message: Message, context: Context, home: Path) -> Message:
     """A guardian's reply to one question: what was asked for, or why not."""
-    asked, nonce, own = GuardianQuestion(kind="meet", run=""), b"", None
+    asked, nonce, own = GuardianQuestion(kind="meet", run=""), nonce_of(GuardianQuestion, message.content), None
     try:
-        asked, nonce = decode(GuardianQuestion, message.content)
+        asked = decode(GuardianQuestion, message.content)
         own = _guardian_settings(context)
         reply = _reply(asked, nonce, own, home)
     except Exception as error:
@@ -300,7 +289,6 @@ def _reply(asked: GuardianQuestion, nonce: bytes, own: GuardianSettings, home: P
         hello = {"run": asked.run, "guardian": own.name, "nonce": nonce.hex()}
         return GuardianReply(statement=sign(keys.signing, MEETING, hello))
     require_run_name(asked.run)
-    required_policy(own)
     run = approved_run(home, own)
     if asked.broadcast is None:
         raise RunError("the server asks without what clients were shown; use one version of privbo")
@@ -323,7 +311,6 @@ def _guardian_settings(context: Context) -> GuardianSettings:
 
 
 def _require_ready(terms: JsonObject, own: GuardianSettings, keys: GuardianKeys, home: Path) -> None:
-    required_policy(own)
     run = approved_run(home, own)
     run.require_ready(terms)
     _require_card(run, own, keys)

@@ -172,8 +172,8 @@ def encode(
     return RecordDict(records | {message.record: ConfigRecord(fields)})
 
 
-def decode(kind: type[Asked], content: RecordDict) -> tuple[Asked, bytes]:
-    """Decode a question, and the nonce that the reply has to repeat.
+def decode(kind: type[Asked], content: RecordDict) -> Asked:
+    """Decode a question.
 
     Raises:
         RunError: If the question is of another format.
@@ -186,7 +186,7 @@ def decode(kind: type[Asked], content: RecordDict) -> tuple[Asked, bytes]:
         arrays = {name: array.numpy() for name, array in content.array_records["broadcast"].items()}
         fields["broadcast"] = Broadcast(round=int(fields["round"]), arrays=arrays)
     question: Asked = _ADAPTERS[kind].validate_python(fields)
-    return question, bytes(fields["nonce"])
+    return question
 
 
 def nonce_of(kind: type[Asked], content: RecordDict) -> bytes:

@@ -290,11 +290,13 @@ class PartyRun:
             raise RefusedError(f"releases of {event}", expected=f"at most {planned}", found=made)
         return event
 
-    def require_declared(self, run: str, plan: str, rows: list[Row]) -> None:
-        """Hold the plan of a run among rows of the server's ledger to the plan as this party computes it.
+    def require_ledger(self, run: str, round_: int, event: Event | None, plan: str, rows: list[Row]) -> None:
+        """Hold a run's plan and a round's charge among rows of the server's ledger to what this party computes.
 
         Args:
             run: Name of the run.
+            round_: The round.
+            event: What the round's release costs; None in a round of local work.
             plan: Digest of the row that the server names as the run's plan.
             rows: Rows that were shown; the plan is among those that are shown first.
 
@@ -305,9 +307,12 @@ class PartyRun:
             content = json.loads(row.body)
             of_run = (content.get("row"), content.get("run")) == (RESERVATION, run)
             # A recovery pays once more for what was lost.
-            if row.digest != plan and (not of_run or content.get("kind") == "recovery"):
-                continue
-            self.require_terms(content, run=run, whose="ledger's")
+            if row.digest == plan or (of_run and content.get("kind") != "recovery"):
+                self.require_terms(content, run=run, whose="ledger's")
+            if event is not None and row.release_id == f"{run}/{round_}":
+                expected, found = to_dict(event), content.get("event")
+                if not _alike(expected, found):
+                    raise RefusedError("ledger's charge", expected=expected, found=found)
 
     def require_terms(self, found: Mapping[str, object], *, run: str = "", whose: str) -> None:
         """Hold what another party states of the run to what this one computes.
@@ -345,18 +350,6 @@ class PartyRun:
         if isinstance(self.party, SiteSettings):
             require_code(own_problem(self.party) or self.spec.problem.table())
 
-    def require_charged(self, name: str, event: Event | None, rows: list[Row]) -> None:
-        """Hold the charge of a round in the server's ledger to the event as this party computes it.
-
-        Raises:
-            RefusedError: If it is another event.
-        """
-        if event is None:
-            return
-        for row in rows:
-            if row.release_id == name and not _alike(to_dict(event), found := json.loads(row.body).get("event")):
-                raise RefusedError("ledger's charge", expected=to_dict(event), found=found)
-
 
 def terms_of(plan: Plan, *, settings: str, run: str = "") -> JsonObject:
     """Give what binds a run as every party computes it from public settings: its events, settings and delta."""
@@ -389,11 +382,21 @@ def approved_run(home: Path, party: Party) -> PartyRun:
     """Read a run from files that the party has approved.
 
     Raises:
+        PolicyError: If it has no policy.
         RefusedError: If it has not approved them.
         ConfigurationError: If they are impossible.
     """
+    required_policy(party)
     files = AppFiles.read(home)
-    _require_approved(party, files)
+    if (found := files.digests) not in party.approved:
+        remedy = f"read it, then: privbo flower approve {party.role}.toml APP"
+        for name in ("run", "federation"):
+            expected, own = [getattr(one, name) for one in party.approved], getattr(found, name)
+            if own not in expected:
+                raise RefusedError(f"{name}.toml", expected=expected or "no approved file", found=own, remedy=remedy)
+        both = (found.run, found.federation)
+        one = "run.toml with federation.toml"
+        raise RefusedError(one, expected="a pair approved together", found=both, remedy=remedy)
     return run_of(files, party)
 
 
@@ -470,19 +473,6 @@ def site_spec(home: Path, content: bytes, site: SiteSettings) -> Spec:
     stated = spec.problem.table()
     require_same("this site's problem", found, stated, ("space", "constraints", "n_clients", *of_records))
     return replace(spec, problem=found)
-
-
-def _require_approved(party: Party, files: AppFiles) -> None:
-    found = files.digests
-    if found in party.approved:
-        return
-    remedy = f"read it, then: privbo flower approve {party.role}.toml APP"
-    for name in ("run", "federation"):
-        expected, own = [getattr(one, name) for one in party.approved], getattr(found, name)
-        if own not in expected:
-            raise RefusedError(f"{name}.toml", expected=expected or "no approved file", found=own, remedy=remedy)
-    both = (found.run, found.federation)
-    raise RefusedError("run.toml with federation.toml", expected="a pair approved together", found=both, remedy=remedy)
 
 
 def keep_refusal(party: Party, run: str, error: BaseException) -> None:

@@ -261,12 +261,12 @@ class Flower:
             return SealedRound(broadcast=ask.broadcast, ciphertexts=box.close())
         dim, senders = 0 if request is None else request.dim, None if ticket is None else ticket.senders
         inbox = Inbox(round=round_, n_clients=n_clients, dim=dim or 1)
-        if senders is None:
-            self._fill(inbox, ask)
-            return inbox.close()[:, :dim]
-        sites = {site for site, clients in self.federation.clients.items() if senders[list(clients)].any()}
+        there, sites = self.federation.clients, None
+        if senders is not None:
+            sites = {site for site, clients in there.items() if senders[list(clients)].any()}
         self._fill(inbox, ask, only=sites)
-        return np.where(senders[:, None], inbox.close(), np.nan)
+        answers = inbox.close()[:, :dim]
+        return answers if senders is None else np.where(senders[:, None], answers, np.nan)
 
     def _fill(self, inbox: Box, ask: Ask, only: Collection[str] | None = None) -> None:
         """Play one round: push the question to every node, or some sites', and put what comes in time into the box."""

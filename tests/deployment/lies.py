@@ -23,7 +23,7 @@ from accountant.errors import PrivacyError
 from accountant.ledger import Ledger
 from accountant.ledger.chain import Row, decode_rows, encode_rows, row_digest
 from accountant.ledger.pricing import total
-from privbo.flower.messages import GuardianQuestion, Question, decode, encode
+from privbo.flower.messages import GuardianQuestion, Question, decode, encode, nonce_of
 from privbo.flower.registry import public_spec
 from privbo.flower.server import serve
 from privbo.protocol.files import load_arrays, read_lines
@@ -162,7 +162,7 @@ TO_GUARDIANS: dict[str, tuple[type, str]] = {
 
 def bend_question(message: Message, asked: type, kind: type, name: str) -> None:
     """Change a field of a question to a site or a guardian, or of what is in it."""
-    question, nonce = decode(asked, message.content)
+    question, nonce = decode(asked, message.content), nonce_of(asked, message.content)
     if isinstance(question, GuardianQuestion) and question.kind == "meet":
         return
     part = {Standing: "standing", Broadcast: "broadcast"}.get(kind)
@@ -181,7 +181,7 @@ def put(message: Message, content: Any) -> None:
 
 def bend_rows(message: Message, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
     """Show a site another ledger, every digest of which is right: ``change`` gives other contents of a row, or None."""
-    question, nonce = decode(Question, message.content)
+    question, nonce = decode(Question, message.content), nonce_of(Question, message.content)
     rows, plan = list[Row](), question.standing.plan
     for row in decode_rows(question.chain):
         content = json.loads(row.body)

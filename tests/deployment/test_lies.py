@@ -17,7 +17,7 @@ from flwr.app import Message
 from accountant.events import to_dict
 from accountant.ledger.book import Declaration
 from privbo.algorithms.elimination.fed_pne import FedPNE
-from privbo.flower.messages import decode, encode
+from privbo.flower.messages import decode, encode, nonce_of
 from privbo.flower.party import approved_run, ledger_path, read_party, read_site
 from privbo.flower.registry import public_spec
 from privbo.plans.privacy import Privacy
@@ -227,7 +227,7 @@ def test_a_silent_phase_takes_no_more_pulls_than_a_site_has_left(more: int, tmp_
     federation = trusting(tmp_path, algorithm={"type": "fed-pne", "horizon": 8, "c": 0.02, "release_when": "always"})
 
     def bend(message: Message) -> None:
-        question, nonce = decode(lies.Question, message.content)
+        question, nonce = decode(lies.Question, message.content), nonce_of(lies.Question, message.content)
         node = {"nodes": np.array([0]), "pulls": np.array([8 + more]), "sends": np.array(False)}
         silent = dataclasses.replace(question.broadcast, arrays={**question.broadcast.arrays, **node})
         lies.put(message, encode(dataclasses.replace(question, broadcast=silent, released=False), nonce))
@@ -361,7 +361,7 @@ def answered(federation: Federation, grid: lies.LyingGrid) -> dict[str, FloatArr
     (mechanism,) = plan.mechanisms
     if vectors:
         shown = next(m for m in next(iter(grid.nodes.values())).asked if "question" in m.content.config_records)
-        sums = exact(decode(lies.Question, shown.content)[0].public_seed)  # at the points that sites were shown
+        sums = exact(decode(lies.Question, shown.content).public_seed)  # at the points that sites were shown
         found = np.array([vectors[site] - sums[list(SITES).index(site)] for site in vectors])
         missed = found / mechanism.noise_stddev()
         # Three normal numbers at a site or more: all below .01 with probability 5e-7, and any above 7 below 1e-10.

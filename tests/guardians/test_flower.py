@@ -23,7 +23,7 @@ from accountant.verify.auditor import verify_bundle
 from privbo.door.noise import SecureNoise
 from privbo.door.shares import expand, own_units, split
 from privbo.flower import answers
-from privbo.flower.messages import GuardianQuestion, decode, encode
+from privbo.flower.messages import GuardianQuestion, decode, encode, nonce_of
 from privbo.flower.party import read_party
 from privbo.flower.registry import public_spec, read_federation, require_guardians
 from privbo.flower.scaffold import write_app, write_guardian
@@ -230,7 +230,7 @@ def bent(node: Node, kind: str, change: Callable) -> Node:
 
     def handle(message: Message, context: object) -> Message | None:
         if "guard" in message.content.config_records:
-            wanted, nonce = decode(GuardianQuestion, message.content)
+            wanted, nonce = decode(GuardianQuestion, message.content), nonce_of(GuardianQuestion, message.content)
             changes = change(wanted) if wanted.kind == kind else {}
             bent_content = encode(dataclasses.replace(wanted, **changes), nonce)
             message.content.config_records.update(bent_content.config_records)
