@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from privbo.protocol.messages import FloatArray
-from privbo.protocol.settings import JsonObject, fields_of
+from privbo.protocol.settings import plain
 
 UNIT_ROUNDOFF = 2.0**-53
 SMALLEST_BOUND, LARGEST_BOUND = 1e-100, 1e100
@@ -57,54 +58,16 @@ def clip_rows(rows: FloatArray, bound: float) -> FloatArray:
     return clipped
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClipStatistics:
-    """PRIVATE: how clipping met the clients' vectors in one round.
-
-    Computed from raw answers and from the secret participants, and covered by no epsilon:
-    it stays where the answers are. All norms are of single clients' vectors.
-
-    Attributes:
-        bound: The bound every vector was clipped to, S / sqrt(n_blocks).
-        n_clients: Registered clients.
-        n_participants: Clients drawn into this release.
-        n_absent: Participants that contributed nothing: missing, malformed or not finite.
-        clipped_share: Share of contributing participants whose vector was shortened.
-        norm_quantiles: Quantiles of the contributing vectors' norms at
-            ``NORM_LEVELS``; empty if there are none.
-        bias: Norm of (weighted sum of clipped vectors - weighted sum of vectors), all blocks
-            together, after division by the rate.
-        signal_by_block: Norm of every block's weighted sum of vectors, after division by the rate.
-        bias_by_block: ``bias`` of every block.
-        bias_at: ``bias`` as it would have been with the bound times each of ``BOUND_FACTORS``; empty
-            where nothing was clipped by design.
-        kept_at: Norm of the weighted sum of clipped vectors, as it would have been with those bounds.
-    """
-
-    bound: float
-    n_clients: int
-    n_participants: int
-    n_absent: int
-    clipped_share: float
-    norm_quantiles: tuple[float, ...]
-    bias: float
-    signal_by_block: tuple[float, ...]
-    bias_by_block: tuple[float, ...]
-    bias_at: tuple[float, ...]
-    kept_at: tuple[float, ...]
-
-    def to_dict(self) -> JsonObject:
-        """Plain values for the private side of a run's record; an infinite bound is None."""
-        return fields_of(self) | {"norm_levels": list(NORM_LEVELS), "bound_factors": list(BOUND_FACTORS)}
-
-
 NORM_LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 BOUND_FACTORS = tuple(2.0 ** (k / 2) for k in range(-6, 7))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClipMeasures:
-    """PRIVATE: what ``ClipStatistics`` are made of, for some of the clients; those of all groups add up.
+    """PRIVATE: how clipping met the vectors of some of the clients in one round; those of all groups add up.
+
+    Computed from raw answers and from the secret participants, and covered by no epsilon: it stays where the answers
+    are. All norms are of single clients' vectors.
 
     Attributes:
         bound: The clipping bound.
@@ -132,22 +95,40 @@ class ClipMeasures:
         added = {name: sum(getattr(part, name) for part in parts) for name in _ADDED}
         return ClipMeasures(bound=parts[0].bound, norms=np.concatenate([part.norms for part in parts]), **added)
 
-    def statistics(self) -> ClipStatistics:
-        """Statistics of these clients."""
-        n_present = len(self.norms)
-        return ClipStatistics(
-            bound=self.bound,
-            n_clients=self.n_clients,
-            n_participants=self.n_participants,
-            n_absent=self.n_participants - n_present,
-            clipped_share=float(np.mean(self.norms > self.bound)) if n_present else 0.0,
-            norm_quantiles=tuple(float(x) for x in np.quantile(self.norms, NORM_LEVELS)) if n_present else (),
-            bias=float(np.linalg.norm(self.lost)),
-            signal_by_block=tuple(row_norms(self.whole).tolist()),
-            bias_by_block=tuple(row_norms(self.lost).tolist()),
-            bias_at=tuple(float(np.linalg.norm(sums)) for sums in self.taken_at),
-            kept_at=tuple(float(np.linalg.norm(sums)) for sums in self.kept_at),
-        )
+    def statistics(self) -> dict[str, Any]:
+        """Give plain values for the private side of a run's record, by name.
+
+        ====================  ====================================================================================
+        ``bound``             the bound every vector was clipped to, S / sqrt(n_blocks); None where there is none
+        ``n_absent``          participants that contributed nothing: missing, malformed or not finite
+        ``clipped_share``     share of contributing participants whose vector was shortened
+        ``norm_quantiles``    of the contributing vectors' norms at ``norm_levels``; empty if there are none
+        ``bias``              norm of (weighted sum of clipped vectors - weighted sum of vectors), all blocks together,
+                              after division by the rate
+        ``signal_by_block``   norm of every block's weighted sum of vectors, after division by the rate
+        ``bias_by_block``     ``bias`` of every block
+        ``bias_at``           ``bias`` as it would have been with the bound times each of ``bound_factors``; empty
+                              where nothing was clipped by design
+        ``kept_at``           norm of the weighted sum of clipped vectors, as it would have been with those bounds
+        ====================  ====================================================================================
+        """
+        there = len(self.norms)
+        found = {
+            "bound": self.bound,
+            "n_clients": self.n_clients,
+            "n_participants": self.n_participants,
+            "n_absent": self.n_participants - there,
+            "clipped_share": np.mean(self.norms > self.bound) if there else 0.0,
+            "norm_quantiles": np.quantile(self.norms, NORM_LEVELS) if there else (),
+            "bias": np.linalg.norm(self.lost),
+            "signal_by_block": row_norms(self.whole),
+            "bias_by_block": row_norms(self.lost),
+            "bias_at": [np.linalg.norm(sums) for sums in self.taken_at],
+            "kept_at": [np.linalg.norm(sums) for sums in self.kept_at],
+            "norm_levels": NORM_LEVELS,
+            "bound_factors": BOUND_FACTORS,
+        }
+        return {name: plain(value) for name, value in found.items()}
 
 
 _ADDED = ("n_clients", "n_participants", "whole", "lost", "taken_at", "kept_at")

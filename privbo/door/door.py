@@ -20,7 +20,6 @@ from accountant.errors import LedgerError
 from accountant.events import Unit
 from accountant.ledger import Ledger, Receipt
 from privbo.door.adaptive import AdaptiveSum, QuantileClipper
-from privbo.door.clipping import ClipStatistics
 from privbo.door.mechanism import Mechanism, PlainSum, PrivateSum, WeightGeometry, require_request
 from privbo.door.noise import NoiseSource
 from privbo.door.payload import decode_release, encode_release, store, vet_rows
@@ -28,6 +27,7 @@ from privbo.door.sampling import Keeper, Sample
 from privbo.door.sums import Answer, Partial, Sealed, Summing, answer, noisy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import BoolArray, FloatArray, IntArray, Release, Request
+from privbo.protocol.settings import JsonObject
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -223,7 +223,7 @@ class Door:
             self._allocation = table
         return np.array(self._allocation[:, position])
 
-    def close(self, ticket: Ticket, answers: Answers) -> tuple[Release, ClipStatistics | None]:
+    def close(self, ticket: Ticket, answers: Answers) -> tuple[Release, JsonObject | None]:
         """Make the release from the clients' answers, store it, and hand it out.
 
         Args:

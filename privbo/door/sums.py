@@ -23,12 +23,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from privbo.door.adaptive import AdaptiveSum, clip_bits
-from privbo.door.clipping import ClipMeasures, ClipStatistics, clip_rows, measure_clipping
+from privbo.door.clipping import ClipMeasures, clip_rows, measure_clipping
 from privbo.door.mechanism import PlainSum, PrivateSum
 from privbo.door.noise import NoiseSource
 from privbo.door.payload import Clipping, vet_rows
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import BoolArray, FloatArray, IntArray, Request
+from privbo.protocol.settings import JsonObject
 
 
 def lattice_sums(
@@ -177,7 +178,7 @@ class Answer:
 
     values: FloatArray
     clipping: Clipping | None
-    statistics: ClipStatistics | None
+    statistics: JsonObject | None
 
 
 def answer(

@@ -20,7 +20,6 @@ from accountant.ledger import Ledger
 from accountant.ledger.chain import Position
 from accountant.verify.text import shown
 from accountant.wording import upper_text
-from privbo.door.clipping import ClipStatistics
 from privbo.door.payload import decode_release
 from privbo.plans.cost import run_table
 from privbo.plans.plan import Plan
@@ -404,7 +403,7 @@ class History:
         self._lines = None if path is None else OnceLines(path=path, key="round", superseded=superseded)
 
     def add(
-        self, index: int, release: Release | None, clipping: ClipStatistics | None, *, ended: str | None = None
+        self, index: int, release: Release | None, clipping: JsonObject | None, *, ended: str | None = None
     ) -> None:
         """Write one round down, with the time of its end where the run keeps a grid; a callback hears of it last.
 
@@ -422,7 +421,7 @@ class History:
                 }
             self._lines.add(line if ended is None else line | {"ended": ended})
         if self.home is not None and clipping is not None:
-            append_line(self.home.clipping_path, {"round": index} | clipping.to_dict())
+            append_line(self.home.clipping_path, {"round": index} | clipping)
         if self.on_round is not None:
             self.on_round(Round(index=index, release=release))
 

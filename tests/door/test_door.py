@@ -70,7 +70,7 @@ def test_values_are_the_weighted_clipped_sums_over_the_rate_plus_noise() -> None
     np.testing.assert_allclose(release.values, WEIGHTS @ clipped, atol=1e-4)
     assert release.noise_stddev == mechanism_for(request(), noise_multiplier=1e-6).noise_stddev()
     assert (release.sequence, len(release.head), release.round) == (1, 64, 0)
-    assert statistics.n_participants == N
+    assert statistics["n_participants"] == N
 
 
 def test_no_warning_tells_whether_hostile_clients_are_in_the_secret_sample() -> None:

@@ -91,8 +91,8 @@ def swept(rows: np.ndarray, bound: float, noise: float) -> dict[float, float]:
         rows, clip_rows(rows, bound), participants=np.ones(len(rows), dtype=bool),
         weights=np.full((1, len(rows)), 1 / len(rows)), bound=bound, rate=1.0,
     ).statistics()  # fmt: skip
-    (signal,) = found.signal_by_block
-    pairs = zip(BOUND_FACTORS, found.kept_at, found.bias_at, strict=True)
+    (signal,) = found["signal_by_block"]
+    pairs = zip(BOUND_FACTORS, found["kept_at"], found["bias_at"], strict=True)
     return {f: agreement(signal=signal, kept=kept, bias=bias, noise=f * noise) for f, kept, bias in pairs}
 
 
