@@ -450,20 +450,17 @@ def compare(
     for result in results:
         groups.setdefault(digest(_identity(result.spec)), []).append(result)
     measured = all(result.has_clients for result in results)
-    labels = _labels(list(groups.values()))
-    settings = [_grouped(label, group, measured=measured) for label, group in zip(labels, groups.values(), strict=True)]
-    if measured:
-        for index, (setting, group) in enumerate(zip(tuple(settings), groups.values(), strict=True)):
-            of = setting.label if len(groups) > 1 else ""
-            made = [_control(setting, group, kind, control_name(kind, of)) for kind in OWN_CONTROLS]
-            own = [arm for arm in made if arm is not None]
-            named = {arm.kind: arm.label for arm in own}
-            settings[index] = replace(setting, alone=named.get("local", ""), noise_only=named.get("zeroed", ""))
-            settings += own
-    mixed = zip(labels, groups.values(), strict=True)
-    names = tuple(label for label, group in mixed if any(r.plan.noise_source == "simulation" for r in group))
-    seeded = names if len(names) < len(labels) else True
-    found = Comparison(name=name, data=data, measure=measure, settings=tuple(settings), seeded=seeded)
+    settings, controls, simulated = list[Setting](), list[Setting](), list[str]()
+    for label, group in zip(_labels(list(groups.values())), groups.values(), strict=True):
+        setting, of = _grouped(label, group, measured=measured), label if len(groups) > 1 else ""
+        made = [_control(setting, group, kind, control_name(kind, of)) for kind in OWN_CONTROLS if measured]
+        own = {arm.kind: arm for arm in made if arm is not None}
+        alone, noise_only = (own[kind].label if kind in own else "" for kind in OWN_CONTROLS)
+        settings.append(replace(setting, alone=alone, noise_only=noise_only))
+        controls += own.values()
+        simulated += [label] * any(r.plan.noise_source == "simulation" for r in group)
+    seeded = tuple(simulated) if len(simulated) < len(settings) else True
+    found = Comparison(name=name, data=data, measure=measure, settings=(*settings, *controls), seeded=seeded)
     shared = results[0].spec.ledger
     if shared is None or any(r.spec.ledger != shared for r in results):
         return found
