@@ -244,21 +244,19 @@ class Total:
         return f"{held}; the bound that this ledger keeps for all of its runs is {bound}; {charged}"
 
 
-def total(book: Book, delta: float, *, run: str | None = None) -> Total:
-    """Price everything that a ledger, or one run on it, has spent.
+def total(book: Book, delta: float) -> Total:
+    """Price everything that a ledger has spent.
 
     Args:
         book: Of an open ledger (``Ledger.book()``).
         delta: Where epsilon is quoted.
-        run: Name of a run; None for the whole population.
 
     Raises:
         AccountingError: If delta lies outside (0, 1).
     """
     check_delta(delta)
-    part = book.of(run)
-    budget = book.policy.budget if run is None else None
-    epsilon, rule = _priced(part, delta, budget)
+    budget = book.policy.budget
+    epsilon, rule = _priced(book, delta, budget)
     held = None if budget is None or book.paid_again else _held(book, budget, delta)
     if budget is not None and budget.rule == "planned" and not rule.startswith(FILTER):
         held = None  # one run's own: its plan is what is quoted
@@ -266,8 +264,8 @@ def total(book: Book, delta: float, *, run: str | None = None) -> Total:
         epsilon=epsilon,
         delta=delta,
         rule=rule,
-        runs=len(part.runs),
-        releases=sum(r.declared.releases for r in part.reservations) + len(part.unplanned),
+        runs=len(book.runs),
+        releases=sum(r.declared.releases for r in book.reservations) + len(book.unplanned),
         bound=None if held is None else held.epsilon,
         charged=None if held is None else _charged(book, held).epsilon,
     )

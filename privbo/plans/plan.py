@@ -320,21 +320,19 @@ class Plan:
         final: JsonObject = {} if self.final is None else {"final": self.final.to_dict()}
         training: JsonObject = {} if self.training is None else {"training": to_dict(self.training)}
         fewer: JsonObject = {"possible": self.possible} if self._is_fewer else {}
-        return (
-            final
-            | training
-            | fewer
-            | {
-                "releases": self.releases,
-                "noise_multiplier": self.noise_multiplier,
-                "noise_source": self.noise_source,
-                "sending_share": self.sending_share,
-                "adjacency": self.adjacency.value,
-                "delta": self.delta,
-                "event": to_dict(self.event),
-                "largest_over_noise": self.largest_over_noise,
-            }
-        )
+        return {
+            **final,
+            **training,
+            **fewer,
+            "releases": self.releases,
+            "noise_multiplier": self.noise_multiplier,
+            "noise_source": self.noise_source,
+            "sending_share": self.sending_share,
+            "adjacency": self.adjacency.value,
+            "delta": self.delta,
+            "event": to_dict(self.event),
+            "largest_over_noise": self.largest_over_noise,
+        }
 
     @staticmethod
     def from_dict(

@@ -118,17 +118,8 @@ def _lacks(found: ModuleSpec, name: str) -> bool:
         return False
     words = set[str]()
     for node in ast.walk(ast.parse(Path(found.origin).read_bytes())):
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                words.add(node.name)
-            case ast.Name():
-                words.add(node.id)
-            case ast.Attribute():
-                words.add(node.attr)
-            case ast.alias():
-                words |= {node.asname or node.name.partition(".")[0]}
-            case ast.MatchAs() | ast.MatchStar():
-                words |= {node.name or ""}
+        named = [getattr(node, part, None) for part in ("name", "id", "attr", "asname")]
+        words |= {word.partition(".")[0] for word in named if isinstance(word, str)}
     return name not in words and not words & _DYNAMIC
 
 

@@ -321,7 +321,7 @@ def test_totals_are_tight_only_where_all_plans_were_declared_before_the_first_re
     found = total(made.book(), 1e-5)
     assert found.rule == ODOMETER
     assert found.epsilon == odometer([repeat(EVENT, 12)], 1e-5, adjacency=ZERO) > tight(EVENT, 12)
-    assert total(made.book(), 1e-5, run="c").epsilon == tight(EVENT, 4)
+    assert total(made.book().of("c"), 1e-5).epsilon == tight(EVENT, 4)
 
 
 def test_a_charge_outside_of_plans_makes_the_total_an_odometers() -> None:
