@@ -48,7 +48,6 @@ class EpsilonOf(Protocol):
 
     def __call__(self, event: Event, delta: float, /, *, adjacency: Adjacency) -> float:
         """Epsilon of ``event`` at ``delta``."""
-        ...
 
 
 def noise_multiplier(

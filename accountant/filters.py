@@ -106,7 +106,6 @@ class Filter(Protocol):
 
     def epsilon_at(self, delta: float) -> float:
         """Epsilon that it guarantees at ``delta``."""
-        ...
 
 
 def fixed_order_filter(

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from privbo.protocol.common import CHOSEN, ballot_request, ballots, different, spread
+from privbo.protocol.common import CHOSEN, ballot_request, ballots, spread
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import (
     Ask,
@@ -29,6 +29,7 @@ from privbo.protocol.messages import (
     UnitName,
 )
 from privbo.protocol.settings import Count, Range, settings
+from privbo.protocol.space import different
 
 _UNIT_ROUNDOFF = 2.0**-53
 _STREAM = 0xC0  # of public randomness, apart from that of other families

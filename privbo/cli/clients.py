@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from accountant.errors import PrivacyError
@@ -187,7 +188,7 @@ def typed(directory: Path, read: Callable[[str], str], say: Callable[[str], None
     """
     site, done = Site(directory), []
     say("one number per trial, larger is better; 'failed', with a reason if you like, where there is none; Ctrl-D ends")
-    try:
+    with suppress(EOFError):
         while waiting := site.ask():
             trial = waiting[0]
             values = ", ".join(f"{name} = {_value(value)}" for name, value in trial.params.items())
@@ -202,8 +203,6 @@ def typed(directory: Path, read: Callable[[str], str], say: Callable[[str], None
                 say(str(error))
             except ValueError:
                 say(f"{text!r} is no number; type one, such as 0.71, or: failed REASON")
-    except EOFError:
-        pass
     return trials_of(site, done)
 
 

@@ -31,23 +31,18 @@ class NoiseSource(Protocol):
     @property
     def name(self) -> str:
         """Name of the source in the ledger and in every report: "secure", "exact" or "simulation"."""
-        ...
 
     def stream(self, label: str) -> NoiseSource:
         """A source for one release; a seeded source derives it from seed and label alone."""
-        ...
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> IntArray:
         """Independent rounded Gaussians of standard deviation ``scale`` (2^10 to 2^40)."""
-        ...
 
     def coins(self, shape: tuple[int, ...], rate: float) -> BoolArray:
         """Independent coins that show True with probability ``rate``, never with more."""
-        ...
 
     def subsets(self, shape: tuple[int, int], size: int) -> BoolArray:
         """Rows of membership in independent uniform subsets of exactly ``size``."""
-        ...
 
 
 class SecureNoise:

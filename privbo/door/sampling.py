@@ -226,8 +226,6 @@ class Keeper(Protocol):
 
     def kept(self) -> BoolArray | None:
         """SECRET: the allocation, ``(n_clients, n_releases)``; None if none is kept."""
-        ...
 
     def keep(self, table: BoolArray) -> None:
         """Keep an allocation, durable on return; changes nothing where one is kept already."""
-        ...

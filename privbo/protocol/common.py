@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from privbo.protocol.messages import Ask, BoolArray, Broadcast, FloatArray, Request
-from privbo.protocol.space import Space
+from privbo.protocol.space import Space, different
 
 Final: TypeAlias = Literal["common"]
 # "useful" leaves out, and does not charge, releases that could change no client's point and no common answer.
@@ -112,9 +112,3 @@ def spread(space: Space, count: int, shift: FloatArray) -> FloatArray:
         return different(space.snap((net.random_base2(max(0, (count - 1).bit_length()))[:count] + shift) % 1.0))
     found = different(space.snap((net.random_base2(_WIDE) + shift) % 1.0))
     return found[space.allows(found)][:count]
-
-
-def different(points: FloatArray) -> FloatArray:
-    """Give the points without repetitions, in their order."""
-    _, first = np.unique(points, axis=0, return_index=True)
-    return np.asarray(points[np.sort(first)])

@@ -458,10 +458,14 @@ class Space:
         points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, self.n_dims)
         if self.is_whole:
             return points
-        snapped = self.snap(points)
-        _, first = np.unique(snapped, axis=0, return_index=True)
-        different = snapped[np.sort(first)]
-        return np.asarray(different[self.allows(different)])
+        found = different(self.snap(points))
+        return np.asarray(found[self.allows(found)])
+
+
+def different(points: FloatArray) -> FloatArray:
+    """Give the points without repetitions, in their order."""
+    _, first = np.unique(points, axis=0, return_index=True)
+    return np.asarray(points[np.sort(first)])
 
 
 def _middle(parameter: Parameter) -> float:

@@ -105,15 +105,13 @@ class Site:
             RunError: If there is no such trial, or it was told something else.
             ConfigurationError: If the value is not one finite number.
         """
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            try:
-                value = float(value)
-            except (TypeError, ValueError):
-                raise ConfigurationError(
-                    f"value={value!r}: a trial has one number; make several objectives one, such as a weighted sum"
-                ) from None
-        why = None if failure is None else str(failure)
-        return self._journal.tell(_number(trial), value=None if value is None else float(value), failure=why)
+        try:
+            number = None if value is None else float(value)
+        except (TypeError, ValueError):
+            raise ConfigurationError(
+                f"value={value!r}: a trial has one number; make several objectives one, such as a weighted sum"
+            ) from None
+        return self._journal.tell(_number(trial), value=number, failure=None if failure is None else str(failure))
 
     def enqueue(self, client: int, params: Mapping[str, Value]) -> None:
         """Keep a point that a client evaluates in place of its next choice, such as a setting known to be good.

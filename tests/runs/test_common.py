@@ -12,8 +12,9 @@ import pytest
 import privbo as pb
 from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.servers import ThompsonServer
-from privbo.protocol.common import CANDIDATES, CHOSEN, N_CANDIDATES, ballots, different, spread
+from privbo.protocol.common import CANDIDATES, CHOSEN, N_CANDIDATES, ballots, spread
 from privbo.protocol.messages import Algorithm, Cohort, FloatArray, IntArray, PlainEvaluate, Release, Setting
+from privbo.protocol.space import different
 from privbo.runs.best import COMMON
 from privbo.runs.loop import run_spec
 from privbo.runs.opening import plan_run

@@ -20,11 +20,11 @@ from typing import Annotated, Literal, TypeAlias
 import numpy as np
 from pydantic import Field
 
-from privbo.protocol.common import ReleaseWhen, different
+from privbo.protocol.common import ReleaseWhen
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import BoolArray, FloatArray, IntArray, Request, Setting, UnitName
 from privbo.protocol.settings import Count, Positive, Range, settings
-from privbo.protocol.space import Space
+from privbo.protocol.space import Space, different
 
 # The release noise of a whole run stays within its half-width with probability 1 - NOISE_FAILURE.
 NOISE_FAILURE = 0.05
