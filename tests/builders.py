@@ -89,9 +89,7 @@ def ledger(
     return Ledger.create(path, policy)
 
 
-def door(
-    book: Ledger, *, noise=None, mechanism=None, run="run", n_clients: int | None = None, clipper=None, **settings
-) -> Door:
+def door(book: Ledger, *, noise=None, mechanism=None, run="run", clipper=None, **settings) -> Door:
     """A door of the ledger's clients, with seeded noise of multiplier 1, unless something else is asked for."""
     settings = {"noise_multiplier": 1.0} | settings
     return Door(
@@ -99,7 +97,6 @@ def door(
         run=run,
         noise=noise or SimulatedNoise(3),
         mechanism=mechanism or (lambda wanted: mechanism_for(wanted, **settings)),
-        n_clients=n_clients or book.policy.n_clients,
         clipper=clipper,
     )
 

@@ -424,16 +424,14 @@ def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:
         RunError: If the clients' state is not on this machine.
     """
     _require_publishable(record, noise_multiplier)
-    n_clients = record.spec.problem.n_clients
     round_, bound, rows = _last_answers(record)
     edges = bound * np.array(BOUND_FACTORS)
-    request = norm_histogram_request(edges, n_clients)
+    request = norm_histogram_request(edges, record.spec.problem.n_clients)
     door = Door(
         record.ledger,
         run=f"{record.run_id}-norms",
         noise=SecureNoise(),
         mechanism=lambda wanted: mechanism_for(wanted, noise_multiplier=noise_multiplier),
-        n_clients=n_clients,
     )
     ticket = door.open(round_, request)
     release = ticket.release

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, cast
 
 import numpy as np
 
@@ -96,7 +96,6 @@ class Door:
         run: Name of the run; release ids are ``"{run}/{round}"``.
         noise: Source of noise and participation.
         mechanism: The mechanism that answers a request.
-        n_clients: N, the number of registered clients.
         clipper: Adapts the clipping bound to a noisy quantile of the norms at no further
             cost; without one every request is clipped as it asks.
         only_sampled_send: Whether tickets name their participants to a transport that hides
@@ -105,9 +104,6 @@ class Door:
             as long as the process lives.
         gather: Brings sums together that guardians have made, or sites, under noise of their own.
 
-    Raises:
-        ConfigurationError: If the ledger speaks of another number of clients.
-
     Example:
         >>> import numpy as np
         >>> from accountant import Adjacency, LedgerPolicy
@@ -115,7 +111,7 @@ class Door:
         >>> from privbo.door.noise import SimulatedNoise
         >>> policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=4)
         >>> door = Door(
-        ...     Ledger.create(None, policy), run="r", noise=SimulatedNoise(0), n_clients=4,
+        ...     Ledger.create(None, policy), run="r", noise=SimulatedNoise(0),
         ...     mechanism=lambda request: mechanism_for(request, noise_multiplier=1.0),
         ... )
         >>> request = Request(dim=2, clipping_norm=1.0, weights=np.full((1, 4), 0.25))
@@ -129,19 +125,16 @@ class Door:
     run: str
     noise: NoiseSource
     mechanism: Callable[[Request], Mechanism]
-    n_clients: int
     clipper: QuantileClipper | None = None
     only_sampled_send: bool = False
     keeper: Keeper | None = None
     gather: Gather | None = None
     _allocation: BoolArray | None = field(default=None, init=False)
 
-    def __post_init__(self) -> None:
-        if self.ledger.policy.n_clients != self.n_clients:
-            raise ConfigurationError(
-                f"the run has {self.n_clients} clients, its ledger speaks of {self.ledger.policy.n_clients}; "
-                "register the same clients or start a ledger of their own"
-            )
+    @property
+    def n_clients(self) -> int:
+        """N, the number of registered clients, of whom the ledger speaks."""
+        return cast("int", self.ledger.policy.n_clients)  # no request fits a ledger that speaks of no number
 
     def open(
         self,

@@ -243,7 +243,6 @@ def open_run(
         run=manifest.run_id,
         noise=noise_of(plan.noise_source, root, "noise"),
         mechanism=plan.mechanism,
-        n_clients=plan.n_clients,
         clipper=None if asked is None else QuantileClipper(settings=asked),
         only_sampled_send=plan.privacy.channel == "anonymous",
         keeper=None if home is None else KeptAllocation(home=home, run=manifest.run_id),

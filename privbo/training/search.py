@@ -203,7 +203,7 @@ def central_run(
     mechanism = loss_mechanism(request, z_judge)
     judge: LossJudge | SecretJudge
     if runs is None:
-        door = Door(validation, run=name, noise=noise, mechanism=lambda _: mechanism, n_clients=n_validation)
+        door = Door(validation, run=name, noise=noise, mechanism=lambda _: mechanism)
         judge = LossJudge(door, request, mechanism.noise_stddev())
         if directory is not None:
             journal = Journal(directory / "pulls", name, training, validation)

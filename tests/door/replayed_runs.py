@@ -112,7 +112,7 @@ def through_the_door(
         unit=Unit(request.unit), adjacency=mechanism.adjacency, population="replay", n_clients=request.n_clients
     )
     with Ledger.create(None, policy) as ledger:
-        door = Door(ledger, run="replay", noise=noise, mechanism=lambda _: mechanism, n_clients=request.n_clients)
+        door = Door(ledger, run="replay", noise=noise, mechanism=lambda _: mechanism)
         release, _ = door.close(door.open(0, request), rows)
         (entry,) = ledger.entries()
     return release.values, entry.event

@@ -209,7 +209,6 @@ def door(book: Ledger, keeper: Keeper, *, run: str = "run", n_releases: int = T)
             participations=K,
             n_releases=n_releases,
         ),
-        n_clients=CLIENTS,
         keeper=keeper,
     )
 
