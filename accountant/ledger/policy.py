@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from numbers import Real
@@ -261,6 +262,11 @@ class Verification:
 def canonical(content: Json) -> bytes:
     """JSON bytes that are equal exactly when the contents are."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def digest_of(content: Json) -> str:
+    """SHA-256 of the canonical bytes."""
+    return hashlib.sha256(canonical(content)).hexdigest()
 
 
 def sampler_of(event: Event) -> str:

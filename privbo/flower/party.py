@@ -532,7 +532,7 @@ def judged(run: PartyRun) -> Decision:
         return _decision(run, ledger)
 
 
-def admit(run: PartyRun, name: str, *, answered: Set[int]) -> Decision:
+def admit(run: PartyRun, name: str, *, answered: Set[int]) -> None:
     """Judge a run that asks something, and charge its whole plan to the party's ledger; durable on return.
 
     Args:
@@ -564,11 +564,9 @@ def admit(run: PartyRun, name: str, *, answered: Set[int]) -> Decision:
                 f"the answer to round {gone[0]} of run {name!r} has left this {party.role} and is gone from "
                 f"{Path(party.directory) / name}; restore that folder from its newest copy, or begin another run"
             )
-        decision = _decision(run, ledger, is_new=known is None)
-        decision.require(f"this {party.role}")
+        _decision(run, ledger, is_new=known is None).require(f"this {party.role}")
         if known is None and private:
             ledger.reserve(run.counted(name))
-    return decision
 
 
 def keep_answered(party: Party, run: str, round_: int) -> None:

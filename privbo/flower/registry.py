@@ -182,8 +182,8 @@ def federation_of(content: bytes) -> Federation:
     return read_settings(Federation, parse_toml(content, FEDERATION_FILE), FEDERATION_FILE)
 
 
-def require_guardians(federation: Federation, privacy: Privacy | NoPrivacy) -> dict[str, Card]:
-    """Give the guardians' cards in the order of shares; empty where the server is trusted.
+def require_guardians(federation: Federation, privacy: Privacy | NoPrivacy) -> None:
+    """Refuse guardians whose number is not that of the run's noises; none are needed where the server is trusted.
 
     Raises:
         ConfigurationError: If federation.toml names another number of guardians than the run, or the server would
@@ -200,7 +200,6 @@ def require_guardians(federation: Federation, privacy: Privacy | NoPrivacy) -> d
             f"{FEDERATION_FILE} names {len(federation.guardians)} guardians, run.toml has trust={privacy.trust!r} with "
             f"{wanted}; write a [guardians.NAME] table for each, or change privacy.trust"
         )
-    return dict(federation.guardians)
 
 
 def require_hidden(spec: Spec, federation: Federation) -> None:

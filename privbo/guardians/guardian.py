@@ -26,7 +26,7 @@ from pydantic import TypeAdapter
 from accountant.errors import LedgerError
 from accountant.events import Json
 from accountant.ledger import Ledger
-from accountant.ledger.policy import canonical
+from accountant.ledger.policy import digest_of
 from accountant.ledger.signing import ANSWERED, checked, sign
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import NoiseSource
@@ -184,8 +184,7 @@ def agreement(signed: Sequence[object], cards: Mapping[str, Card], call: Call) -
         )
     first, *others = (found[name].share_ids for name in cards)
     clients = sorted(int(client) for client, own in first.items() if all(o.get(client) == own for o in others))
-    body = canonical({name: asdict(found[name]) for name in cards})
-    return tuple(clients), hashlib.sha256(body).hexdigest()
+    return tuple(clients), digest_of({name: asdict(found[name]) for name in cards})
 
 
 @dataclass(frozen=True, kw_only=True)

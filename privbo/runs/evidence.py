@@ -7,7 +7,6 @@ is named; nothing is changed. A part that was restored or edited would let a rou
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ from accountant.ledger import Ledger
 from accountant.ledger.book import Book, Declaration, Reservation
 from accountant.ledger.chain import Position
 from accountant.ledger.ledger import holds
-from accountant.ledger.policy import canonical
+from accountant.ledger.policy import digest_of
 from accountant.wording import counted, upper_text
 from privbo.door.payload import decode_release
 from privbo.plans.plan import Plan
@@ -153,7 +152,7 @@ def declared_by(plan: Plan, *, run: str, settings: str, quoted: JsonObject | Non
         run=run,
         events=plan.schedule,
         settings=settings,
-        plan=_digest(plan.to_dict() if quoted is None else quoted),
+        plan=digest_of(plan.to_dict() if quoted is None else quoted),
         delta=plan.delta,
         noise_source=plan.noise_source,
     )
@@ -161,11 +160,7 @@ def declared_by(plan: Plan, *, run: str, settings: str, quoted: JsonObject | Non
 
 def plan_name(declared: Declaration) -> str:
     """Digest of a declared plan, by which clients, guardians and server know that they mean the same."""
-    return _digest(declared.to_dict())
-
-
-def _digest(content: JsonObject) -> str:
-    return hashlib.sha256(canonical(content)).hexdigest()
+    return digest_of(declared.to_dict())
 
 
 def planned(manifest: Manifest) -> JsonObject:
@@ -193,7 +188,7 @@ def plan_of(manifest: Manifest, book: Book) -> Reservation:
         )
     plan, declared, events = manifest.plan, found.declared, book.combined(found.declared.events)
     bound = (declared.settings, declared.plan, declared.delta, declared.noise_source, events, declared.releases)
-    digests = manifest.spec.digest(), _digest(planned(manifest))
+    digests = manifest.spec.digest(), digest_of(planned(manifest))
     stated = (*digests, plan.delta, plan.noise_source, plan.event, plan.releases)
     policy, hidden = book.policy, (plan.privacy.protects or "records", plan.privacy.records_per_person)
     meant = (policy.unit.value, policy.adjacency, policy.n_clients, policy.protects, policy.records_per_person)

@@ -33,7 +33,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from accountant.ledger.address import place_of, stands
-from accountant.ledger.policy import canonical
+from accountant.ledger.policy import digest_of
 from accountant.ledger.tables import Place
 from privbo.door.noise import ExactNoise, NoiseSource, SecureNoise, SimulatedNoise
 from privbo.plans.plan import Plan
@@ -75,11 +75,6 @@ _KEY_BYTES = 32
 
 def _plain(announced: Mapping[str, FloatArray]) -> JsonObject:
     return {name: array.tolist() for name, array in announced.items()}
-
-
-def _digest(announced: Mapping[str, FloatArray]) -> str:
-    """Of what clients are told, not of the file: a file that is replaced during a run is noticed."""
-    return hashlib.sha256(canonical(_plain(announced))).hexdigest()
 
 
 def _key(*, make: bool) -> bytes | None:
@@ -191,7 +186,7 @@ class RunDirectory:
             return None
         if not self.announced_path.exists():
             write_json(self.announced_path, _plain(server.announced))
-        return _digest(server.announced)
+        return digest_of(_plain(server.announced))  # not of the file: one that is replaced during a run is noticed
 
     @property
     def announced_digest(self) -> str | None:
@@ -201,7 +196,7 @@ class RunDirectory:
             RunError: If the file can't be read.
         """
         kept = self._announced()
-        return None if kept is None else _digest(kept)
+        return None if kept is None else digest_of(_plain(kept))
 
     def _announced(self) -> dict[str, FloatArray] | None:
         if not self.announced_path.exists():
