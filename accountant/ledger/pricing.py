@@ -320,7 +320,7 @@ def odometer_delta(paid: Sequence[Event], epsilon: float, *, adjacency: Adjacenc
 
 
 def odometer(paid: Sequence[Event], delta: float, *, adjacency: Adjacency) -> float:
-    """Epsilon that holds at every moment, with one failure probability delta for all of them.
+    """Epsilon that holds at every moment, with one delta for all of them.
 
     Proof: docs/proofs/filters.md.
 
@@ -333,7 +333,7 @@ def odometer(paid: Sequence[Event], delta: float, *, adjacency: Adjacency) -> fl
 
     Args:
         paid: Events that were charged; a run that released less is covered, too.
-        delta: Failure probability over the ledger's whole life.
+        delta: The probability that is added to epsilon's bound, over the ledger's whole life.
         adjacency: The ledger's.
 
     Example:

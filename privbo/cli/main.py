@@ -503,7 +503,7 @@ def calibrate(
     sample_rate: Annotated[float | None, typer.Option(help="Probability of taking part.")] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="Noise std over L2 sensitivity.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Target epsilon.")] = None,
-    delta: Annotated[float, typer.Option(help="Failure probability.")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="The probability that is added to epsilon's bound.")] = 1e-5,
 ) -> object:
     """Find the one of epsilon, noise multiplier, sample rate and releases that is not given."""
     from privbo.plans.calibration import calibrate as solve

@@ -23,7 +23,7 @@ class Calibration:
         rounds: Number of releases, at least 1.
         sample_rate: q, probability with which a client takes part in a release, in (0, 1].
         noise_multiplier: z, noise standard deviation over L2 sensitivity; positive.
-        delta: Failure probability, in (0, 1).
+        delta: The probability that is added to epsilon's bound, in (0, 1).
         adjacency: What neighbouring data sets are.
         epsilon: Upper bounds on epsilon by accountant.
         interval: Certified lower and upper end of the tight accountant, and the method that found them.
@@ -53,7 +53,7 @@ def calibrate(
         sample_rate: q, in (0, 1].
         noise_multiplier: z, in (0, 1e9].
         epsilon: Target, in (0, 1e9].
-        delta: Failure probability, in (0, 1).
+        delta: The probability that is added to epsilon's bound, in (0, 1).
 
     Raises:
         ConfigurationError: If not exactly one number is missing or a value is out of range.

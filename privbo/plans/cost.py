@@ -128,7 +128,7 @@ class PriceColumn:
 
     Attributes:
         label: Which delta this is: ``"this run"`` or ``"default"`` (min(1e-5, 1/(10 N))).
-        delta: Failure probability, in (0, 1).
+        delta: The probability that is added to epsilon's bound, in (0, 1).
         epsilon: Upper bounds on epsilon by accountant.
     """
 

@@ -110,7 +110,7 @@ class Privacy:
         sample_rate: q, the probability with which a client takes part in a release. At 1
             (the default) a fixed number of rounds needs the least noise, no secrecy of
             the sample, and the price is exact.
-        delta: Failure probability; None is ``min(1e-5, 1/(10 N))``, ``"paper"`` is N^-1.1.
+        delta: The probability that is added to epsilon's bound; None is ``min(1e-5, 1/(10 N))``, ``"paper"`` is N^-1.1.
         calibration: ``"tight"`` scales noise to the true sensitivity of the weights,
             ``"paper"`` draws the paper's noise (scaled to phi_max S) and charges the true
             multiplier.
