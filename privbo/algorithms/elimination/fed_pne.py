@@ -9,8 +9,9 @@ unless its own rewards say another is better. Where rewards carry no noise, say 
 Private form: a client's answer is its vector of mean rewards, centred, clipped to
 ``S = clip sqrt(K)``; every comparison of the server is widened by the release's noise.
 
-*Certified* (the default): no cap, no clipping below the declared range. Where c covers the
-reward noise, the optimum's cell survives with probability at least 1 - delta_b - 0.05.
+*Certified* (the default): no cap, no clipping below the declared range. Where c covers the reward noise and
+nu1 rho^h the objective's variation in the optimum's cell, that cell survives with probability at least
+1 - delta_b - 0.05.
 *Heuristic* (``FedPNE.heuristic()``): a cap drops nodes untested and tight clipping biases
 means, so no such probability is promised; the regret is far lower.
 """
@@ -43,7 +44,8 @@ class FedPNE(CappedSettings):
     | certified | no cap, nothing clipped (``clip=None``), ``widen >= 1`` | with probability 1 - 1/M - 0.05 |
     | heuristic | any other, such as ``FedPNE.heuristic()`` | perhaps; ``caveat`` says why it may not |
 
-    The first row holds where c covers the reward noise. Privacy is that of the run's plan in both.
+    The first row holds where c covers the reward noise and nu1 rho^h the objective's variation in the optimum's cell
+    at depth h. Privacy is that of the run's plan in both.
 
     Attributes:
         horizon: T, pulls of every client.
