@@ -275,7 +275,7 @@ class ClientHistory:
         return np.asarray(np.sum(np.asarray(self.calls), axis=1), dtype=np.int64)
 
 
-def best_unit(units: FloatArray, values: FloatArray) -> FloatArray:
+def best_unit(units: FloatArray, values: FloatArray, calls: IntArray | None = None) -> FloatArray:
     """PRIVATE: give the point of one client whose values have the largest mean, the first among equals, ``(n_dims,)``.
 
     The largest of single values at points that were evaluated again is a lucky one.
@@ -285,16 +285,18 @@ def best_unit(units: FloatArray, values: FloatArray) -> FloatArray:
     Args:
         units: Its points, ``(n_evaluations, n_dims)``.
         values: There, ``(n_evaluations,)``, at least one of them finite.
+        calls: Evaluations behind each value, its weight; one each unless given.
 
     Example:
         >>> best_unit(np.array([[0.2], [0.2], [0.8]]), np.array([1.0, 0.0, 0.9]))
         array([0.8])
     """
     known = np.isfinite(values)
+    weights = np.maximum(known if calls is None else calls, 1)[known]
     units, values = units[known], values[known]
     _, first, at = np.unique(units, axis=0, return_index=True, return_inverse=True)
     at, start = at.ravel(), values[first]
-    mean = start + np.bincount(at, values - start[at]) / np.bincount(at)  # exact of equal values
+    mean = start + np.bincount(at, weights * (values - start[at])) / np.bincount(at, weights)  # exact of equal values
     return np.asarray(units[mean[at].argmax()])
 
 

@@ -137,16 +137,17 @@ class Real:
 
     def decode(self, unit: float) -> float:
         """Value at a unit coordinate."""
-        if self.step is not None:
-            return _at_step(self.low, int(_bin(np.asarray(unit), self.n_values)), self.step)
-        value = self.low * (self.high / self.low) ** unit if self.log else self.low + unit * (self.high - self.low)
-        return float(min(max(value, self.low), self.high))
+        return float(self.values(np.asarray(unit, dtype=np.float64)))
 
     def values(self, units: FloatArray) -> FloatArray:
-        """Values at many coordinates, for comparing; up to rounding those of ``decode``."""
+        """Values at many coordinates."""
         if self.step is not None:
-            return np.asarray(self.low + self.step * _bin(units, self.n_values))
-        raw = self.low * (self.high / self.low) ** units if self.log else self.low + units * (self.high - self.low)
+            bins, place = np.unique(_bin(units, self.n_values), return_inverse=True)
+            return np.array([_at_step(self.low, int(one), self.step) for one in bins])[place].reshape(units.shape)
+        if self.log:  # by Python's power: NumPy's differs from it, and by its own vector units
+            raw = self.low * np.asarray((self.high / self.low) ** units.astype(object), dtype=np.float64)
+        else:
+            raw = self.low + units * (self.high - self.low)
         return np.asarray(np.clip(raw, self.low, self.high))
 
     def snap(self, units: FloatArray) -> FloatArray:
@@ -407,9 +408,13 @@ class Space:
             raise ConfigurationError(f"parameters {sorted(params)} do not match {sorted(names)}")
         coordinates = [p.encode(params[name]) if name in params else _middle(p) for name, p in self.parameters.items()]
         unit = np.array(coordinates, dtype=np.float64)
-        if not self.allows(unit):
+        if self.allows(unit):
+            return unit
+        # Rounding may have moved it over a bound that it touches: the nearest floats around it are as good.
+        near = self.snap(unit + 1e-15 * np.random.default_rng(0).uniform(-1.0, 1.0, (_TRIED, self.n_dims)))
+        if not len(near := near[self.allows(near)]):
             raise ConfigurationError(f"{params} does not keep the constraints {list(self.constraints)}")
-        return unit
+        return np.asarray(near[0])
 
     def decode(self, unit: npt.ArrayLike) -> dict[str, Value]:
         """Values by name at one point of the unit cube, shape ``(n_dims,)``, of the parameters that matter there."""
@@ -495,15 +500,22 @@ def _divided(one: Any, other: Any) -> Any:  # noqa: ANN401  # arrays or numbers
     return np.divide(one, np.where(np.equal(other, 0), np.nan, other))
 
 
+def _truth(value: Any) -> BoolArray:  # noqa: ANN401  # an array or a number
+    found = np.asarray(value)
+    if found.size and np.asarray(found.tolist() if found.dtype == object else found).dtype != bool:
+        raise ValueError("it has no comparison")
+    return found.astype(bool)
+
+
 _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: _divided,
     ast.USub: operator.neg,
-    ast.Not: np.logical_not,
-    ast.And: np.logical_and,
-    ast.Or: np.logical_or,
+    ast.Not: lambda one: ~_truth(one),
+    ast.And: lambda one, other: _truth(one) & _truth(other),
+    ast.Or: lambda one, other: _truth(one) | _truth(other),
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -533,7 +545,7 @@ def keeps(text: str, values: Columns, matter: Columns) -> npt.NDArray[np.bool_]:
     try:
         tree = ast.parse(text, mode="eval")
         with np.errstate(all="ignore"):
-            holds = np.asarray(_value(tree.body, values)).astype(bool)
+            holds = _truth(_value(tree.body, values))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ConfigurationError(
             f"constraint {text!r}: {getattr(error, 'msg', error)}; compare sums and products of parameters, such as "

@@ -92,7 +92,7 @@ def best_points(history: ClientHistory, space: Space, clients: Numbers[int]) -> 
         space: The search space.
         clients: Their numbers, in the history's order.
     """
-    found = []
+    found, calls = [], np.maximum(np.asarray(history.calls), 1)  # of what was made before the run none is counted
     for row, client in enumerate(clients):
         known = np.isfinite(history.values[row])
         if not known.any():
@@ -100,9 +100,9 @@ def best_points(history: ClientHistory, space: Space, clients: Numbers[int]) -> 
         unit = history.recommended[row]
         there = known & (history.units[row] == unit).all(axis=1)
         if not there.any():  # recommended by what others found, or not at all: what the client itself has seen counts
-            unit = best_unit(history.units[row], history.values[row])
+            unit = best_unit(history.units[row], history.values[row], calls[row])
             there = known & (history.units[row] == unit).all(axis=1)
-        value = float(history.values[row][there].mean())
+        value = float(np.average(history.values[row][there], weights=calls[row][there]))
         found.append(Best(client=int(client), params=space.decode(unit), value=value))
     return tuple(found)
 

@@ -37,7 +37,7 @@ from privbo.protocol.messages import (
     answers_together,
     takes_points,
 )
-from privbo.protocol.problem import Evaluator, Memory, Rehearsed, Rows
+from privbo.protocol.problem import Evaluator, Memory, Problem, Rehearsed, Rows
 from privbo.protocol.processes import named
 from privbo.runs.altered import unreliable, zeroed
 from privbo.runs.spec import Spec
@@ -226,12 +226,7 @@ def clients_of(
     def made(some: IntArray, by: Evaluate = evaluate) -> Cohort:
         return sent(algorithm.cohort(setting, clients=some, evaluate=by, seed=seed))
 
-    given = [name for name in ("earlier", "enqueued") if getattr(evaluate.problem, name) is not None]
-    if given and not takes_points(algorithm):
-        raise ConfigurationError(
-            f"problem.{given[0]}: clients of {type(algorithm).__name__} choose no points themselves; use shared-prior "
-            f"or dp-fts-de, or drop {given[0]}"
-        )
+    require_takes(algorithm, evaluate.problem)
     if evaluate.problem.is_asked and waiting is None:
         raise ConfigurationError(
             "objective='ask' stores its trials with the run, and this one has no directory (a simulation or a control "
@@ -241,6 +236,21 @@ def clients_of(
     if waiting is None and answers_together(algorithm) and evaluate.problem.earlier is None and not apart:
         return made(clients)
     return Each(clients=clients, made=made, evaluate=evaluate, waiting=waiting)
+
+
+def require_takes(algorithm: Algorithm, problem: Problem) -> None:
+    """Refuse points that clients bring along where their algorithm takes none.
+
+    Raises:
+        ConfigurationError: Naming what to drop.
+    """
+    for name in ("earlier", "enqueued"):
+        named = getattr(problem, name) or getattr(problem.source, name, None)  # code that a file names is not loaded
+        if named is not None and not takes_points(algorithm):
+            raise ConfigurationError(
+                f"problem.{name}: clients of {type(algorithm).__name__} choose no points themselves; use shared-prior "
+                f"or dp-fts-de, or drop {name}"
+            )
 
 
 def answers_of(clients: Cohort | Each, broadcast: Broadcast, dim: int) -> FloatArray:

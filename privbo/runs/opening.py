@@ -27,7 +27,7 @@ from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError, PolicyError, RunError
 from privbo.protocol.files import alone, require_no_link, today
 from privbo.protocol.messages import Request, Server
-from privbo.runs.clients import WorkerSetup
+from privbo.runs.clients import WorkerSetup, require_takes
 from privbo.runs.evidence import declaration, gathered, require_agreement
 from privbo.runs.manifest import KeptAllocation, Manifest, RunDirectory, derive_seed, noise_of, versions
 from privbo.runs.record import Record
@@ -78,7 +78,9 @@ def plan_run(spec: Spec) -> Plan:
                 f"{name}={getattr(spec, name)!r}, privacy.unit={unit!r}: the time of one {unit} would decide whether "
                 f"others fail; leave {name} out"
             )
-    return spec.plan
+    plan = spec.plan
+    require_takes(spec.algorithm, spec.problem)
+    return plan
 
 
 def planned_requests(spec: Spec) -> Iterator[Request]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,28 @@ def test_steps() -> None:
 
 
 @pytest.mark.parametrize(
+    ("parameter", "bound"),
+    [
+        (Real(0.01, 0.1, step=0.01), 0.07),
+        (Real(0, 1, step=0.1), 0.3),
+        (Real(1e-3, 1e2, log=True), 0.07),
+        (Real(-1, 2), 0.3),
+    ],
+)
+def test_constraints_judge_what_is_evaluated(parameter: Real, bound: float) -> None:
+    units = np.random.default_rng(0).random((5, 200))
+    assert [[parameter.decode(u) for u in row] for row in units] == parameter.values(units).tolist()
+    for sign, holds in {"<=": operator.le, ">=": operator.ge}.items():
+        space = Space({"r": parameter, "s": Real(0, 1)}, [f"r {sign} {bound}", "s <= 0.3"])
+        given = space.decode(space.encode({"r": bound, "s": 0.3}))  # a point on the bound is one of the space
+        assert holds(given["r"], bound)
+        assert list(given.values()) == pytest.approx([bound, 0.3], rel=1e-14)
+    if parameter.step is not None:
+        with pytest.raises(ConfigurationError, match="does not keep"):
+            Space({"r": parameter}, [f"r < {bound}"]).encode({"r": bound})
+
+
+@pytest.mark.parametrize(
     "given", [np.array([16, 32]), list(np.array([16, 32])), tuple(np.array([16, 32], dtype=object))]
 )
 def test_choices_of_numpy_are_what_they_are(given: Any) -> None:
@@ -249,7 +272,7 @@ def test_conditions_and_constraints_are_a_part_of_the_run() -> None:
 
 # ---- known constraints: formulas that every point keeps
 
-NAMES = {"a", "b", "kind"}
+NAMES = {"a", "b", "kind", "true"}
 CONSTRAINED = {"a": pb.Real(0, 1), "b": pb.Real(0, 1), "n": pb.Int(1, 8), "kind": pb.Categorical(["u", "v"])}
 CONSTRAINTS = ("a + b <= 0.5", "n * a < 2 or kind == 'u'")
 
@@ -261,16 +284,19 @@ def kept(params: dict[str, Any]) -> bool:
 @pytest.mark.parametrize(
     ("text", "holds"),
     [("a + b <= 1", True), ("a * b > 0.2", False), ("not a < b", False), ("0 < a < b", True), ("kind == 'v'", True),
+     ("true", True), ("not true or a > b", False),
      ("max(a, b) - min(a, b) >= abs(-0.5)", True), ("1 / (a - 0.25) > 0", False), ("a < 1 and b > 0 or b > 2", True)],
 )  # fmt: skip
 def test_formulas(text: str, holds: bool) -> None:
     values = {"a": np.array([0.25]), "b": np.array([0.75]), "kind": np.array(["v"], dtype=object)}
+    values["true"] = np.array([True], dtype=object)
     assert keeps(text, values, dict.fromkeys(NAMES, np.array([True]))).tolist() == [holds]
 
 
 NO_FORMULAS = [
     "a +", "__import__('os').system('true')", "a.real > 0", "c < 1", "a ** 9 ** 9 > 0", "[a] == [b]", "lambda: 1",
     "a if b else 1", "open('x')", "(a := 1)", "f'{a}' == 'x'", "min() < 1", "a < 1; b < 1", "1j < a", "abs(a, b) < 1",
+    "a + b", "a and b < 1", "not a", "kind", "1",
     "a < " + "(" * 500 + "1" + ")" * 500, "a < " + "-" * 5_000 + "1",
 ]  # fmt: skip
 

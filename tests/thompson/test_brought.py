@@ -12,6 +12,7 @@ import pytest
 
 import privbo as pb
 from privbo.protocol.messages import FloatArray
+from privbo.protocol.problem import ProblemSource
 from privbo.runs.clients import clients_of
 from privbo.runs.spec import Spec
 from privbo.testing.subject import noise_release
@@ -60,6 +61,7 @@ def test_who_brings_evaluations_along_starts_with_them_and_nobody_else_notices(a
         assert not np.array_equal(own(found, client)[2:], own(without, client)[2:])
         seen = found.clients.values[client]
         assert np.isfinite(seen).sum() == n_queries(found) + len(brought(client))
+    assert (found.clients.evaluations == n_queries(found)).all()  # what was made before the run is none of them
     assert found.best(0).value >= 0.99
     for ours, theirs in zip(found.releases, without.releases, strict=True):
         assert ours.noise_stddev == theirs.noise_stddev
@@ -150,10 +152,19 @@ def test_what_can_not_be_used_is_its_clients_failure_and_changes_nothing() -> No
     same_releases(found, without)
 
 
-def test_clients_that_choose_no_points_take_none() -> None:
-    problem = dataclasses.replace(PROBLEM, earlier=brought)
-    with pytest.raises(pb.ConfigurationError, match=r"problem\.earlier: clients of FedPNE choose no points"):
-        played(problem, pb.FedPNE(horizon=40))
+def test_clients_that_choose_no_points_take_none(tmp_path: Path) -> None:
+    named = ProblemSource(objective="a:b", earlier="a:c", n_clients=CLIENTS, space=PROBLEM.search_space.parameters)
+    settings: dict[str, Any] = {"privacy": pb.Privacy(epsilon=8), "rounds": ROUNDS}
+    for problem in (dataclasses.replace(PROBLEM, earlier=brought), dataclasses.replace(PROBLEM, source=named)):
+        asked = dataclasses.replace(problem, objective="ask")
+        for refused in (
+            lambda problem=problem: pb.plan(problem, pb.FedPNE(horizon=40), **settings),
+            lambda problem=problem: pb.run(problem, pb.FedPNE(horizon=40), directory=tmp_path / "run", **settings),
+            lambda asked=asked: pb.start(asked, pb.FedPNE(horizon=40), directory=tmp_path / "run", **settings),
+        ):
+            with pytest.raises(pb.ConfigurationError, match=r"problem\.earlier: clients of FedPNE choose no points"):
+                refused()
+    assert not list(tmp_path.iterdir())
     with pytest.raises(pb.ConfigurationError, match=r"enqueued can't be called"):
         dataclasses.replace(PROBLEM, enqueued=lambda client, place: [])
     for name in ("earlier", "enqueued"):  # only evaluations are asked for

@@ -8,7 +8,7 @@ import pytest
 import privbo as pb
 from privbo.algorithms.thompson.evaluations import kept_points
 from privbo.algorithms.thompson.settings import Part
-from privbo.protocol.messages import FloatArray
+from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.runs.best import best_points
 
 GENERATOR = np.random.default_rng(4)
@@ -51,6 +51,16 @@ def test_a_client_uses_the_point_that_was_best_on_average_and_not_the_luckiest_d
             units, values = history.units[best.client], history.values[best.client]
             own = [values[(units == unit).all(axis=1)].mean() for unit in np.unique(units, axis=0)]
             assert best.value == pytest.approx(max(own))
+
+
+@pytest.mark.parametrize(("recommended", "value"), [(0.2, 0.1), (np.nan, 0.5)])
+def test_a_value_counts_as_often_as_there_are_calls_behind_it(recommended: float, value: float):
+    history = ClientHistory(
+        units=np.array([[[0.2], [0.2], [0.8]]]), values=np.array([[1.0, 0.0, 0.5]]), rounds=np.arange(3),
+        recommended=np.array([[recommended]]), calls=np.array([[1, 9, 0]]),
+    )  # fmt: skip
+    (best,) = best_points(history, pb.Space({"x": pb.Real(0, 1)}), [0])
+    assert (best.params["x"], best.value) == (pytest.approx(0.2 if value == 0.1 else 0.8), pytest.approx(value))
 
 
 def hill(client: int, params: dict[str, float]) -> float:

@@ -141,6 +141,7 @@ class Evaluations:
             values=self.values.copy(),
             rounds=np.maximum(self.rounds, INITIAL_ROUND),
             recommended=recommended,
+            calls=np.tile((self.rounds != _EARLIER_ROUND).astype(np.int64), (len(self.clients), 1)),
         )
 
     def _tensor(self, array: FloatArray) -> torch.Tensor:
