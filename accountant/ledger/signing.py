@@ -74,6 +74,7 @@ def checked(statement: object, purpose: str) -> Json:
     """
     try:
         content, key, signature = (statement[name] for name in ("content", "key", "signature"))  # type: ignore[index]  # refused below
+        content = {**content}
         public, signed = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)), bytes.fromhex(signature)
         if not _is_good(public, signed, _bytes(purpose, content)):
             for other in FILES:
@@ -82,7 +83,7 @@ def checked(statement: object, purpose: str) -> Json:
             raise DisagreementError(f"this {purpose} was altered after signing; ask for a genuine one")
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise LedgerError(f"this is no signed {purpose} ({error!r}); ask for a whole one") from None
-    return dict(content)
+    return content
 
 
 def _is_good(public: Ed25519PublicKey, signature: bytes, said: bytes) -> bool:

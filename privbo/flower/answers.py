@@ -65,7 +65,7 @@ from privbo.flower.party import (
     read_site,
 )
 from privbo.flower.registry import read_federation
-from privbo.flower.site import SiteRecord, Wanted, require_run_name
+from privbo.flower.site import SiteRecord, Wanted, keep_words, require_run_name
 from privbo.guardians.ciphertexts import GuardianKeys, encrypt_shares, guardian_keys, stored
 from privbo.guardians.guardian import Guardian, StateStore
 from privbo.plans.policy import Policy
@@ -83,6 +83,7 @@ from privbo.runs.opening import policy_of
 from privbo.runs.trials import PendingTrials
 
 _FOR_ITS_ANSWER = 30.0  # seconds
+_PUBLIC = (__name__, Guardian.__module__)  # modules whose refusals a server is told in words
 
 
 def client_app(home: Path) -> ClientApp:
@@ -106,6 +107,8 @@ def respond(message: Message, context: Context, home: Path) -> Message:
     try:
         found = answered(content, context, home) if server is None else server.ask(content, context, home)
     except RunError as error:  # the site's process is gone
+        with suppress(PrivacyError):
+            _keep_error(_site(context, home), "", error, context)
         found = encode(failure("", error), nonce_of(Question, content))
     return Message(found, reply_to=message)
 
@@ -135,23 +138,22 @@ def answered(content: RecordDict, context: Context, home: Path) -> RecordDict:
         try:
             question = decode(Question, content)
             run_name, site = question.run, _site(context, home)
-            record = SiteRecord.open(Path(site.directory), run_name)
+            require_run_name(run_name)
+            record = SiteRecord(path=Path(site.directory) / run_name)
             run = approved_run(home, site)
             wanted = _wanted(run, record, question)
             admit(run, run_name, answered=record.answered())
+            SiteRecord.open(Path(site.directory), run_name)
             reply = _answer(run, record, question, wanted, stopped)
             keep_answered(site, run_name, question.broadcast.round)
             return encode(reply, nonce)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and stopped():
                 raise
-            if isinstance(error, PolicyError | RefusedError):
-                keep_refusal(site, run_name, error)
+            _keep_error(site, run_name, error, context, record)
             seen: Position | None = None
-            if record is not None:
-                record.note(traceback.format_exc())
-                with suppress(RunError, KeyError, TypeError, ValueError, OSError):  # what failed may be this very file
-                    seen = record.last_seen()
+            with suppress(RunError, KeyError, TypeError, ValueError, OSError):  # what failed may be this very file
+                seen = None if record is None else record.last_seen()
             return encode(failure(site.name, error, seen), nonce)
 
 
@@ -263,22 +265,24 @@ def guard(message: Message, context: Context, home: Path) -> Message:
     except Exception as error:
         if own is not None:
             _keep_error(own, asked.run, error, context)
-        # Our own errors go with their text, which holds names and rounds only; of others the class.
-        words = str(error)[:LONGEST] if isinstance(error, PrivacyError) else ""
-        reply = GuardianReply(refusal=f"{error_class(error)}: {words}")
+        # What guardians say of a round holds names, rounds and keys only; a policy's numbers and paths stay here.
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        is_public = type(error) is RunError and frame.f_globals["__name__"] in _PUBLIC
+        reply = GuardianReply(refusal=error_class(error) + (f": {error}"[:LONGEST] if is_public else ""))
     return Message(encode(reply, nonce), reply_to=message)
 
 
-def _keep_error(own: Party, run: str, error: BaseException, context: Context) -> None:
+def _keep_error(own: Party, run: str, error: BaseException, context: Context, record: SiteRecord | None = None) -> None:
     """Write down at a party why it did not answer, if that can be written: its reply goes either way."""
     if not own.directory:
         return
+    words = traceback.format_exc()
     with suppress(OSError, RunError):
-        if not context.node_config.keys() & {"site", "guardian"}:  # simulated: its folder is in the run's private one
+        if record is None and not context.node_config.keys() & {"site", "guardian"}:  # its folder is in the run's
             private_folder(Path(str(context.run_config["directory"])))
-        keep_refusal(own, run, error)
-        with (Path(own.directory) / "errors.log").open("a") as file:
-            file.write(traceback.format_exc() + "\n")
+        if record is None or isinstance(error, PolicyError | RefusedError):
+            keep_refusal(own, run, error)
+    keep_words(Path(own.directory), words) if record is None else record.note(words)
 
 
 def _reply(asked: GuardianQuestion, nonce: bytes, own: GuardianSettings, home: Path) -> GuardianReply:

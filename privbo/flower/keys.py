@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from privbo.flower.registry import require_names
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_atomically
 
@@ -27,7 +28,7 @@ def make_keys(path: Path, *, sites: Sequence[str], hosts: Sequence[str] = ("127.
     The authority's own private key is not kept: nothing else can be signed with it.
 
     Raises:
-        ConfigurationError: If keys stand there already.
+        ConfigurationError: If keys stand there already, or a name of a site or host can't be one.
 
     Example:
         >>> import tempfile
@@ -37,11 +38,18 @@ def make_keys(path: Path, *, sites: Sequence[str], hosts: Sequence[str] = ("127.
     """
     if (path / AUTHORITY).exists():
         raise ConfigurationError(f"{path} already holds keys; name a new folder")
+    require_names([Path(KEY).stem, *sites])
+    root, server = ec.generate_private_key(_CURVE), ec.generate_private_key(_CURVE)
+    try:
+        made = {AUTHORITY: _certificate(root, root, ()), CERTIFICATE: _certificate(server, root, hosts)}
+    except ValueError as error:
+        raise ConfigurationError(
+            f"hosts={', '.join(hosts)[:200]!r}: {error}; write names in ASCII and addresses"
+        ) from None
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
-    root, server = ec.generate_private_key(_CURVE), ec.generate_private_key(_CURVE)
-    for file, key, subjects in ((AUTHORITY, root, ()), (CERTIFICATE, server, hosts)):
-        write_atomically(path / file, _certificate(key, root, subjects).public_bytes(serialization.Encoding.PEM))
+    for file, certificate in made.items():
+        write_atomically(path / file, certificate.public_bytes(serialization.Encoding.PEM))
     _write_private(path / KEY, server, serialization.PrivateFormat.PKCS8)
     for site in sites:
         own = ec.generate_private_key(_CURVE)
@@ -63,7 +71,8 @@ def _certificate(
     """A certificate that the authority signs: a server's for its hosts, or its own."""
     now, issuer = dt.datetime.now(dt.UTC), "privbo federation"
     subject, authority = (
-        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in (hosts[0] if hosts else issuer, issuer)
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+        for name in (hosts[0] if hosts else issuer, issuer)
     )
     extensions: list[tuple[x509.ExtensionType, bool]] = [
         (x509.BasicConstraints(ca=not hosts, path_length=None if hosts else 0), True),

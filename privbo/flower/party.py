@@ -80,7 +80,7 @@ from privbo.runs.evidence import declared_by, plan_name
 from privbo.runs.manifest import derive_seed
 from privbo.runs.opening import plan_run
 from privbo.runs.sources import ForeignAlgorithm, load_problem, require_code, require_same
-from privbo.runs.spec import Spec, read_bytes, read_toml
+from privbo.runs.spec import Spec, parse_toml, read_bytes, read_toml
 
 POPULATION = "one client"
 Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -411,8 +411,8 @@ def run_of(files: AppFiles, party: Party) -> PartyRun:
         named = named_spec(files.run)
         if isinstance(named.algorithm, ForeignAlgorithm):  # all but the price is judged before its module is imported
             named.judged(required_policy(party), None).require(f"this {party.role}")
+        federation = federation_of(files.federation).checked(named.problem.n_clients)
         spec, plan = _priced(files.home, files.run)
-        federation = federation_of(files.federation).checked(plan.n_clients)
         require_guardians(federation, spec.privacy)
         _kept[:] = [PartyRun(party=party, files=files, spec=spec, federation=federation, plan=plan)]
     return _kept[0]
@@ -453,7 +453,7 @@ def require_registered(run: PartyRun) -> None:
     if party.name not in known:
         raise ConfigurationError(
             f"{party.role}.toml: name={party.name!r} is no {party.role} of federation.toml, which has "
-            f"{', '.join(known) or 'none'}"
+            f"{', '.join(known) or 'none'}; a guardian's own file has a name that begins with guardian"
         )
 
 
@@ -490,9 +490,10 @@ def approve_files(path: Path, party: Party, files: AppFiles) -> bool:
     found = files.digests
     if found in party.approved:
         return False
-    text = path.read_text()
     table = f'[[approved]]\nrun = "{found.run}"\nfederation = "{found.federation}"\n'
-    write_atomically(path.resolve(), f"{text.rstrip()}\n\n{table}".encode(), mode=path.stat().st_mode & 0o777)
+    content = f"{path.read_text(encoding='utf-8').rstrip()}\n\n{table}".encode()
+    parse_toml(content, f"{path} with a table [[approved]]")  # an ``approved = []`` takes none
+    write_atomically(path.resolve(), content, mode=path.stat().st_mode & 0o777)
     return True
 
 

@@ -18,8 +18,9 @@ length::
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -37,6 +38,21 @@ from privbo.runs.spec import Spec, parse_toml, read_bytes
 
 RUN_FILE = "run.toml"
 FEDERATION_FILE = "federation.toml"
+_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
+_DIGITS = 7  # of a client's number
+
+
+def require_names(names: Sequence[str]) -> None:
+    """Refuse names of sites or guardians that are no bare keys of TOML, which are plain in paths and certificates, too.
+
+    Raises:
+        ConfigurationError: Naming those, or all where one stands there twice.
+    """
+    odd = [name for name in names if not _NAME.fullmatch(name)]
+    if odd or len(set(names)) < len(names):
+        raise ConfigurationError(
+            f"names={', '.join(odd or names)[:200]!r}: write 1 to 64 of the letters A to Z, digits, - and _, each once"
+        )
 
 
 def canonical_key(key: bytes) -> bytes:
@@ -68,8 +84,9 @@ def parse_clients(text: str) -> tuple[int, ...]:
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ConfigurationError(f"clients={text!r}: write numbers and ranges such as '0-9, 12'")
+        is_bad = not first.isdecimal() or (dash and not last.isdecimal())
+        if is_bad or max(len(first), len(last)) > _DIGITS or len(found) > 10**_DIGITS:
+            raise ConfigurationError(f"clients={text[:80]!r}: write small numbers and ranges such as '0-9, 12'")
         found += range(int(first), int(last or first) + 1)
     return tuple(found)
 
@@ -117,8 +134,12 @@ class Federation:
             >>> Federation(sites=sites).checked(3).clients
             {'north': (0, 1), 'south': (2,)}
         """
+        require_names(list(self.sites))
+        require_names(list(self.guardians))
+        if self.min_sites > len(self.sites):
+            raise ConfigurationError(f"min_sites={self.min_sites} of {len(self.sites)} sites; lower it")
         placed = sorted(client for clients in self.clients.values() for client in clients)
-        if placed != list(range(n_clients)):
+        if len(placed) != n_clients or placed != list(range(n_clients)):
             raise ConfigurationError(
                 f"sites host clients {placed[:20]}, the run has 0..{n_clients - 1}; "
                 "register every client at exactly one site"
@@ -128,8 +149,9 @@ class Federation:
             raise ConfigurationError(
                 f"sites {keyless} have no public key; give every site a key, or none (for trying out only)"
             )
-        if self.has_keys and len(self._by_key) != len(self.sites):
-            raise ConfigurationError("two sites have the same public key; make one key per site")
+        cards = [key for card in self.guardians.values() for key in (card.sealing, card.signing)]
+        if (self.has_keys and len(self._by_key) != len(self.sites)) or len(set(cards)) != len(cards):
+            raise ConfigurationError("two sites or guardians have the same public key; each makes its own")
         return self
 
     @cached_property

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from privbo.flower.party import GuardianSettings, read_settings_of
+from privbo.flower.registry import require_names
 from privbo.guardians.ciphertexts import guardian_keys
 from privbo.plans.policy import Policy
 from privbo.protocol.errors import ConfigurationError
@@ -72,11 +74,18 @@ def write_guardian(folder: Path, name: str, policy: Policy) -> str:
         policy: Its bound on all runs together.
 
     Raises:
+        ConfigurationError: If the name can't be one, or what stands there has another, or another bound.
         RunError: If what stands there is no key.
     """
+    require_names([name])
+    path = folder / "guardian.toml"
+    if not path.exists():
+        _write_party(path, "the people it guards", name, policy)
+    own = read_settings_of(GuardianSettings, path)
+    bound = None if own.policy is None else (own.policy.epsilon, own.policy.delta)
+    if (own.name, bound) != (name, (policy.epsilon, policy.delta)):
+        raise ConfigurationError(f"{path} has another name, epsilon or delta; give its own, or change them there")
     card = guardian_keys(folder / "kept").card
-    if not (folder / "guardian.toml").exists():
-        _write_party(folder / "guardian.toml", "the people it guards", name, policy)
     return f'[guardians.{name}]\nsealing = "{card.sealing}"\nsigning = "{card.signing}"\n'
 
 

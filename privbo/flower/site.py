@@ -33,6 +33,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,7 @@ from privbo.protocol.files import alone, append_line, load_arrays, read_json, re
 from privbo.protocol.messages import Arrays, Cohort, FloatArray, IntArray, Standing
 from privbo.protocol.settings import dump_settings
 from privbo.protocol.space import Space
-from privbo.runs.best import COMMON, FACTS, SiteFacts
+from privbo.runs.best import COMMON, FACTS, SiteFacts, site_facts
 from privbo.runs.clients import Each, answers_of
 
 PURPOSE = "countersignature"
@@ -125,10 +126,16 @@ class SiteRecord:
             return int(read_json(path)["seed"])
 
     def keep_facts(self, clients: IntArray, space: Space) -> None:
-        """Write down once what the arrays in this folder speak of, for those who read them later."""
+        """Write down once what the arrays in this folder speak of, for those who read them later.
+
+        Raises:
+            RunError: If they speak of other clients: what those sent would be sent again under these numbers.
+        """
         with alone(self.path):
             if not (self.path / FACTS).exists():
                 write_json(self.path / FACTS, dump_settings(SiteFacts.of(clients, space)))
+            elif site_facts(self.path).clients != tuple(clients.tolist()):
+                raise RunError(f"{self.path} is of other clients; give every site a directory of its own")
 
     def answer(self, question: Question, wanted: Wanted, own: Cohort | Each) -> tuple[Arrays, bytes]:
         """Answer one round with what is sent of the clients' vectors, and a countersigned receipt.
@@ -194,8 +201,9 @@ class SiteRecord:
         if (latest := self.latest()) is not None:
             own.restore(load_arrays(self._file("state", latest)))
         vectors = np.asarray(answers_of(own, question.broadcast, wanted.dim), dtype=np.float64)
-        if CHOSEN in question.broadcast.arrays:
-            write_json(self.path / COMMON, {"unit": np.asarray(question.broadcast.arrays[CHOSEN]).tolist()})
+        chosen = question.broadcast.arrays.get(CHOSEN)
+        if chosen is not None and not wanted.dim and site_facts(self.path).has_point(chosen):
+            write_json(self.path / COMMON, {"unit": chosen.tolist()})
         if not wanted.dim:
             vectors = np.empty((len(own.clients), 0))
         if vectors.shape != (len(own.clients), wanted.dim):
@@ -243,12 +251,19 @@ class SiteRecord:
         return max(self.answered(), default=None)
 
     def note(self, text: str) -> None:
-        """Append to this site's own log."""
-        with (self.path / "errors.log").open("a") as file:
-            file.write(text + "\n")
+        """Append to this site's own log of the run; before that is made, to the one of all runs."""
+        keep_words(self.path if self.path.is_dir() else self.path.parent, text)
 
     def _file(self, folder: str, round_: int) -> Path:
         return self.path / folder / f"{round_:06d}.npz"
+
+
+def keep_words(folder: Path, text: str) -> None:
+    """Append to a party's own log if that can be written; whatever a client's code says, nothing is raised."""
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "errors.log").open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text + "\n")
 
 
 def countersigned(payload: object, run: str, round_: int, standing: Standing) -> Json | None:

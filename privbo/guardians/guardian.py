@@ -301,14 +301,7 @@ class Guardian:
                 found = door.answer(call.round, mechanism, agreed=agreed, summed=summed)
             self.store.drop_arrays(call.round)
         payload = found.encode()
-        content: Json = {
-            "run": call.run,
-            "round": call.round,
-            "guardian": self.name,
-            "sequence": found.sequence,
-            "head": found.head,
-            "sum": hashlib.sha256(payload).hexdigest(),
-        }
+        content = _receipt(call, self.name, found, payload)
         return Answer(payload=payload, receipt=sign(self.keys.signing, ANSWERED, content))
 
     def _vetted(self, call: Call, request: Request) -> PrivateSum:
@@ -348,6 +341,17 @@ class Guardian:
         return taken
 
 
+def _receipt(call: Call, guardian: str, found: NoisySum, payload: bytes) -> Json:
+    return {
+        "run": call.run,
+        "round": call.round,
+        "guardian": guardian,
+        "sequence": found.sequence,
+        "head": found.head,
+        "sum": hashlib.sha256(payload).hexdigest(),
+    }
+
+
 def joined_answers(
     answers: Mapping[str, Answer],
     cards: Mapping[str, Card],
@@ -376,9 +380,8 @@ def joined_answers(
     for name, card in cards.items():
         receipt, payload = answers[name].receipt, answers[name].payload
         said, found = checked(receipt, ANSWERED), NoisySum.decode(payload)
-        own = call.run, call.round, name, hashlib.sha256(payload).hexdigest(), card.signing, n_entries
-        of_run = (said.get(key) for key in ("run", "round", "guardian", "sum"))
-        if own != (*of_run, receipt["key"], len(found.total)):
+        own = _receipt(call, name, found, payload)
+        if (canonical(said), receipt["key"], len(found.total)) != (canonical(own), card.signing, n_entries):
             raise RunError(f"the answer of guardian {name} to round {call.round} is not its own; there is no release")
         sums.append(found)
         note(receipt)

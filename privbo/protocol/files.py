@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -413,9 +414,16 @@ def array_bytes(arrays: Arrays) -> bytes:
 
 
 def load_arrays(path: Path) -> dict[str, Array]:
-    """Read named arrays written by ``save_arrays``; pickles are refused."""
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+    """Read named arrays written by ``save_arrays``; pickles are refused.
+
+    Raises:
+        RunError: If it is damaged.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, zlib.error, BadZipFile) as error:
+        raise RunError(f"{path} is damaged ({error}); restore it from a copy") from None
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, object]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from accountant.errors import DisagreementError
+from accountant.errors import DisagreementError, LedgerError
 from accountant.events import Json
 from accountant.ledger.chain import Row
 from accountant.ledger.signing import BUNDLE, RECEIPT, checked, sign, signing_key
@@ -102,10 +102,14 @@ def read_receipts(paths: Sequence[Path], home: RunDirectory) -> list[Evidence]:
     found = []
     for path in paths:
         content = checked(read_json(path), RECEIPT)
-        if content["run"] != run:
-            raise DisagreementError(f"{path} is a receipt of {content['run']}, not of {run}; name one of this run")
-        place, stored = (content["sequence"], content["head"]), content["stored"]
-        found.append(Evidence(by=path.name, place=place, round=-1, stored=None if stored is None else tuple(stored)))
+        try:
+            owner, place, kept = content["run"], (int(content["sequence"]), str(content["head"])), content["stored"]
+            stored = None if kept is None else (int(kept[0]), str(kept[1]))
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise LedgerError(f"{path} is no receipt ({error!r}); ask for a whole one") from None
+        if owner != run:
+            raise DisagreementError(f"{path} is a receipt of {owner}, not of {run}; name one of this run")
+        found.append(Evidence(by=path.name, place=place, round=-1, stored=stored))
     return found
 
 

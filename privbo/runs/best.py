@@ -138,6 +138,10 @@ class SiteFacts:
         """The search space, to decode points with."""
         return Space(self.space, self.constraints)
 
+    def has_point(self, found: Array) -> bool:
+        """Tell whether an array is a point of the space, as another party may have sent it."""
+        return found.shape == (len(self.space),) and found.dtype.kind == "f" and bool(np.isfinite(found).all())
+
 
 def file_of_one_run(directory: Path, name: str) -> Path | None:
     """Find a file in a folder of one run, or in the only such folder inside; None where there is none.

@@ -28,7 +28,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, cast
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -423,7 +422,7 @@ class KeptAllocation:
             arrays = load_arrays(path)
             owner, shape = str(arrays["run"].item()), tuple(int(n) for n in arrays["shape"])
             bits = np.unpackbits(arrays["bits"].astype(np.uint8), axis=1, count=shape[1])
-        except (ValueError, KeyError, IndexError, OSError, BadZipFile) as error:
+        except (ValueError, KeyError, IndexError, OSError) as error:
             raise RunError(f"{path} can't be read ({error}); restore it from a copy") from error
         if owner != self.run or bits.shape != shape:
             raise RunError(f"{path} is the allocation of {owner}, not of {self.run}; restore this run's from a copy")

@@ -506,7 +506,7 @@ def parse_toml(content: bytes, name: str) -> JsonObject:
     """
     try:
         return tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets as deep
         raise ConfigurationError(f"{name} is not TOML: {error}") from None
 
 

@@ -53,6 +53,24 @@ def test_keys_are_made_once_and_are_nobody_elses(tmp_path: Path) -> None:
     assert not (tmp_path / "keys" / "ca.key").exists()
     with pytest.raises(pb.ConfigurationError, match="already holds keys"):
         command("flower", "keys", tmp_path / "keys", "--sites", "north")
+    bad = [(name, "localhost") for name in ("", "../x", "a b", "é", "n" * 65, "north,north", "server")]
+    for sites, hosts in [*bad, ("north", ""), ("north", "localhost,münchen.example")]:
+        with pytest.raises(pb.ConfigurationError, match=r"names=|hosts="):
+            command("flower", "keys", tmp_path / "bad", "--sites", sites, "--hosts", hosts)
+        assert not (tmp_path / "bad").exists()
+    command("flower", "keys", tmp_path / "long", "--sites", "north", "--hosts", f"{'x' * 60}.example")
+
+
+def test_a_guardians_lines_are_those_of_its_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        command("flower", "guardian", tmp_path / "one", "--name", "ministry", *BOUND)
+        assert list(tomllib.loads(capsys.readouterr().out)["guardians"]) == ["ministry"]
+    for name, epsilon in (("other", 8.0), ("ministry", 1.0)):
+        with pytest.raises(pb.ConfigurationError, match="another name, epsilon or delta"):
+            command("flower", "guardian", tmp_path / "one", "--name", name, "--epsilon", epsilon, "--delta", 1e-6)
+    with pytest.raises(pb.ConfigurationError, match="names='a b'"):
+        command("flower", "guardian", tmp_path / "two", "--name", "a b", *BOUND)
+    assert not (tmp_path / "two").exists()
 
 
 def test_a_federation_that_does_not_fit_is_not_started(tmp_path: Path) -> None:
@@ -194,6 +212,10 @@ def test_a_full_disk_leaves_a_partys_settings_as_they_are(tmp_path: Path) -> Non
     assert path.read_bytes() == before
     assert approve_files(path, party, files)
     assert (path.read_bytes()[: len(before)], path.stat().st_mode & 0o777) == (before, 0o600)
+    path.write_bytes(b"approved = []\n" + before)  # takes no table [[approved]]
+    with pytest.raises(pb.ConfigurationError, match="is not TOML"):
+        approve_files(path, party, files)
+    assert path.read_bytes() == b"approved = []\n" + before
 
 
 STARTED = """

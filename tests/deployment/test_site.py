@@ -7,6 +7,7 @@ import importlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,22 @@ from accountant.events import Adjacency, Gaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.book import Declaration
 from accountant.ledger.chain import encode_rows
+from privbo.flower import answers
 from privbo.flower.answers import client_app
 from privbo.flower.messages import Question, error_class
 from privbo.flower.party import read_site, site_spec
 from privbo.flower.registry import Federation, SiteEntry, canonical_key
 from privbo.flower.server import serve
-from privbo.flower.site import SiteRecord, Wanted
+from privbo.flower.site import SiteRecord, Wanted, keep_words
+from privbo.guardians.ciphertexts import fresh_keys
+from privbo.protocol.common import CHOSEN
 from privbo.protocol.files import load_arrays, read_lines
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
+from privbo.runs.best import common_at_site
 from privbo.runs.manifest import RunDirectory
+from privbo.runs.spec import parse_toml
 from tests.conformance.cases import bumps, problem
-from tests.deployment.federations import SITES, make, node_key
+from tests.deployment.federations import SITES, change, make, node_key
 from tests.deployment.grid import LoopGrid, Node
 
 ASKED: list[int] = []
@@ -180,6 +186,53 @@ def test_a_site_that_fails_sends_the_class_of_its_error_and_nothing_else(tmp_pat
     assert not any(b"patient" in path.read_bytes().lower() for path in public)
 
 
+def illegible(client: int, params: dict[str, Any]) -> float:
+    if client == 0:
+        raise ValueError("patient \udcff.csv")
+    return 1.0
+
+
+def illegible_problem() -> pb.Problem:
+    return pb.Problem(space=problem().space, objective=illegible, n_clients=7, name="bumps")
+
+
+def test_one_clients_words_silence_no_site_mate(tmp_path: Path) -> None:
+    federation = make(tmp_path, rounds=1, factory="tests.deployment.test_site:illegible_problem")
+    assert [answer.get("error") for answer in federation.play().answers] == [None] * 6
+    assert r"patient \udcff.csv" in next((tmp_path / "north" / "kept").glob("*/errors.log")).read_text()
+    (tmp_path / "file").touch()
+    keep_words(tmp_path / "file", "no folder, as no space on the disk")
+
+
+def test_a_site_whose_process_ends_says_so_to_its_own_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(*_: object) -> None:
+        raise pb.RunError("the site's process ended before it answered")
+
+    federation = make(tmp_path, rounds=1)
+    monkeypatch.setattr(answers, "fork_server", lambda: SimpleNamespace(ask=ended))
+    assert {answer["error"] for answer in federation.play().answers} == {"RunError"}
+    assert "the site's process ended" in (tmp_path / "north" / "kept" / "errors.log").read_text()
+
+
+def test_two_sites_with_one_directory_send_nothing_of_each_others_clients(tmp_path: Path) -> None:
+    federation = make(tmp_path, rounds=1)
+    for name in ("north", "south"):
+        change(federation.site_file(name), directory=str(tmp_path / "shared"))
+    found = {(answer["site"], answer.get("error")) for answer in federation.play().answers}
+    assert found == {("north", None), ("south", "RunError"), ("west", None)}
+
+
+@pytest.mark.parametrize("dim", [0, 2])
+def test_a_common_setting_is_a_point_of_a_round_without_a_release(dim: int, tmp_path: Path) -> None:
+    record = SiteRecord.open(tmp_path, "run")
+    record.keep_facts(Echo.clients, problem().search_space)
+    odd = ([np.nan, 0.5], [0.5], [[0.5, 0.5]], 0.5, [], ["a", "b"], [1j, 2], [0.5] * 3)
+    for round_, point in enumerate([*odd, [0.5, 0.25]]):
+        record.answer(question(round_, {CHOSEN: np.array(point)}, dim), dataclasses.replace(VECTORS, dim=dim), Echo())
+        is_kept = point == [0.5, 0.25] and not dim
+        assert common_at_site(record.path) == (problem().search_space.decode(point) if is_kept else None)
+
+
 def test_error_classes_are_pythons_or_ours() -> None:
     assert error_class(SecretOfPatientError()) == "ValueError"
     assert error_class(pb.ConfigurationError()) == "ConfigurationError"
@@ -261,9 +314,25 @@ def test_registries_that_do_not_fit_are_refused() -> None:
         (2, [("0", one), ("1", one)], "same public key"),
         (1, [("0", "rubbish")], "neither"),
         *((1, [(text, None)], "numbers and ranges") for text in ("", "a", "1-", "-1", "1-b")),
+        *((1, [(text, None)], "numbers and ranges") for text in ("0-99999999999", "0-" + "9" * 5000)),
+        (10**12, [("0", None)], "exactly one site"),
     ):
         with pytest.raises(pb.ConfigurationError, match=words):
             sited(*sites).checked(n_clients)
+    entry, cards = SiteEntry(clients="0"), [fresh_keys().card for _ in range(2)]
+    twice = dataclasses.replace(cards[0], sealing=cards[1].sealing)
+    for name, changes, words in (
+        ("a", {"min_sites": 2}, "min_sites=2 of 1 sites"),
+        ("a", {"guardians": {"one": cards[1], "two": twice}}, "same public key"),
+        ("a", {"guardians": {"St. John": cards[0]}}, r"names='St\. John'"),
+        ("", {}, "names=''"),
+        ("\x1b[2J", {}, "names="),
+    ):
+        with pytest.raises(pb.ConfigurationError, match=words):
+            Federation(sites={name: entry}, **changes).checked(1)
+    for text in ("x = " + "[" * 5000, "x = " + "9" * 5000):
+        with pytest.raises(pb.ConfigurationError, match="is not TOML"):
+            parse_toml(text.encode(), "run.toml")
     federation = sited(("0", one), ("1", two)).checked(2)
     assert federation.site_with(pem(two)) == "b"
     assert federation.site_with(b"rubbish") is None

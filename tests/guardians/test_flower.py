@@ -219,7 +219,8 @@ def test_a_guardian_whose_answer_is_gone_draws_no_other(tmp_path: Path) -> None:
 
     assert refusals() == [None, None]
     shutil.rmtree(run)
-    assert all("has left this guardian and is gone from" in str(words) for words in refusals())
+    assert refusals() == ["RunError"] * 2  # a server is told no path of a guardian's
+    assert "has left this guardian and is gone from" in (run.parent / "errors.log").read_text()
 
 
 # --- who lies -----------------------------------------------------------------------------------------------
@@ -271,6 +272,18 @@ def test_a_server_that_shows_one_guardian_something_else_gets_no_release(bend: s
             assert not book.release_rows()
 
 
+def test_no_word_of_a_guardians_own_moves_the_servers_terminal(tmp_path: Path) -> None:
+    federation = guarded(tmp_path)
+
+    def tamper(reply: Message, round_: int) -> Message:
+        if round_ >= 0:
+            reply.content.config_records["reply"]["refusal"] = "\x1b[2J"
+        return reply
+
+    with pytest.raises(RunError, match=r"round 0: \\x1b\[2J; there is no release"):
+        federation.play([*federation.everyone()[:-1], dataclasses.replace(federation.everyone()[-1], tamper=tamper)])
+
+
 def test_a_client_withheld_from_one_guardian_is_in_no_guardians_sum(tmp_path: Path) -> None:
     federation = guarded(tmp_path)
     first, second = federation.guardians()
@@ -294,7 +307,7 @@ def test_a_guardian_keeps_its_own_bound_over_all_runs_that_a_server_begins(tmp_p
     with pytest.raises(RunError, match="guardian2 are not connected, or would not guard the run"):
         federation.play()
     assert not federation.run.path.exists()
-    with unready(), pytest.raises(RunError, match=r"guardian2, round 0: PolicyError: this guardian refuses"):
+    with unready(), pytest.raises(RunError, match=r"guardian2, round 0: PolicyError; there is no release"):
         federation.play()
     with Ledger.open(federation.run.ledger_path) as book:
         assert not book.release_rows()
@@ -305,9 +318,9 @@ def test_a_guardian_keeps_its_own_bound_over_all_runs_that_a_server_begins(tmp_p
 def test_a_guardian_without_a_policy_guards_nothing(tmp_path: Path) -> None:
     federation = guarded(tmp_path)
     change(tmp_path / "guardian2" / "guardian.toml", policy=None)
-    refusal = "PolicyError: this guardian refuses every question"
-    with unready(), pytest.raises(RunError, match=f"guardian2, round 0: {refusal}"):
+    with unready(), pytest.raises(RunError, match="guardian2, round 0: PolicyError; there is no release"):
         federation.play()
+    assert "refuses every question" in (tmp_path / "guardian2" / "kept" / "errors.log").read_text()
 
 
 def unready() -> AbstractContextManager[object]:

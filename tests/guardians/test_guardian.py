@@ -12,6 +12,7 @@ import pytest
 
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.ledger import Budget, Ledger
+from accountant.ledger.signing import ANSWERED, sign
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.door.shares import NoisySum, own_units
 from privbo.guardians.ciphertexts import (
@@ -347,7 +348,19 @@ def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
     def stranger(answer):
         return dataclasses.replace(answer, receipt=dict(answer.receipt) | {"key": fresh_keys().card.signing})
 
-    for bend in (louder, stranger):
+    def signing(change):
+        """What a guardian signs in place of its receipt."""
+
+        def bend(answer):
+            signed = sign(guardians["guardian2"].keys.signing, ANSWERED, change(answer.receipt["content"]))
+            return dataclasses.replace(answer, receipt=signed)
+
+        return bend
+
+    odd = ({"sequence": -5}, {"sequence": "1"}, {"head": "\x1b[2J"}, {"more": 1}, {"run": None})
+    signed = [signing(lambda content, changes=changes: content | changes) for changes in odd]
+    signed += [signing(lambda content: list(content.items())), signing(lambda _: 3)]
+    for bend in (louder, stranger, *signed):
         own = guardians["guardian2"]
         lying = Changed(own, answer=lambda *given, own=own, bend=bend: bend(own.answer(*given)))
         bent = dict(guardians) | {"guardian2": lying}

@@ -22,6 +22,7 @@ from privbo.protocol.files import (
     Journal,
     OnceLines,
     append_line,
+    array_bytes,
     load_arrays,
     read_lines,
     save_arrays,
@@ -242,8 +243,13 @@ def test_arrays_round_trip_without_pickles(tmp_path) -> None:
     with pytest.raises(TypeError, match="objects"):
         save_arrays(path, {"a": np.array([object()])})
     np.savez(path, a=np.array([{"evil": 1}], dtype=object))
-    with pytest.raises(ValueError, match="pickle"):
+    with pytest.raises(RunError, match="pickle"):
         load_arrays(path)
+    whole = array_bytes(arrays)
+    for damaged in (b"", b"garbage", b"PK\x03\x04", whole[:-30], whole.replace(b"\xf0?", b"\0?")):
+        path.write_bytes(damaged)
+        with pytest.raises(RunError, match=r"arrays\.npz is damaged"):
+            load_arrays(path)
 
 
 def test_lines_that_several_writers_add_stand_once_and_never_change(tmp_path) -> None:

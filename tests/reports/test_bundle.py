@@ -299,6 +299,10 @@ def test_a_receipt_of_another_run_or_by_nobody_is_refused(made: Path, tmp_path: 
         path.write_text(text)
         with pytest.raises(LedgerError, match="no signed receipt"):
             verify(made, [path])
+    for content in ([1], 3, None, [["run", "run"]], {}, {"run": 1, "sequence": "x", "head": "", "stored": None}):
+        path.write_text(json.dumps(sign(Ed25519PrivateKey.generate(), "receipt", content)))
+        with pytest.raises(LedgerError, match=r"is no(.*signed)? receipt"):
+            verify(made, [path])
 
 
 def test_a_signature_is_for_its_purpose_alone_and_its_key_stays_private(tmp_path: Path) -> None:
