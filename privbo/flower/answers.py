@@ -208,6 +208,7 @@ def _answer(run: PartyRun, record: SiteRecord, question: Question, wanted: Wante
         on_clipped=on_clipped,
         stopped=stopped,
         client_seconds=None if spec.times is None else spec.times.of_one(len(clients)),
+        evaluation_seconds=spec.evaluation_seconds,
     )
     waiting = None
     if problem.is_asked:  # for values that are told it waits for what is left of the round but for its answer

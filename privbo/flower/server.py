@@ -427,9 +427,8 @@ class FlowerCommittee:
             words = reply if isinstance(reply, str) else reply.refusal
             if isinstance(reply, str) or words is not None:
                 self.nodes.pop(name)
-                raise RunError(
-                    f"guardian {name}, round {round_}: {shown(words or '')}; there is no release, and {_AGAIN}"
-                )
+                text = f"guardian {name}, round {round_}: {words}; there is no release, and {_AGAIN}"
+                raise RunError(shown(text))
             found[name] = reply
         return found
 

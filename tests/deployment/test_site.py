@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -189,6 +191,8 @@ def test_a_site_that_fails_sends_the_class_of_its_error_and_nothing_else(tmp_pat
 def illegible(client: int, params: dict[str, Any]) -> float:
     if client == 0:
         raise ValueError("patient \udcff.csv")
+    if client in (3, 5):  # only in processes of their own
+        time.sleep(600) if client == 3 else os._exit(3)
     return 1.0
 
 
@@ -196,8 +200,9 @@ def illegible_problem() -> pb.Problem:
     return pb.Problem(space=problem().space, objective=illegible, n_clients=7, name="bumps")
 
 
-def test_one_clients_words_silence_no_site_mate(tmp_path: Path) -> None:
-    federation = make(tmp_path, rounds=1, factory="tests.deployment.test_site:illegible_problem")
+def test_no_clients_words_silence_and_no_limited_client_holds_up_its_site_mates(tmp_path: Path) -> None:
+    federation = make(tmp_path, "dp-fts-de", rounds=1, factory="tests.deployment.test_site:illegible_problem")
+    change(federation.home / "run.toml", evaluation_seconds=0.2)
     assert [answer.get("error") for answer in federation.play().answers] == [None] * 6
     assert r"patient \udcff.csv" in next((tmp_path / "north" / "kept").glob("*/errors.log")).read_text()
     (tmp_path / "file").touch()
