@@ -71,8 +71,7 @@ def _certificate(
     """A certificate that the authority signs: a server's for its hosts, or its own."""
     now, issuer = dt.datetime.now(dt.UTC), "privbo federation"
     subject, authority = (
-        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
-        for name in (hosts[0] if hosts else issuer, issuer)
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])]) for name in ((*hosts, issuer)[0], issuer)
     )
     extensions: list[tuple[x509.ExtensionType, bool]] = [
         (x509.BasicConstraints(ca=not hosts, path_length=None if hosts else 0), True),

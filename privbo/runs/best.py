@@ -417,6 +417,13 @@ def keep_common(announced: Array | None, server: Server, space: Space, directory
 
 
 def common_at_site(folder: Path) -> dict[str, Value] | None:
-    """Decode the common setting that a site was told, from its folder of one run; None where it was told none."""
-    path = folder / COMMON
-    return site_facts(folder).search_space.decode(read_json(path)["unit"]) if path.exists() else None
+    """Decode the common setting that a site was told, from its folder of one run; None where it was told none.
+
+    Raises:
+        RunError: If what stands there is no point.
+    """
+    path, facts = folder / COMMON, site_facts(folder)
+    unit = np.array(read_json(path).get("unit")) if path.exists() else None
+    if unit is not None and not facts.has_point(unit):
+        raise RunError(f"{path} holds no point; restore it from a copy")
+    return None if unit is None else facts.search_space.decode(unit)

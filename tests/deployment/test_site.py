@@ -236,6 +236,10 @@ def test_a_common_setting_is_a_point_of_a_round_without_a_release(dim: int, tmp_
         record.answer(question(round_, {CHOSEN: np.array(point)}, dim), dataclasses.replace(VECTORS, dim=dim), Echo())
         is_kept = point == [0.5, 0.25] and not dim
         assert common_at_site(record.path) == (problem().search_space.decode(point) if is_kept else None)
+    for damaged in ("{}", '{"unit": [0.5]}'):
+        (record.path / "common.json").write_text(damaged)
+        with pytest.raises(pb.RunError, match="holds no point"):
+            common_at_site(record.path)
 
 
 def test_error_classes_are_pythons_or_ours() -> None:
