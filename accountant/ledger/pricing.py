@@ -42,6 +42,7 @@ from accountant.events import (
     check_adjacency,
     check_delta,
     compose,
+    is_non_private,
     most_expensive,
     parts,
     repeat,
@@ -167,9 +168,10 @@ def _slots(reserved: Envelope, policy: LedgerPolicy, budget: Budget) -> Account:
 def _refused(_: object, event: Event) -> str | None:
     if gaussian_dp.mu_squared_at_rate_one(event) < math.inf:
         return None
+    where = "of its own" if is_non_private(event) else "with the rule 'renyi'"
     return (
-        f"the ledger's rule 'gaussian' admits Gaussian releases only, not: {event_text(event)}; charge it to a "
-        "ledger with the rule 'renyi'"
+        f"the ledger's rule 'gaussian' admits Gaussian releases only, not: {event_text(event)}; charge it to a ledger "
+        f"{where}"
     )
 
 

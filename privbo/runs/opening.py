@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
-from accountant.errors import BudgetExceeded
+from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Event, Unit
 from accountant.ledger import Ledger, LedgerPolicy
 from accountant.ledger.address import PostgresAddress, stands
@@ -146,11 +147,13 @@ def admission_of(spec: Spec, plan: Plan, *, opens: bool, run: str | None = None)
     with considered_shared(shared, plan) as ledger:
         if run is not None and run in ledger.book().plans:
             return Admission(words=f"{name}: this run's plan is charged to it already", allowed=True)
-        budget, projection = ledger.policy.budget, ledger.check(plan.event)
+        budget = ledger.policy.budget
+        try:
+            projection = ledger.consider([("", plan.event, plan.noise_source)])
+        except (BudgetExceeded, LedgerError) as error:
+            return Admission(words=f"{name} would refuse this run: {error}", allowed=False)
     if budget is None:
         return Admission(words=f"{name}: it has no bound", allowed=True)
-    if not projection.allowed:
-        return Admission(words=f"{name} would refuse this run: {projection.reason}", allowed=False)
     charged, then = upper_text(projection.spent), upper_text(projection.projected)
     bound = f"bound epsilon {upper_text(budget.epsilon)} at delta {upper_text(budget.delta)}"
     return Admission(words=f"{name}: {bound}; charged so far {charged}, with this run {then}", allowed=True)
@@ -164,12 +167,13 @@ def require_beginning(spec: Spec, plan: Plan, home: RunDirectory | None) -> None
         PolicyError: If the run's policy refuses it.
         RunError: If a run stands in the directory already, or the ledger is one of other people or of other bounds.
         BudgetExceeded: If the plan costs more than the ledger has left.
+        LedgerError: If the ledger holds noise of another kind.
     """
     _require_allowed(spec, plan, home)
     if home is not None:
         home.require_new()
     if spec.ledger is not None:
-        _require_room(considered_shared(spec.ledger, plan), plan.event)
+        _require_room(considered_shared(spec.ledger, plan), plan)
 
 
 def _require_allowed(spec: Spec, plan: Plan, home: RunDirectory | None, *, begun: str | None = None) -> None:
@@ -213,7 +217,7 @@ def open_run(
         manifest, root = _resumed(home, spec, plan)
         _require_allowed(manifest.spec, plan, home, begun=manifest.run_id)
     else:
-        _require_allowed(spec, plan, home)
+        require_beginning(spec, plan, home)
         root = root_of(spec) if root is None else root
         privacy, caveat = spec.privacy, spec.algorithm.caveat
         thinned = (privacy.sample_rate or 1.0) < 1 or getattr(privacy, "participations", None) or spec.attendance
@@ -296,7 +300,7 @@ def _bound_ledger(home: RunDirectory | None, manifest: Manifest) -> Ledger:
     seen = [] if home is None else gathered(home, run)[0]
     if path is not None and seen and not stands(path):
         raise RunError(f"{path} is gone though clients have answered; restore it from a copy")
-    ledger = _opened(path, policy_of(manifest.plan, shared, run), manifest.plan.event, shared)
+    ledger = _opened(path, policy_of(manifest.plan, shared, run), shared)
     book = ledger.book()
     if (is_new := run not in book.plans) and not seen and (shared is not None or not book.rows):
         manifest.spec.hold(ledger)
@@ -326,7 +330,7 @@ def make_shared(shared: SharedLedger, plan: Plan, owner: str) -> Ledger:
     place, policy = shared.place, policy_of(plan, shared)
     if not isinstance(place, PostgresAddress):
         raise ConfigurationError(f"ledger.path={shared.path!r} is a file, which the first run makes; nothing was made")
-    _require_room(Ledger.create(None, policy), plan.event)
+    _require_room(Ledger.create(None, policy), plan)
     from accountant.ledger.postgres import make  # and with it psycopg
 
     make(place, owner, canonical(policy.to_dict()).decode(), secrets.token_hex(16))
@@ -337,32 +341,39 @@ def considered_shared(shared: SharedLedger, plan: Plan) -> Ledger:
     """Open a population's ledger to price a plan on it; where it is missing one in memory stands for it.
 
     Raises:
-        RunError: If the file is a ledger of other people, or of other bounds.
+        RunError: If the file is a ledger of other people, or of other bounds, or its folder is missing.
     """
     place = shared.place
-    return _opened(place if stands(place) else None, policy_of(plan, shared), plan.event, shared)
+    if isinstance(place, Path) and not place.parent.is_dir():
+        raise RunError(f"ledger.path={shared.path!r}: there is no folder {place.parent}; make it, or name another file")
+    return _opened(place if stands(place) else None, policy_of(plan, shared), shared)
 
 
-def _opened(path: Place | None, policy: LedgerPolicy, first: Event, shared: SharedLedger | None) -> Ledger:
+def _opened(path: Place | None, policy: LedgerPolicy, shared: SharedLedger | None) -> Ledger:
     """Open a ledger, or make it; one in memory without a path."""
     if path is None or not stands(path):
-        if path is not None:
-            _require_room(Ledger.create(None, policy), first)
-        made = Ledger.create(path, policy)
-        if path is not None and shared is not None:
-            _log.warning("made a new ledger of %s, to which nothing was charged before: %s", shared.population, path)
-        return made
+        try:
+            made = Ledger.create(path, policy)
+        except LedgerError:
+            if path is None or not stands(path):
+                raise
+        else:
+            if path is not None and shared is not None:
+                new = "made a new ledger of %s, to which nothing was charged before: %s"
+                _log.warning(new, shared.population, path)
+            return made  # where another run has made it meanwhile, it is opened
     ledger = Ledger.open(path)
     require_policy(ledger, policy, shared)
     return ledger
 
 
-def _require_room(ledger: Ledger, event: Event) -> None:
+def _require_room(ledger: Ledger, plan: Plan) -> None:
     """Try a plan, on an empty ledger where it would be the first: a refused one must not decide the others' rule."""
     with ledger:
-        projection = ledger.check(event)
-    if not projection.allowed:
-        raise BudgetExceeded(f"{projection.reason}; nothing was charged and no data was touched")
+        try:
+            ledger.consider([("", plan.event, plan.noise_source)])
+        except BudgetExceeded as error:
+            raise BudgetExceeded(f"{error} and no data was touched") from None
 
 
 def require_policy(ledger: Ledger, policy: LedgerPolicy, shared: SharedLedger | None) -> None:

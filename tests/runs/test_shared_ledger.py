@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import cast
@@ -11,7 +12,7 @@ import tomli_w
 
 import accountant
 import privbo as pb
-from accountant.errors import BudgetExceeded
+from accountant.errors import BudgetExceeded, PrivacyError
 from accountant.ledger import Ledger
 from accountant.ledger.pricing import Left, total
 from accountant.verify.auditor import verify_bundle
@@ -96,6 +97,37 @@ def test_a_plan_that_is_refused_does_not_decide_the_rule_of_the_next(tmp_path: P
     play(shared, tmp_path / "next", noise_multiplier=EVERYONE)
     with Ledger.open(shared.path) as ledger:
         assert ledger.policy.budget.rule == "gaussian"
+    refused = [
+        (shared, {"noise_multiplier": 0.3}, "no data was touched"),
+        (shared, {"noise_multiplier": EVERYONE, "noise": "simulation"}, "simulations carry no guarantee"),
+        (shared, None, r"admits Gaussian releases only.*a ledger of its own; nothing was charged"),
+        (
+            dataclasses.replace(shared, path=str(tmp_path / "no" / "l")),
+            {"noise_multiplier": 9.0},
+            "no folder .*no; make",
+        ),
+    ]
+    for on, privacy, words in refused:  # nor does it leave a directory that stops the next try
+        given = pb.NoPrivacy() if privacy is None else pb.Privacy(**privacy, delta=DELTA)
+        settings = {"privacy": given, "rounds": 2, "ledger": on, "directory": tmp_path / "refused"}
+        with pytest.raises(PrivacyError, match=words):
+            pb.run(problem(), pb.FederatedFLCB(), rehearse=False, **settings)
+    assert not (tmp_path / "refused").exists()
+
+
+def test_a_first_run_opens_the_ledger_that_another_one_has_made_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = ledger_of(tmp_path, epsilon=4.0)
+    play(shared, tmp_path / "first", noise_multiplier=EVERYONE)
+    seen = iter([False, False])  # for the check before the run, and where its own is made
+    monkeypatch.setattr("privbo.runs.opening.stands", lambda place: next(seen, True))
+    pb.run(
+        problem(), pb.FederatedFLCB(), privacy=pb.Privacy(noise_multiplier=EVERYONE, delta=DELTA), rounds=2,
+        ledger=shared, directory=tmp_path / "second", rehearse=False,
+    ).ledger.close()  # fmt: skip
+    with Ledger.open(shared.path) as ledger:
+        assert len(ledger.book().plans) == 2
 
 
 def test_a_relative_ledger_is_the_same_file_from_anywhere(
