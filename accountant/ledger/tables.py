@@ -30,9 +30,10 @@ def failing_closed(place: object, *kinds: type[Exception]) -> Iterator[None]:
         raise
     except caught as error:
         where, said = "the ledger in memory" if place is None else place, " ".join(str(error).split())
-        if "closed database" in said:
+        known = {"closed database": "closed", "same thread": "another thread's"}
+        if state := next((state for words, state in known.items() if words in said), None):
             raise LedgerError(
-                f"{where}: this ledger is closed; privbo.load(FOLDER) of its run, or Ledger.open(PATH), opens it again"
+                f"{where}: this ledger is {state}; privbo.load(FOLDER) of its run, or Ledger.open(PATH), opens it again"
             ) from error
         raise LedgerError(f"{where}: storage failed ({said}); nothing was released, fix it and try again") from error
 

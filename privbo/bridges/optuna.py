@@ -101,7 +101,7 @@ class FederatedSampler(BaseSampler):
             raise ConfigurationError(f"this site has the clients {list(clients)}; a study is one client's: name it")
         self._client = clients[0] if client is None else client
         self._site.trials(self._client)  # refuses one that is not here
-        self._working: dict[int, Trial] = {}  # by the number of the study's trial
+        self._working: dict[int, tuple[Trial, int]] = {}  # with its thread, by the number of the study's trial
         self._choosing = threading.Lock()  # workers of ``optimize(n_jobs=...)`` are threads
 
     def infer_relative_search_space(
@@ -133,12 +133,16 @@ class FederatedSampler(BaseSampler):
             TrialPruned: If the run ended while a worker of ``study.optimize`` waited for a trial; the study stops.
             RunError: If the run is over and ``study.optimize`` is not running.
         """
+        me = threading.get_ident()
+        if getattr(study._thread_local, "in_optimize_loop", False):  # what this thread was at did not come back
+            for number in [number for number, (_, thread) in list(self._working.items()) if thread == me]:
+                self._working.pop(number)
         while self._site.ask(self._client):
             with self._choosing:  # the next trial that no other worker of this study has
-                taken = {asked.number for asked in list(self._working.values())}
+                taken = {asked.number for asked, _ in list(self._working.values())}
                 for asked in self._site.ask(self._client, wait=0.0):
                     if asked.number not in taken:
-                        self._working[trial.number] = asked
+                        self._working[trial.number] = asked, me
                         return asked.params
             time.sleep(_PATIENCE)
         over = "the run is over: its client asks for no further trial"
@@ -168,11 +172,10 @@ class FederatedSampler(BaseSampler):
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         """Tell the client; stop the study once the run is over."""
-        asked = self._working.get(trial.number)
-        if asked is None:  # it was never asked for
+        if trial.number not in self._working:  # it was never asked for
             return
         try:
-            self._tell(study, trial, state, values, asked)
+            self._tell(study, trial, state, values, self._working[trial.number][0])
         finally:
             self._working.pop(trial.number)  # once it is told: no other worker takes it in between
         if not self._site.ask(self._client):

@@ -428,7 +428,8 @@ def compare(
         ledger: As of ``load``, for directories whose runs name a population's.
 
     Raises:
-        ConfigurationError: If nothing is given, or a run twice, or ``data`` or ``measure`` is unknown.
+        ConfigurationError: If nothing is given, or a run or a simulation's seed twice, or ``data`` or ``measure`` is
+            unknown.
 
     Example:
         >>> import privbo as pb
@@ -444,11 +445,16 @@ def compare(
     results = [run if isinstance(run, Record) else load(run, ledger=ledger) for run in given]
     if not results:
         raise ConfigurationError("give at least one run to compare")
-    if len({result.run_id for result in results}) < len(results):
-        raise ConfigurationError("the same run is given twice, which would count as two seeds; name each run once")
     groups: dict[str, list[Record]] = {}
+    different = set[object]()
     for result in results:
-        groups.setdefault(digest(_identity(result.spec)), []).append(result)
+        groups.setdefault(same := digest(_identity(result.spec)), []).append(result)
+        repeats = result.spec.seed is not None and result.plan.noise_source in ("simulation", "none")
+        different.add((same, result.spec.seed) if repeats else result.run_id)
+    if len(different) < len(results):
+        raise ConfigurationError(
+            "the same run, or a simulation's seed, is given twice, which would count as two seeds; name each run once"
+        )
     measured = all(result.has_clients for result in results)
     settings, controls, simulated = list[Setting](), list[Setting](), list[str]()
     for label, group in zip(_labels(list(groups.values())), groups.values(), strict=True):

@@ -269,6 +269,10 @@ class Problem:
                 f"n_records of {len(self.n_records)} clients must speak of n_clients={self.n_clients}, and of scores "
                 "that this process counts: give objective(client, params), which returns one per record"
             )
+        if self.n_records is None and self.score_range != (0.0, 1.0):
+            raise ConfigurationError(
+                f"score_range={self.score_range} is of records' scores; give n_records, or drop it"
+            )
         if self.training is not None and (self.n_records is None or not isinstance(self.training, Event)):
             raise ConfigurationError(
                 f"training={self.training!r}, n_records={self.n_records!r}: give the accountant's event of one "

@@ -195,6 +195,8 @@ def backend_of(executor: object, spec: Spec) -> str:
         raise ConfigurationError(
             f"executor={executor!r}: trials of objective='ask' are evaluated elsewhere already; drop the executor"
         )
+    if backend == "serial" and spec.jobs not in (None, 1):
+        raise ConfigurationError(f"jobs={spec.jobs}, executor='serial': it has one worker; name another executor")
     if backend in ("serial", "threads"):
         return backend
     if backend == "processes":

@@ -125,6 +125,7 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
     bound = plan_of(record.manifest, book)
     history = History(home=home, on_round=on_round, lost=recovered_places(book, record.run_id))
     announced, position, clock = None, 0, clock or Clock(times=record.spec.times, now=time.time)
+    past = history.ended if home is not None and home.all_states() else {}  # clients answer from what they stored
     if home is not None:
         home.recall(server)
     last = -math.inf
@@ -141,9 +142,10 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
             release, position = ticket.release, position + 1
             standing = replace(standing, sequence=ticket.receipt.sequence, head=ticket.receipt.head)
         if release is None:
-            clock.begin()
+            if (ended := past.get(round_)) is None:
+                clock.begin()
             answers = transport.collect(replace(ask, standing=standing), ticket)
-            ended = clock.end()
+            ended = ended or clock.end()
             if ticket is not None:
                 release, clipping = door.close(ticket, answers)
         server.tell(release)

@@ -249,6 +249,8 @@ class RunDirectory:
         """
         if self.config_path.exists():
             raise RunError(f"{self.path} already holds a run; resume it or name another directory")
+        if self.path.is_file():
+            raise RunError(f"{self.path} is a file; name another directory")
 
     def create(self, manifest: Manifest, *, seed: int) -> None:
         """Make the directory; the manifest is written last and makes it a run.

@@ -79,6 +79,13 @@ def plan_run(spec: Spec) -> Plan:
                 f"{name}={getattr(spec, name)!r}, privacy.unit={unit!r}: the time of one {unit} would decide whether "
                 f"others fail; leave {name} out"
             )
+    idle = {
+        "evaluation_seconds": "objective='ask': the time of trials is their evaluator's" * spec.problem.is_asked,
+        "final_share": "final=None: there is no vote" * (spec.final is None),
+    }
+    for name, why in idle.items():
+        if why and getattr(spec, name) != getattr(Spec, name):
+            raise ConfigurationError(f"{name}={getattr(spec, name)!r}, {why}; leave {name} out")
     plan = spec.plan
     require_takes(spec.algorithm, spec.problem)
     return plan

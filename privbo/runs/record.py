@@ -75,6 +75,14 @@ class Record:
             f"epsilon {upper_text(self.epsilon(at))} at delta {upper_text(at)} (noise: {self.plan.noise_source})",
         )
 
+    def __reduce__(self) -> tuple[Callable[[Path], Record], tuple[Path]]:
+        """Open it again in another process.
+
+        Raises:
+            RunError: If it is a simulation in memory.
+        """
+        return load, (self.home.path,)
+
     @property
     def spec(self) -> Spec:
         """The run as asked for."""
@@ -169,7 +177,8 @@ class Record:
     def clients(self) -> ClientHistory:
         """PRIVATE: every evaluation the clients made; not covered by epsilon."""
         if self._clients is None:
-            raise RunError("this run's clients are not on this machine (no private folder)")
+            unfinished = "" if self.directory is None else self.home.interrupted
+            raise RunError(unfinished or "this run's clients are not on this machine (no private folder)")
         return self._clients
 
     @overload
@@ -269,7 +278,7 @@ def load(directory: str | Path, *, ledger: str | Path | None = None) -> Record:
         ...     load(home).best(client=1) == made.best(client=1)
         True
     """
-    home = RunDirectory(Path(directory))
+    home = RunDirectory(Path(directory).absolute())
     manifest = home.manifest()
     opened = Ledger.open(readable_ledger(home, manifest, ledger))
     require_agreement(manifest, opened, home)
@@ -399,7 +408,7 @@ class History:
 
         path = None if self.home is None else self.home.history_path
         rows = [] if path is None else [row for row in read_lines(path) if "ended" in row and not superseded(row)]
-        self._ended = {row["round"]: row["ended"] for row in rows}
+        self.ended = {row["round"]: row["ended"] for row in rows}
         self._lines = None if path is None else OnceLines(path=path, key="round", superseded=superseded)
 
     def add(
@@ -409,7 +418,7 @@ class History:
 
         A round that is replayed ended when it did.
         """
-        ended = self._ended.get(index, ended)
+        ended = self.ended.get(index, ended)
         if self._lines is not None:
             line: JsonObject = {"round": index, "released": release is not None}
             if release is not None:

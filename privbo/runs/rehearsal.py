@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from accountant.verify.text import shown
-from privbo.protocol.errors import RehearsalError
+from privbo.protocol.errors import ConfigurationError, RehearsalError
 from privbo.protocol.messages import Algorithm, FloatArray, IntArray
 from privbo.protocol.problem import Evaluator, Problem, Rows
 from privbo.protocol.processes import watched_interrupts
@@ -110,7 +111,7 @@ class Rehearsal:
 def check(
     problem: Problem,
     *,
-    clients: IntArray | None = None,
+    clients: npt.ArrayLike | None = None,
     evaluation_seconds: float | None = None,
     algorithm: Algorithm | None = None,
 ) -> Rehearsal:
@@ -129,7 +130,8 @@ def check(
         Who has no value and why, and how long an evaluation takes.
 
     Raises:
-        ConfigurationError: If the problem's trials are asked and told, so that nothing can be called.
+        ConfigurationError: If the problem's trials are asked and told, so that nothing can be called, or a client is
+            none.
 
     .. versionadded:: 0.3.0
 
@@ -143,7 +145,10 @@ def check(
         >>> pb.check(problem).failures
         {2: "KeyError: 'Dose'"}
     """
-    asked = np.arange(problem.n_clients) if clients is None else clients
+    everyone = np.arange(problem.n_clients)
+    asked = everyone if clients is None else np.asarray(clients)
+    if not np.isin(asked, everyone).all():
+        raise ConfigurationError(f"clients={clients!r}: clients are 0..{len(everyone) - 1}")
     with watched_interrupts() as stopped:
         evaluate = problem.evaluator(stopped=stopped, evaluation_seconds=evaluation_seconds)
         for client in asked.tolist():

@@ -62,7 +62,7 @@ class Site:
     """
 
     def __init__(self, directory: str | Path, *, going: Callable[[], bool] | None = None) -> None:
-        home = Path(directory)
+        home = Path(directory).absolute()
         path = file_of_one_run(home, TRIALS) if going is None else home / "private" / TRIALS
         if path is None:
             raise RunError(
@@ -107,7 +107,7 @@ class Site:
         """
         try:
             number = None if value is None else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ConfigurationError(
                 f"value={value!r}: a trial has one number; make several objectives one, such as a weighted sum"
             ) from None
@@ -291,7 +291,7 @@ def start(
     described = {name: value for name, value in settings.items() if name not in (run.__kwdefaults__ or {})}
     spec = _asked(problem, algorithm, settings.get("name"), cast("RunSettings", described))
     _require_callbacks(settings.get("on_round"), settings.get("on_private_round"))
-    home = fresh_directory(spec.name) if directory is None else Path(directory)
+    home = (fresh_directory(spec.name) if directory is None else Path(directory)).absolute()
     backend_of(settings.get("executor", "serial"), spec)
     plan, place = plan_run(spec), RunDirectory(home)  # what is refused is refused here, not in the thread
     if settings.get("resume"):

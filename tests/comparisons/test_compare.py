@@ -341,8 +341,10 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
     assert not found.exportable().shows_utility
     assert found.differences()[0].n_seeds == 1
     assert other.epsilon() == found.settings[1].epsilon
-    with pytest.raises(pb.ConfigurationError, match="given twice, which would count as two seeds"):
-        compare([runs[0], tmp_path / "0"])
+    again = small_run(tmp_path / "again", seed=0, rounds=2, privacy=runs[0].spec.privacy)  # as if it were another draw
+    for same in (tmp_path / "0", again):
+        with pytest.raises(pb.ConfigurationError, match="given twice, which would count as two seeds"):
+            compare([runs[0], same])
     assert compare(tmp_path / "0").settings[0].seeds == compare(runs[0]).settings[0].seeds == (0,)
     away = [
         small_run(tmp_path / f"away-{s}", seed=s, rounds=2, privacy=runs[0].spec.privacy, attendance=absent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -235,8 +236,10 @@ def test_a_study_with_other_bounds_than_the_runs_is_refused_at_its_first_trial(o
     with pytest.raises(pb.ConfigurationError, match="the run searches"):
         study.optimize(lambda trial: trial.suggest_float("x", 0.0, 2.0))
     again = optuna.create_study(sampler=pb.optuna.FederatedSampler(run.site), direction="minimize")
+    with pytest.raises(SystemExit):  # after which Optuna tells its sampler nothing
+        again.optimize(lambda trial: sys.exit(str(trial.suggest_float("x", 0.0, 1.0))))
     again.optimize(lambda trial: trial.suggest_float("x", 0.0, 1.0))  # the trial that waited is told here
-    assert len(again.trials) == len(run.result().clients.values[0])
+    assert len(again.trials) == 1 + len(run.result().clients.values[0])
 
 
 def test_what_a_study_can_not_be_is_refused(optuna, tmp_path: Path) -> None:

@@ -240,16 +240,23 @@ def test_what_run_would_refuse_start_refuses_before_its_thread(tmp_path: Path, m
         ({"rounds": 0}, "rounds=0"),
         ({"rounds": 4, "resume": True}, "made with rounds = 3"),
         ({"executor": "threads"}, "drop the executor"),
+        ({"evaluation_seconds": 5.0}, "leave evaluation_seconds out"),
         ({"round": 2}, "round: no setting of a run"),
         ({"name": "Krebs a/b"}, "no spaces"),
         ({"on_round": lambda: None}, "on_round can't be called"),
     ]:
         with pytest.raises((pb.RunError, pb.ConfigurationError), match=words):
             pb.start(asked_problem(), FAST, directory=home, **PLAIN | settings)
+    with pytest.raises(pb.RunError, match="is a file; name another"):
+        pb.start(asked_problem(), FAST, directory=home / "config.json", **PLAIN)
     monkeypatch.chdir(tmp_path)
     krebs = dataclasses.replace(asked_problem(), name="Krebs a/b")
     named = pb.start(krebs, privacy=PLAIN["privacy"], rounds=1)
-    assert (str(named.directory.parent), named.directory.name[:10]) == ("runs", "Krebs-a-b-")
+    assert (named.directory.parent, named.directory.name[:10]) == (tmp_path / "runs", "Krebs-a-b-")
+    named.site.ask()
+    beside = pb.Site(Path("runs", named.directory.name))
+    monkeypatch.chdir(home)  # wherever the program is by then
+    tell_all(beside)
     tell_all(named.site)
     assert isinstance(named.result().spec.algorithm, pb.SharedPrior)
 
@@ -276,6 +283,8 @@ def test_a_client_that_is_not_here_is_refused_and_numbers_of_numpy_are_taken(tmp
             ask(2)
     run.site.enqueue(np.int64(1), {"x": 0.5, "y": 0.1})
     number = run.site.trials_dataframe()["number"].iloc[0]
+    with pytest.raises(pb.ConfigurationError, match="one number"):
+        run.site.tell(number, 10**400)
     run.site.report(number, np.int64(1), np.float32(0.5))
     assert run.site.tell(number, np.float32(0.5)).steps == ((1, 0.5),)
     assert run.site.tell(second, failure=ValueError("burnt")).failure == "burnt"

@@ -207,12 +207,16 @@ def test_a_round_that_overruns_ends_at_a_point_of_the_grid(tmp_path: Path) -> No
     assert moments == [180.0, 300.0, 420.0, 540.0]
 
 
-def test_a_resumed_run_keeps_the_times_at_which_its_rounds_ended(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_the_times_at_which_its_rounds_ended_and_waits_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     times = Times(round_seconds=0.2)
     given: dict[str, Any] = {"privacy": EVERYBODY, "rounds": 3, "seed": 3, "directory": tmp_path, "times": times}
     pb.run(problem(), pb.FederatedFLCB(), **given)
     before = read_lines(tmp_path / "history.jsonl")
     assert all("ended" in row for row in before)
+    assert not all(row["released"] for row in before)  # the last round is of local work
+    monkeypatch.setattr(Clock, "_wait", lambda *_: pytest.fail("it waits again"))
     pb.run(problem(), pb.FederatedFLCB(), **given, resume=True)
     assert read_lines(tmp_path / "history.jsonl") == before
 

@@ -272,7 +272,13 @@ def failing(*clients: int, n: int = 20) -> pb.Problem:
 @pytest.mark.parametrize("executor", ["serial", "threads"])
 def test_a_typo_of_all_clients_makes_no_directory_and_no_ledger(executor: str, tmp_path: Path) -> None:
     people = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward")
-    asked = {"privacy": PRIVATE, "rounds": 2, "directory": tmp_path / "run", "executor": executor, "jobs": 2}
+    asked = {
+        "privacy": PRIVATE,
+        "rounds": 2,
+        "directory": tmp_path / "run",
+        "executor": executor,
+        "jobs": 1 + (executor != "serial"),
+    }
     with pytest.raises(pb.RehearsalError, match=r"none of 20 clients has a value \(KeyError 20\)"):
         pb.run(failing(*range(20)), pb.SharedPrior(), ledger=people, **asked)
     assert not list(tmp_path.iterdir())
@@ -362,7 +368,14 @@ def test_scores_of_records_that_were_all_clipped_are_no_value(
     clipped = pb.Problem(space=SPACE, n_clients=3, objective=objective, n_records=[8] * 3)
     records = pb.Privacy(epsilon=20.0, delta=1e-6, unit="record", protects="records")
     with pytest.raises(pb.RehearsalError, match="none of 3 clients has a value"):
-        pb.run(clipped, privacy=records, rounds=4, directory=tmp_path / "run", executor=executor, jobs=2)
+        pb.run(
+            clipped,
+            privacy=records,
+            rounds=4,
+            directory=tmp_path / "run",
+            executor=executor,
+            jobs=1 + (executor != "serial"),
+        )
     assert not (tmp_path / "run").exists()
     caplog.clear()
     with caplog.at_level(logging.WARNING, "privbo.private"):
@@ -399,6 +412,9 @@ def test_check_counts_kinds_and_keeps_the_constraints() -> None:
     assert repr(found).startswith("<Rehearsal: 4 of 6 clients have no value (ValueError 3, no usable value 1); ")
     assert "client 0" not in repr(found)
     assert found.failures[0] == "ValueError: client 0"
+    assert pb.check(pb.Problem(space=SPACE, objective=score, n_clients=6), clients=[0, 5]).n_clients == 2
+    with pytest.raises(pb.ConfigurationError, match=r"clients are 0\.\.5"):
+        pb.check(pb.Problem(space=SPACE, objective=score, n_clients=6), clients=[6])
     space = pb.Space({"x": pb.Real(0, 1)}, ["x > 0.9"])
     assert space.allows(middle(space))
 

@@ -6,12 +6,14 @@ import builtins
 import dataclasses
 import json
 import os
+import pickle
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +23,7 @@ import numpy as np
 import pytest
 
 import privbo as pb
+from accountant.errors import LedgerError
 from accountant.ledger import Budget
 from accountant.verify.auditor import verify_bundle
 from privbo.protocol.errors import RunError
@@ -158,6 +161,32 @@ def test_a_private_run_without_a_place_for_its_ledger_is_refused() -> None:
         spec = Spec(name="x", problem=problem(), algorithm=ALGORITHM, privacy=privacy, rounds=1)
         with pytest.raises(pb.ConfigurationError, match="needs a directory for its durable ledger"):
             run_spec(spec, None)
+
+
+def test_what_would_be_ignored_is_refused() -> None:
+    for settings, words in (({"jobs": 4}, "name another executor"), ({"final_share": 0.5}, "leave final_share out")):
+        with pytest.raises(pb.ConfigurationError, match=words):
+            play(**settings)
+    with pytest.raises(pb.ConfigurationError, match="score_range"):
+        dataclasses.replace(problem(), score_range=(0.0, 5.0))
+
+
+def test_a_record_is_opened_again_elsewhere_and_an_unfinished_one_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StoppedError):
+        play(directory=tmp_path / "run", on_round=stopping(1))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError, match=r"is not finished; go on with it first: privbo\.run"):
+        pb.load("run").best()
+    play(directory="run", resume=True).ledger.close()
+    record = pb.load("run")
+    monkeypatch.chdir("/")
+    assert pickle.loads(pickle.dumps(record)).best() == pb.load(tmp_path / "run").best()  # noqa: S301 (our own)
+    with pytest.raises(RunError, match="give it one"):
+        pickle.dumps(play())
+    with ThreadPoolExecutor(1) as pool, pytest.raises(LedgerError, match=r"another thread's; privbo\.load"):
+        pool.submit(record.epsilon).result()
 
 
 @pytest.mark.parametrize("algorithm", [pb.MultiTask(release_when="always"), pb.FederatedFLCB()])
