@@ -380,8 +380,8 @@ def joined_answers(
     for name, card in cards.items():
         receipt, payload = answers[name].receipt, answers[name].payload
         said, found = checked(receipt, ANSWERED), NoisySum.decode(payload)
-        own = _receipt(call, name, found, payload)
-        if (said, receipt["key"], len(found.total)) != (own, card.signing, n_entries):
+        own = digest_of(_receipt(call, name, found, payload)), card.signing, n_entries
+        if own != (digest_of(said), receipt["key"], len(found.total)) or found.sequence < 1:
             raise RunError(f"the answer of guardian {name} to round {call.round} is not its own; there is no release")
         sums.append(found)
         note(receipt)

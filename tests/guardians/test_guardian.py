@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -360,7 +361,14 @@ def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
     odd = ({"sequence": -5}, {"sequence": "1"}, {"head": "\x1b[2J"}, {"more": 1}, {"run": None})
     signed = [signing(lambda content, changes=changes: content | changes) for changes in odd]
     signed += [signing(lambda content: list(content.items())), signing(lambda _: 3)]
-    for bend in (louder, stranger, *signed):
+    signed += [signing(lambda content: content | {"sequence": float(content["sequence"])})]
+
+    def below_its_ledger(answer):
+        payload = dataclasses.replace(NoisySum.decode(answer.payload), sequence=-5).encode()
+        said = {"sequence": -5, "sum": hashlib.sha256(payload).hexdigest()}
+        return dataclasses.replace(signing(lambda content: content | said)(answer), payload=payload)
+
+    for bend in (louder, stranger, below_its_ledger, *signed):
         own = guardians["guardian2"]
         lying = Changed(own, answer=lambda *given, own=own, bend=bend: bend(own.answer(*given)))
         bent = dict(guardians) | {"guardian2": lying}
