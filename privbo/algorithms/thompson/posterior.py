@@ -380,12 +380,12 @@ class Posterior:
         everywhere, root = embedded.expand(n, -1, -1), self.covariance_root
         for some in pieces(n, c * t, embedded.device):
             scaled = everywhere[some] / self.models.lengthscale[some, None]
-            near = kernel_values(self.kernel, self.known[some], scaled).mul_(self.models.outputscale[some, None, None])
+            near = kernel_values(self.kernel, scaled, self.known[some]).mul_(self.models.outputscale[some, None, None])
             near.add_(self.constant)
             if together is not None:
-                near.add_(together[some])
-            mean[some] = row_times(self.weights[some], near)
-            explained[some] = batch_product(root[some], near[:, : root.shape[-1]]).square_().sum(1)
+                near.add_(together[some].mT)
+            mean[some] = row_times(self.weights[some], near.mT)
+            explained[some] = batch_product(near[..., : root.shape[-1]], root[some].mT).square_().sum(-1)
         return mean, explained
 
 
