@@ -14,19 +14,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.errors import ConfigurationError, RunError, needs
 from privbo.protocol.space import Categorical, Int, Parameter, Real, Space, Value
 from privbo.runs.session import Site
 from privbo.runs.trials import Trial
 
-try:
+with needs("Optuna", "optuna"):
     import optuna
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
     from optuna.samplers import BaseSampler
     from optuna.study import Study, StudyDirection
     from optuna.trial import FrozenTrial, TrialState, create_trial
-except ImportError:
-    raise ConfigurationError("Optuna is not installed; install privbo[optuna]") from None
 
 _PATIENCE = 0.1  # seconds between two looks whether another worker has returned a trial
 

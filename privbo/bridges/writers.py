@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from privbo.plans.cost import finite
-from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.errors import needs
 from privbo.protocol.files import flat
 from privbo.reports.report import report
 from privbo.reports.report_page import document
@@ -80,21 +80,13 @@ def _day() -> float:
 
 
 @contextmanager
-def _needs(program: str, extra: str) -> Iterator[None]:
-    try:
-        yield
-    except ImportError:
-        raise ConfigurationError(f"{program} is not installed; install privbo[{extra}]") from None
-
-
-@contextmanager
 def tensorboard(folder: str | Path) -> Iterator[Tracker]:
     """Open a tracker that writes TensorBoard events into a folder; TensorBoard keeps no files, so none is copied.
 
     Raises:
         ConfigurationError: If TensorBoard is not installed.
     """
-    with _needs("TensorBoard", "tensorboard"):
+    with needs("TensorBoard", "tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
 
     def facts(texts: Mapping[str, str]) -> None:
@@ -120,7 +112,7 @@ def mlflow(name: str, *, tracking_uri: str | None = None, artifacts: str | None 
     Raises:
         ConfigurationError: If MLflow is not installed.
     """
-    with _needs("MLflow", "mlflow"):
+    with needs("MLflow", "mlflow"):
         from mlflow import MlflowClient
         from mlflow.entities import Param
     client, day = MlflowClient(tracking_uri=tracking_uri), round(1000 * _day())
@@ -158,7 +150,7 @@ def wandb(project: str, name: str, *, folder: str | Path | None = None, offline:
     Raises:
         ConfigurationError: If Weights & Biases is not installed.
     """
-    with _needs("Weights & Biases", "wandb"):
+    with needs("Weights & Biases", "wandb"):
         import wandb as program
     # Neither what clients' code prints nor how long the machine was busy is covered by epsilon.
     quiet = program.Settings(

@@ -22,7 +22,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from privbo.comparisons.verdict import VALUED, Kind, RunCost, Setting
-from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.errors import ConfigurationError, RunError, needs
 from privbo.protocol.files import read_json, today, write_json
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.processes import limited_threads, process_pool
@@ -349,10 +349,8 @@ def _run(work: Callable[[], CellResult]) -> CellResult:
 @contextmanager
 def _dask(scheduler: str) -> Iterator[Callable[..., Future[CellResult]]]:
     """Give what submits calls to a cluster."""
-    try:
+    with needs("Dask", "dask"):
         from distributed import Client
-    except ImportError:
-        raise ConfigurationError("--scheduler needs Dask; install privbo[dask]") from None
     try:
         client: Any = Client(scheduler, timeout="10s")  # type: ignore[no-untyped-call]  # Dask has no types
     except (OSError, ValueError) as error:

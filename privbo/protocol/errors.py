@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from accountant.errors import PrivacyError
 
 
@@ -68,3 +71,16 @@ class RunError(PrivacyError):
         Traceback (most recent call last):
         privbo.protocol.errors.RunError: nowhere/config.json does not exist; name the directory of a run
     """
+
+
+@contextmanager
+def needs(program: str, extra: str) -> Iterator[None]:
+    """Import in this block what an extra installs.
+
+    Raises:
+        ConfigurationError: If it is not installed.
+    """
+    try:
+        yield
+    except ImportError:
+        raise ConfigurationError(f"{program} is not installed; install privbo[{extra}]") from None

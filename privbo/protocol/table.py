@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from accountant.verify.text import shown
-from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.errors import needs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,8 +119,6 @@ class Table:
         Raises:
             ConfigurationError: If pandas is not installed.
         """
-        try:
+        with needs("pandas", "tables"):
             import pandas as pd
-        except ImportError:
-            raise ConfigurationError("tables as frames need pandas; install privbo[tables]") from None
         return pd.DataFrame(list(self.rows), columns=list(self.headings))

@@ -15,16 +15,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.errors import ConfigurationError, needs
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.problem import Problem
 from privbo.protocol.space import Real, Space, Value
 
-try:
+with needs("scikit-learn", "quickstart"):
     from sklearn.datasets import load_breast_cancer
     from sklearn.kernel_ridge import KernelRidge
-except ImportError:
-    raise ConfigurationError("scikit-learn is not installed; install privbo[quickstart]") from None
 
 N_CLIENTS = 40
 SMALLEST, LARGEST = 24, 96  # rows of a client; sizes lie evenly on a logarithmic scale

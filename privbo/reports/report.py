@@ -28,7 +28,7 @@ from privbo.algorithms.thompson.scout import Likeness, Scout, likeness
 from privbo.plans import cost
 from privbo.plans.cost import Exposure, exposures, trust_text
 from privbo.plans.privacy import delta_warning
-from privbo.protocol.errors import ConfigurationError
+from privbo.protocol.errors import needs
 from privbo.protocol.files import read_json
 from privbo.protocol.settings import JsonObject, fields_of
 from privbo.protocol.table import Table, in_two_lines
@@ -543,8 +543,6 @@ def write_parquet(record: Record, path: Path) -> Path:
         ConfigurationError: If pandas or pyarrow is not installed.
     """
     frame = history(record)
-    try:
+    with needs("pyarrow", "tables"):
         frame.to_parquet(path)
-    except ImportError:
-        raise ConfigurationError("Parquet needs pyarrow; install privbo[tables]") from None
     return path

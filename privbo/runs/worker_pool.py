@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeAlias
 
-from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.errors import ConfigurationError, RunError, needs
 from privbo.protocol.problem import Evaluator, Rows
 from privbo.protocol.processes import WorkerProcess, limited_loaded_threads, n_jobs, portable
 from privbo.runs.clients import LocalWorker, Outcome, Result, WorkerSetup, WorkerTask
@@ -322,10 +322,8 @@ class DaskHandle:
 def _dask(executor: object) -> Any:  # noqa: ANN401 (untyped library)
     if not isinstance(executor, str):
         return executor
-    try:
+    with needs("Dask", "dask"):
         distributed: Any = importlib.import_module("distributed")
-    except ImportError:
-        raise ConfigurationError("executor='dask' needs distributed: pip install 'privbo[dask]'") from None
     return distributed.Client(executor.partition(":")[2], set_as_default=False)
 
 
