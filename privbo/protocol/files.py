@@ -384,10 +384,21 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _rows(path: Path, text: bytes) -> list[dict[str, Any]]:
-    try:
+    with being_read(path):
         return [dict(json.loads(line)) for line in text[: text.rfind(b"\n") + 1].splitlines()]
-    except (ValueError, TypeError, RecursionError) as error:
-        raise RunError(f"{path} can't be read ({error}); restore it from a copy") from None
+
+
+@contextlib.contextmanager
+def being_read(path: Path) -> Iterator[None]:
+    """Read a file of ours in this block, whatever is wrong with it.
+
+    Raises:
+        RunError: If it can't be read.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, OSError, RecursionError, BadZipFile) as error:
+        raise RunError(f"{path} can't be read ({error}); restore it from a copy") from error
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:

@@ -25,7 +25,7 @@ from accountant.wording import counted, upper_text
 from privbo.door.payload import decode_release
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import read_lines
+from privbo.protocol.files import being_read, read_lines
 from privbo.protocol.settings import JsonObject
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
 from privbo.runs.states import States
@@ -71,10 +71,8 @@ def gathered(home: RunDirectory, run: str) -> tuple[list[Evidence], tuple[str, .
     }
     there = {name: [path for path in paths if path.exists()] for name, paths in files.items()}
     for path in (path for paths in there.values() for path in paths):
-        try:
+        with being_read(path):
             found += _read_evidence(path, home)
-        except (ValueError, TypeError, KeyError, OSError) as error:
-            raise RunError(f"{path} can't be read ({error}); restore it from a copy") from error
     return found, tuple(name for name, paths in there.items() if not paths)
 
 

@@ -40,6 +40,7 @@ from privbo.protocol.errors import RunError
 from privbo.protocol.files import (
     append_line,
     array_bytes,
+    being_read,
     load_arrays,
     private_folder,
     read_json,
@@ -200,10 +201,8 @@ class RunDirectory:
     def _announced(self) -> dict[str, FloatArray] | None:
         if not self.announced_path.exists():
             return None
-        try:
+        with being_read(self.announced_path):
             return {name: np.array(rows, dtype=np.float64) for name, rows in read_json(self.announced_path).items()}
-        except (TypeError, ValueError) as error:
-            raise RunError(f"{self.announced_path} can't be read ({error}); restore it from a copy") from error
 
     def keep_failure(self, client: int, reason: str) -> None:
         """PRIVATE: keep a client's first error."""
@@ -420,12 +419,10 @@ class KeptAllocation:
         path = self.home.allocation_path
         if not path.exists():
             return None
-        try:
+        with being_read(path):
             arrays = load_arrays(path)
             owner, shape = str(arrays["run"].item()), tuple(int(n) for n in arrays["shape"])
             bits = np.unpackbits(arrays["bits"].astype(np.uint8), axis=1, count=shape[1])
-        except (ValueError, KeyError, IndexError, OSError) as error:
-            raise RunError(f"{path} can't be read ({error}); restore it from a copy") from error
         if owner != self.run or bits.shape != shape:
             raise RunError(f"{path} is the allocation of {owner}, not of {self.run}; restore this run's from a copy")
         return np.asarray(bits, dtype=bool)
