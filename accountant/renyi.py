@@ -51,11 +51,6 @@ def _cached(event: Basic, orders: tuple[float, ...], adjacency: Adjacency) -> Fl
     return value
 
 
-def clear_caches() -> None:
-    """Forget all cached curves; for measurements."""
-    _cached.cache_clear()
-
-
 def epsilon_at_orders(divergences: FloatArray, orders: FloatArray, delta: float) -> FloatArray:
     """Epsilon that each order alone guarantees at ``delta``; never negative.
 

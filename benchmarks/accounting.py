@@ -80,8 +80,8 @@ def fresh(work: Callable[[], T]) -> Callable[[], T]:
     """``work`` with every cache of the accountant emptied first."""
 
     def run() -> T:
-        numerical.clear_caches()
-        renyi.clear_caches()
+        numerical._pairs.cache_clear()
+        renyi._cached.cache_clear()
         return work()
 
     return run

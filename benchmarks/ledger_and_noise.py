@@ -98,7 +98,7 @@ def _opened(kept: Ledger, path: Path) -> float:
         for row in kept.book().rows:
             store.append("charges", row.release_id, row.body)
     store.close()
-    renyi.clear_caches()
+    renyi._cached.cache_clear()
 
     def work() -> None:
         with Ledger.open(path) as ledger:

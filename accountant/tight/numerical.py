@@ -317,8 +317,3 @@ def epsilon_table(event: Event, delta: float, *, adjacency: Adjacency) -> dict[s
     if gaussian_dp.is_exact(event):
         table["gaussian_dp"] = gaussian_dp.epsilon(event, delta, adjacency=adjacency)
     return table
-
-
-def clear_caches() -> None:
-    """Forget all cached pairs; for measurements."""
-    _pairs.cache_clear()

@@ -100,8 +100,7 @@ def code_of(spec: Spec, judge: str | None) -> CodeKey:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence what settings warn of: the sweep has said it once, in the process of who asked."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         yield
 
 
