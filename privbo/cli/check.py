@@ -12,7 +12,7 @@ from privbo.audits.clipping import NOTE
 from privbo.cli.run import price_run, require_no_ledger
 from privbo.cli.terminal import Result, Shown, render
 from privbo.flower.party import AppFiles, Party, PartyRun, judged, read_party, read_site, require_registered, run_of
-from privbo.flower.registry import RUN_FILE
+from privbo.flower.registry import RUN_FILE, named_spec
 from privbo.plans.cost import trust_text
 from privbo.protocol.errors import ConfigurationError, PolicyError
 from privbo.protocol.messages import IntArray
@@ -24,7 +24,7 @@ from privbo.runs.clients import require_answers
 from privbo.runs.in_process import printed_to
 from privbo.runs.rehearsal import Rehearsal, check, middle
 from privbo.runs.sources import ForeignAlgorithm
-from privbo.runs.spec import Spec, parse_toml, read_spec
+from privbo.runs.spec import Spec, read_spec
 
 
 def verdict_of(run: PartyRun, who: str) -> tuple[str, bool]:
@@ -56,7 +56,7 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Result, Par
     files = AppFiles.read(app.parent if app.name == RUN_FILE else app)
     if not trust:
         # Pricing would import code, or open a ledger, that the files name.
-        spec = Spec.from_dict(parse_toml(files.run, RUN_FILE))
+        spec = named_spec(files.run)
         if isinstance(spec.algorithm, ForeignAlgorithm):
             raise spec.algorithm.not_loaded()
         require_no_ledger(spec, files.home / RUN_FILE)

@@ -191,8 +191,7 @@ class Door:
                 f"round {round_} has place {position} of an allocation over {sample.n_releases} releases; open rounds "
                 "as they were planned"
             )
-        before = next((place for place, name in taken.items() if name == release_id), position)
-        if taken.get(position, release_id) != release_id or before != position:
+        if any((place == position) != (name == release_id) for place, name in taken.items()):
             raise LedgerError(
                 f"place {position} of run {self.run!r} is another round's than {round_}; resume it as it was"
             )
