@@ -115,6 +115,11 @@ class TrainingPlan:
     noise_multipliers: tuple[float, float]
 
     @property
+    def expected_batch_size(self) -> float:
+        """Expected number of records in a training step."""
+        return self.privacy.sample_rate * self.n_training
+
+    @property
     def loss_stddev(self) -> float:
         """Standard deviation of a validation loss's noise."""
         request = loss_request(self.n_validation, self.privacy.loss_bound)

@@ -229,14 +229,7 @@ def central_run(
         event = PoissonSampledGaussian(sample_rate=privacy.sample_rate, noise_multiplier=z_train)
         return LedgerAccountant(training, event=event, steps=steps, opacus_multiplier=z_train)
 
-    trainer = OpacusTrainer(
-        n_records=plan.n_training,
-        privacy=privacy,
-        noise_multiplier=z_train,
-        block=block,
-        seed=seed or 0,
-        journal=journal,
-    )
+    trainer = OpacusTrainer(plan, block=block, seed=seed or 0, journal=journal)
     return CentralRun(
         plan=plan,
         trainer=trainer,

@@ -35,7 +35,7 @@ from privbo.door.sums import noisy_gradient_sum
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import write_once
 from privbo.protocol.messages import FloatArray, Request
-from privbo.training.plan import RecordPrivacy
+from privbo.training.plan import RecordPrivacy, TrainingPlan
 
 if TYPE_CHECKING:
     from opacus.accountants import IAccountant
@@ -115,9 +115,7 @@ class OpacusTrainer:
     """The door for gradients.
 
     Args:
-        n_records: Training records.
-        privacy: The plan.
-        noise_multiplier: z.
+        plan: Steps, noise and the number of training records.
         block: Charges a pull's steps, by position, and returns their (Opacus) accountant;
             a pull that was charged before is not charged again.
         seed: Of simulated noise and samples.
@@ -125,19 +123,11 @@ class OpacusTrainer:
     """
 
     def __init__(
-        self,
-        *,
-        n_records: int,
-        privacy: RecordPrivacy,
-        noise_multiplier: float,
-        block: Callable[[int, int], IAccountant],
-        seed: int,
-        journal: Journal | None = None,
+        self, plan: TrainingPlan, *, block: Callable[[int, int], IAccountant], seed: int, journal: Journal | None
     ) -> None:
-        self._n_records, self._privacy, self._z = n_records, privacy, noise_multiplier
-        self._block, self._journal = block, journal
+        self._plan, self._block, self._journal = plan, block, journal
         self._generator, self._seed = torch.Generator(), seed
-        self._secure = SecureNoise() if privacy.noise == "secure" else None
+        self._secure = SecureNoise() if plan.privacy.noise == "secure" else None
         self._open: IAccountant | None = None
         self._position = -1
 
@@ -154,21 +144,19 @@ class OpacusTrainer:
         problems = ModuleValidator.validate(model, strict=False)
         if problems:
             raise ConfigurationError(f"the model can't be trained privately: {problems[0]}; use group normalisation")
-        wrapped, expected = GradSampleModule(model), self._privacy.sample_rate * self._n_records
+        wrapped, plan, z = GradSampleModule(model), self._plan, self._plan.noise_multipliers[0]
         if self._secure is not None:
             return wrapped, SecureSteps(
                 optimiser,
-                clipping_norm=self._privacy.clipping_norm,
-                noise_multiplier=self._z,
-                expected_batch_size=expected,
+                plan,
                 noise=self._secure,
-                count=lambda: self._paid().step(noise_multiplier=self._z, sample_rate=self._privacy.sample_rate),
+                count=lambda: self._paid().step(noise_multiplier=z, sample_rate=plan.privacy.sample_rate),
             )
         private = DPOptimizer(
             optimiser,
-            noise_multiplier=self._z,
-            max_grad_norm=self._privacy.clipping_norm,
-            expected_batch_size=expected,
+            noise_multiplier=z,
+            max_grad_norm=plan.privacy.clipping_norm,
+            expected_batch_size=plan.expected_batch_size,
             generator=self._generator,
         )
         private.attach_step_hook(self._count)
@@ -195,10 +183,11 @@ class OpacusTrainer:
 
     def sample(self) -> Tensor:
         """One step's records, by their own secret coins; perhaps none."""
+        n_records, rate = self._plan.n_training, self._plan.privacy.sample_rate
         if self._secure is None:
-            coins = torch.rand(self._n_records, generator=self._generator) < self._privacy.sample_rate
+            coins = torch.rand(n_records, generator=self._generator) < rate
         else:
-            coins = torch.from_numpy(self._secure.coins((self._n_records,), self._privacy.sample_rate))
+            coins = torch.from_numpy(self._secure.coins((n_records,), rate))
         return coins.nonzero()[:, 0]
 
     def _paid(self) -> IAccountant:
@@ -208,7 +197,7 @@ class OpacusTrainer:
 
     def _count(self, optimiser: DPOptimizer) -> None:
         """Opacus's hook: a step beyond what was reserved raises before it changes the model."""
-        self._paid().get_optimizer_hook_fn(self._privacy.sample_rate)(optimiser)
+        self._paid().get_optimizer_hook_fn(self._plan.privacy.sample_rate)(optimiser)
 
 
 class SecureSteps:
@@ -216,25 +205,15 @@ class SecureSteps:
 
     Args:
         optimiser: What the noisy mean gradient is handed to.
-        clipping_norm: Of one record's gradient.
-        noise_multiplier: z.
-        expected_batch_size: What sums are divided by.
+        plan: Says how one record's gradient is clipped, the noise, and what sums are divided by.
         noise: Secret source.
         count: Called before every update; raises if the step was not charged.
     """
 
     def __init__(
-        self,
-        optimiser: Optimizer,
-        *,
-        clipping_norm: float,
-        noise_multiplier: float,
-        expected_batch_size: float,
-        noise: NoiseSource,
-        count: Callable[[], None],
+        self, optimiser: Optimizer, plan: TrainingPlan, *, noise: NoiseSource, count: Callable[[], None]
     ) -> None:
-        self._optimiser, self._count, self._noise = optimiser, count, noise
-        self._clipping_norm, self._z, self._expected = clipping_norm, noise_multiplier, expected_batch_size
+        self._optimiser, self._plan, self._noise, self._count = optimiser, plan, noise, count
         self._parameters = [p for group in optimiser.param_groups for p in group["params"] if p.requires_grad]
 
     def zero_grad(self) -> None:
@@ -248,9 +227,12 @@ class SecureSteps:
         self._count()
         samples = [p.grad_sample for p in self._parameters]
         rows = np.concatenate([s.detach().flatten(1).double().cpu().numpy() for s in samples], axis=1)
-        total = noisy_gradient_sum(rows, clipping_norm=self._clipping_norm, noise_multiplier=self._z, noise=self._noise)
+        bound, z = self._plan.privacy.clipping_norm, self._plan.noise_multipliers[0]
+        total = noisy_gradient_sum(rows, clipping_norm=bound, noise_multiplier=z, noise=self._noise)
         ends = np.cumsum([p.numel() for p in self._parameters])[:-1]
-        for parameter, part in zip(self._parameters, np.split(total / self._expected, ends), strict=True):
+        for parameter, part in zip(
+            self._parameters, np.split(total / self._plan.expected_batch_size, ends), strict=True
+        ):
             parameter.grad = torch.from_numpy(part).to(parameter).view_as(parameter)
         self._optimiser.step()
 
