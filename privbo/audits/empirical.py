@@ -26,10 +26,11 @@ from accountant.tight import numerical
 from accountant.wording import event_text
 from privbo.audits.clipping import ClippingAudit, PublishedNorms
 from privbo.door import sums
-from privbo.door.adaptive import AdaptiveClipping, AdaptiveSum, QuantileClipper, clip_bits
+from privbo.door.adaptive import AdaptiveSum, QuantileClipper, clip_bits
 from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import NoiseSource, SecureNoise
+from privbo.plans.plan import Plan
 from privbo.plans.privacy import SITES_ARE_SEEN
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Request
@@ -459,59 +460,44 @@ def audit_run(record: Record, *, trials: int, trust: bool = False) -> tuple[Empi
             "try out instead; audit it with that version, or audit its configuration file (TOML)"
         )
     spec = record.spec.with_algorithm() if trust else record.spec
-    plan, adaptive = record.plan, record.plan.privacy.adaptive_clipping
-    return audit_plan(planned_requests(spec), plan.mechanism, adaptive=adaptive, delta=record.delta, trials=trials)
+    return audit_plan(record.plan, planned_requests(spec), trials=trials)
 
 
-def audit_plan(
-    plan: Iterable[Request],
-    mechanism: Callable[[Request], Mechanism],
-    *,
-    adaptive: AdaptiveClipping | None,
-    delta: float,
-    trials: int,
-) -> tuple[Empirical, ...]:
+def audit_plan(plan: Plan, requests: Iterable[Request], *, trials: int) -> tuple[Empirical, ...]:
     """Audit the first mechanisms of a plan that differ, at most three, in every world.
 
     Args:
-        plan: The requests of a run.
-        mechanism: Builds the mechanism that answers a request.
-        adaptive: How the clipping bound moves; the bits that move it are attacked with the vectors.
-        delta: Where the claimed and the measured epsilon are compared, in (0, 1).
+        plan: Says which mechanism answers a request, and at which delta the claimed and the measured epsilon are
+            compared. Where the clipping bound moves, the bits that move it are attacked with the vectors.
+        requests: Of the run.
         trials: Releases with and without the canary, each.
 
     Raises:
         ConfigurationError: If the plan releases nothing.
     """
     different = dict[Mechanism, Request]()
-    for request in plan:
-        different.setdefault(mechanism(request), request)
+    for request in requests:
+        different.setdefault(plan.mechanism(request), request)
     if not different:
         raise ConfigurationError("the plan releases nothing, so there is nothing to audit")
     return tuple(
         found
         for request in list(different.values())[:_MOST_MECHANISMS]
-        for found in _audit(request, mechanism, adaptive, delta=delta, trials=trials, n_mechanisms=len(different))
+        for found in _audit(plan, request, trials=trials, n_mechanisms=len(different))
     )
 
 
-def _audit(
-    request: Request,
-    mechanism: Callable[[Request], Mechanism],
-    adaptive: AdaptiveClipping | None,
-    *,
-    delta: float,
-    trials: int,
-    n_mechanisms: int,
-) -> Iterator[Empirical]:
+def _audit(plan: Plan, request: Request, *, trials: int, n_mechanisms: int) -> Iterator[Empirical]:
+    adaptive = plan.privacy.adaptive_clipping
+
     def build(weights: FloatArray) -> Attacked:
-        described = mechanism(dataclasses.replace(request, weights=weights))
+        described = plan.mechanism(dataclasses.replace(request, weights=weights))
         if not isinstance(described, PrivateSum):
             raise ConfigurationError("a release without noise claims nothing, so there is nothing to audit")
         return described if adaptive is None else QuantileClipper(settings=adaptive).mechanism(described)
 
     whole, noise = build(request.weights), SecureNoise()
-    lower, claimed = epsilon_lower_bound(whole, request.weights, noise=noise, delta=delta, trials=trials)
+    lower, claimed = epsilon_lower_bound(whole, request.weights, noise=noise, delta=plan.delta, trials=trials)
     for world in get_args(World):
         point = audit_curve(build, request.weights, noise=noise, world=world, trials=trials)
         yield Empirical(
@@ -522,7 +508,7 @@ def _audit(
             world=world,
             trials=trials,
             passed=point.passed,
-            delta=delta,
+            delta=plan.delta,
             epsilon_lower=lower,
             epsilon_claimed=claimed,
             alpha=ALPHA,

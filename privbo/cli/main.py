@@ -400,14 +400,7 @@ def audit(
         if publish_norms is not None or not empirical:
             raise ConfigurationError(f"{target} is a configuration: only --empirical audits it; name a run's directory")
         spec = read_spec(target, load=trust)
-        plan = plan_run(spec)
-        attacked = audit_plan(
-            planned_requests(spec),
-            plan.mechanism,
-            adaptive=plan.privacy.adaptive_clipping,
-            delta=plan.delta,
-            trials=trials,
-        )
+        attacked = audit_plan(plan_run(spec), planned_requests(spec), trials=trials)
         found = Audit(name=spec.name, clipping=None, empirical=attacked)
     elif not RunDirectory(target).config_path.exists() and file_of_one_run(target, FACTS) is not None:
         from privbo.cli.clients import clipped_scores

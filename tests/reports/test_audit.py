@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,7 @@ from privbo.door.adaptive import AdaptiveSum
 from privbo.door.clipping import BOUND_FACTORS, clip_rows, measure_clipping
 from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import SecureNoise, SimulatedNoise
+from privbo.plans.plan import Plan, price_plan
 from privbo.protocol.files import append_line, read_lines
 from privbo.protocol.messages import Records, Request, Setting
 from privbo.reports.audit import audit_figures, write_audit
@@ -170,25 +172,26 @@ def test_page_and_terminal_round_what_was_attacked_down_and_what_is_claimed_up(t
     assert all(f">{number}</td>" in page for number in ("0.01234", "0.01235"))
 
 
+def plan_of(requests: Sequence[Request]) -> Plan:
+    """Their plan, at a noise multiplier of 1."""
+    n_clients = requests[0].weights.shape[1]
+    return price_plan(pb.Privacy(noise_multiplier=1.0, delta=1e-5), requests, n_clients=n_clients)
+
+
 def test_a_mechanism_that_claims_too_much_is_caught() -> None:
     """Planted: the event says four times the noise that is drawn."""
 
     request = next(iter(pb.DPFTSDE(n_features=8).server(setting()).plan()))
     honest = mechanism_for(request, noise_multiplier=1.0)
     boaster = Changed(honest, event=lambda: Gaussian(noise_multiplier=4 * honest.noise_multiplier))
-    assert all(
-        e.passed
-        for e in audit_plan(
-            [request], lambda r: mechanism_for(r, noise_multiplier=1.0), adaptive=None, delta=1e-5, trials=20_000
-        )
-    )
+    assert all(e.passed for e in audit_plan(plan_of([request]), [request], trials=20_000))
     caught = audit_curve(lambda _: boaster, request.weights, noise=SecureNoise(), world="others zero", trials=20_000)
     assert not caught.passed
 
 
 def test_an_audit_says_how_many_of_a_plans_mechanisms_it_attacked(tmp_path: Path) -> None:
-    plan = [Request(dim=1, clipping_norm=norm, weights=WEIGHTS) for norm in (1.0, 2.0, 2.0, 3.0, 4.0, 5.0)]
-    found = audit_plan(plan, lambda r: mechanism_for(r, noise_multiplier=1.0), adaptive=None, delta=1e-5, trials=1000)
+    requests = [Request(dim=1, clipping_norm=norm, weights=WEIGHTS) for norm in (1.0, 2.0, 2.0, 3.0, 4.0, 5.0)]
+    found = audit_plan(plan_of(requests), requests, trials=1000)
     audit = Audit(name="five", clipping=None, empirical=found)
     said = "9 attacks on 3 of 5 different mechanisms"
     for text in (
