@@ -78,8 +78,7 @@ def _replies(grid: Grid, sent: Collection[str], seconds: float) -> Iterator[tupl
             now = time.monotonic()
             hanging = sum(now - start > _PATIENCE for start in list(since.values()))
             while n_threads - hanging < min(_PULLERS, len(sent)):
-                arguments = (grid, waiting, found, since, over, n_threads)
-                threading.Thread(target=_fetch, args=arguments, daemon=True).start()
+                threading.Thread(target=_fetch, args=(grid, waiting, found, since, over), daemon=True).start()
                 n_threads += 1
             try:
                 item = found.get(timeout=min(rest, _PATIENCE))
@@ -95,12 +94,7 @@ def _replies(grid: Grid, sent: Collection[str], seconds: float) -> Iterator[tupl
 
 
 def _fetch(
-    grid: Grid,
-    waiting: SimpleQueue[str],
-    found: SimpleQueue[_Fetched],
-    since: dict[int, float],
-    over: threading.Event,
-    thread: int,
+    grid: Grid, waiting: SimpleQueue[str], found: SimpleQueue[_Fetched], since: dict[int, float], over: threading.Event
 ) -> None:
     """Fetch replies, each call for one, until it is over; ``since`` says when each thread in a call began it."""
     while not over.is_set():
@@ -108,7 +102,7 @@ def _fetch(
             name = waiting.get(timeout=POLL)
         except Empty:
             continue
-        since[thread] = time.monotonic()
+        since[threading.get_ident()] = time.monotonic()
         try:
             fetched = list(grid.pull_messages([name]))
         except Exception as error:  # what a node sent may break Flower's own decoding
@@ -119,7 +113,7 @@ def _fetch(
             found.put((name, None))  # Flower hands every reply out once: this one is lost
             continue
         finally:
-            del since[thread]
+            del since[threading.get_ident()]
         for message in fetched:
             found.put((message.metadata.reply_to_message_id, message))
         if not fetched:

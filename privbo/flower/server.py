@@ -52,7 +52,6 @@ from privbo.guardians.guardian import Answer, joined_answers
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import append_line, read_lines
 from privbo.protocol.messages import Ask, Broadcast, FloatArray, IntArray, Request, Standing
-from privbo.protocol.settings import JsonObject
 from privbo.reports.report_page import write_report
 from privbo.runs.evidence import declared_by, plan_name, plan_of
 from privbo.runs.guarded import keep_cards, keeping
@@ -119,7 +118,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     if not begun:
         terms = terms_of(plan, settings=spec.digest())
         require_ready(grid, federation, ReadinessQuestion(terms=terms))
-        guardians = met(grid, federation, terms=terms)
+        guardians = met(grid, federation, GuardianQuestion(kind="meet", run="", terms=terms))
     with ExitStack() as held:
         run = open_run(spec, plan, directory, resume=begun, gather=reached, held=held)
         transport = Flower(
@@ -382,7 +381,8 @@ class FlowerCommittee:
         Raises:
             RunError: If one is not there in time.
         """
-        self.nodes = met(self.grid, self.federation, self.nodes, run=self.manifest.run_id)
+        question = GuardianQuestion(kind="meet", run=self.manifest.run_id)
+        self.nodes = met(self.grid, self.federation, question, self.nodes)
 
     def gather(self, round_: int, mechanism: PrivateSum, request: Request, answers: object) -> IntArray:
         """Give the noisy sums of ciphertexts in grid units; see ``privbo.door.door``.
@@ -438,21 +438,15 @@ class FlowerCommittee:
 
 
 def met(
-    grid: Grid,
-    federation: Federation,
-    known: Mapping[str, int] | None = None,
-    *,
-    run: str = "",
-    terms: JsonObject | None = None,
+    grid: Grid, federation: Federation, question: GuardianQuestion, known: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """Find the node of every guardian, or wait for those that are missing; nothing is charged.
 
     Args:
         grid: Flower's grid.
         federation: Waiting times, and the guardians.
+        question: Names the run; before it is made, its public terms: who would not guard such a run is not met.
         known: By name, nodes of those that were met before.
-        run: Name of the run; none before it is made.
-        terms: Before it is made, its public terms: a guardian that would not guard such a run is not met.
 
     Raises:
         RunError: If one is not there in time, or would not guard the run.
@@ -467,11 +461,11 @@ def met(
         unknown = [n for n, key in there.items() if n not in asked and federation.site_with(key) is None]
         if len(nodes) < n_guardians and unknown:
             asked.update(unknown)
-            nodes |= dict(_greeted(grid, federation, unknown, GuardianQuestion(kind="meet", run=run, terms=terms)))
+            nodes |= dict(_greeted(grid, federation, unknown, question))
         if len(nodes) == n_guardians:
             break
         missing, is_over = ", ".join(sorted(federation.guardians.keys() - nodes.keys())), time.monotonic() > deadline
-        if terms is not None and (is_over or len(asked) >= n_nodes):  # all are there: who refuses is not waited for
+        if question.terms is not None and (is_over or len(asked) >= n_nodes):  # all there: who refuses is not awaited
             raise RunError(
                 f"guardians {missing} are not connected, or would not guard the run; no run was made, and nothing was "
                 "charged. Start their SuperNodes; at a guardian, errors.log in its directory says why it refuses"
