@@ -17,17 +17,17 @@ from accountant.errors import BudgetExceeded
 from accountant.events import (
     SLACK,
     Adjacency,
-    Combine,
     Event,
     compose,
     is_non_private,
+    most_expensive,
     of_noises,
     of_one_run,
     of_seen_samples,
     parts,
 )
 from accountant.filters import Quote, quote
-from accountant.ledger import Budget, Entry, Ledger
+from accountant.ledger import Budget, Entry, Ledger, LedgerPolicy
 from accountant.ledger.book import Declaration
 from accountant.ledger.pricing import Total, filter_under, odometer, odometer_delta, total
 from accountant.tight.numerical import epsilon_table
@@ -195,15 +195,18 @@ def run_table(event: Event, delta: float, *, adjacency: Adjacency, recovered: bo
     return epsilon_table(event, delta, adjacency=adjacency)
 
 
-def cumulative(
-    events: Sequence[Event], delta: float, adjacency: Adjacency, *, combine: Combine = of_one_run
-) -> tuple[CumulativePrice, ...]:
+def _together(events: Iterable[Event], policy: LedgerPolicy) -> Event:
+    return most_expensive(events) if policy.disjoint else of_one_run(events)
+
+
+def cumulative(events: Sequence[Event], policy: LedgerPolicy, delta: float) -> tuple[CumulativePrice, ...]:
     """Price the first 1, 2, ... releases; at most 42 points, the last release always among them."""
     step = max(1, math.ceil(len(events) / _STOPS))
     stops = sorted({1, *range(step, len(events) + 1, step), len(events)} if events else ())
+    made = {stop: _together(events[:stop], policy) for stop in stops}
     return tuple(
-        CumulativePrice(releases=stop, epsilon=epsilon_table(combine(events[:stop]), delta, adjacency=adjacency))
-        for stop in stops
+        CumulativePrice(releases=stop, epsilon=epsilon_table(event, delta, adjacency=policy.adjacency))
+        for stop, event in made.items()
     )
 
 
@@ -216,14 +219,7 @@ def after_each(points: Sequence[CumulativePrice], count: int) -> list[float]:
 
 
 def guarantee(
-    entries: Sequence[Entry],
-    *,
-    plan: Event,
-    delta: float,
-    adjacency: Adjacency,
-    budget: Budget | None,
-    combine: Combine = of_one_run,
-    recovered: bool = False,
+    entries: Sequence[Entry], policy: LedgerPolicy, *, plan: Event, delta: float, recovered: bool = False
 ) -> Quote:
     """Find the epsilon guaranteed under adaptive choices, and the epsilon if nothing was adaptive.
 
@@ -231,19 +227,19 @@ def guarantee(
     plan counts as followed if the charges stand at its positions 0, 1, 2, ... and none occurs
     more often than planned.
     """
-    made, planned = combine(entry.event for entry in entries), dict(parts(plan))
+    made, planned = _together((entry.event for entry in entries), policy), dict(parts(plan))
     in_order = [entry.plan_position for entry in entries] == list(range(len(entries)))
     found = quote(
         made,
         delta,
-        adjacency=adjacency,
+        adjacency=policy.adjacency,
         plan=plan,
         followed=in_order and all(count <= planned.get(event, 0) for event, count in parts(made)),
-        admitted_by=filter_under(budget, adjacency),
+        admitted_by=filter_under(policy.budget, policy.adjacency),
     )
     if recovered:
         found = Quote(
-            guaranteed=odometer([plan], delta, adjacency=adjacency),
+            guaranteed=odometer([plan], delta, adjacency=policy.adjacency),
             because="an odometer over the plan and all further charges: recovered or published",
             as_if_non_adaptive=None,
         )

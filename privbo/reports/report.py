@@ -17,7 +17,7 @@ import numpy as np
 
 from accountant.curve import Tradeoff
 from accountant.dp_event import dp_event_expression
-from accountant.events import Adjacency, Event, Gaussian, NonPrivate, Unit, most_expensive, of_one_run, parts, to_dict
+from accountant.events import Adjacency, Event, Gaussian, NonPrivate, Unit, parts, to_dict
 from accountant.filters import Quote
 from accountant.ledger import Budget
 from accountant.ledger.pricing import Total, total
@@ -379,13 +379,7 @@ def report(record: Record) -> Report:
             else numerical.epsilon_interval(event, delta, adjacency=adjacency)
         ),
         guarantee=cost.guarantee(
-            record.ledger.entries(record.run_id),
-            plan=event,
-            delta=delta,
-            adjacency=adjacency,
-            budget=policy.budget,
-            combine=most_expensive if policy.disjoint else of_one_run,
-            recovered=recovered,
+            record.ledger.entries(record.run_id), policy, plan=event, delta=delta, recovered=recovered
         ),
         attacker=cost.attacker(event, adjacency, recovered=recovered),
         planned_event=event,
@@ -485,8 +479,7 @@ def ledger_view(record: Record) -> LedgerView:
     """List a run's charges, each with the epsilon of all charges up to it, with its price."""
     ledger, event, delta, adjacency = record.ledger, record.event, record.plan.safe_delta, record.plan.adjacency
     entries = ledger.entries(record.run_id)
-    combine = most_expensive if ledger.policy.disjoint else of_one_run
-    points = cost.cumulative([entry.event for entry in entries], delta, adjacency, combine=combine)
+    points = cost.cumulative([entry.event for entry in entries], ledger.policy, delta)
     return LedgerView(
         run=record.run_id,
         releases=len(entries),

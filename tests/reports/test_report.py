@@ -18,7 +18,8 @@ from rich.console import Console
 from scipy import stats
 
 import privbo as pb
-from accountant.events import Adjacency, PoissonSampledGaussian, compose
+from accountant.events import Adjacency, PoissonSampledGaussian, Unit, compose
+from accountant.ledger import LedgerPolicy
 from accountant.tight import numerical
 from accountant.tight.numerical import epsilon_table
 from accountant.verify.auditor import verify_bundle
@@ -111,15 +112,15 @@ def test_guaranteed_beside_as_if_non_adaptive(tmp_path: Path) -> None:
     assert found.guarantee.as_if_non_adaptive < found.guarantee.guaranteed
     entries = result.ledger.entries()
     shuffled = [dataclasses.replace(entry, plan_position=7) for entry in entries]
-    budget = result.ledger.policy.budget
-    left = cost.guarantee(shuffled, plan=result.plan.event, delta=1e-5, adjacency=ZERO_OUT, budget=budget)
+    left = cost.guarantee(shuffled, result.ledger.policy, plan=result.plan.event, delta=1e-5)
     assert left.guaranteed == math.inf
     assert left.as_if_non_adaptive is None
 
 
 def test_cumulative_epsilon_never_understates() -> None:
     events = [PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.0 + 0.01 * i) for i in range(50)]
-    points = cost.cumulative(events, 1e-5, ZERO_OUT)
+    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=ZERO_OUT, population="p", n_clients=40)
+    points = cost.cumulative(events, policy, 1e-5)
     assert len(points) <= 42
     after = cost.after_each(points, len(events))
     assert len(after) == 50

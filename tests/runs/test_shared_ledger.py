@@ -80,8 +80,10 @@ def test_five_runs_with_secret_samples_fit_the_slots_that_were_reserved_for_them
     assert found.guarantee.guaranteed == found.smallest_epsilon < tight
     left = guarantee(
         record.ledger.entries(record.run_id)[1:],  # as if it had left its plan
-        plan=record.plan.event, delta=1e-6, adjacency=record.plan.adjacency, budget=record.ledger.policy.budget,
-    )  # fmt: skip
+        record.ledger.policy,
+        plan=record.plan.event,
+        delta=1e-6,
+    )
     slots = accountant.epsilon(**plan, rounds=RUNS * ROUNDS, delta=1e-6, adjacency="zero-out")
     assert (left.guaranteed, left.because) == (slots, "every charge passed the ledger's filter (Envelope)")
     with pytest.raises(BudgetExceeded, match=r"free: none.*no data was touched"):
