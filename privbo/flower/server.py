@@ -121,9 +121,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         guardians = met(grid, federation, GuardianQuestion(kind="meet", run="", terms=terms))
     with ExitStack() as held:
         run = open_run(spec, plan, directory, resume=begun, gather=reached, held=held)
-        transport = Flower(
-            grid=grid, federation=federation, directory=directory, run=run, guardians=committee, started=not begun
-        )
+        transport = Flower(grid=grid, federation=federation, run=run, guardians=committee, started=not begun)
         if committee is not None:
             committee.meet()
         with run.record.ledger:
@@ -220,7 +218,6 @@ class Flower:
     Attributes:
         grid: Flower's grid.
         federation: Sites, their clients, waiting times, and the number of sites without which no round is played.
-        directory: The run's.
         run: The run.
         guardians: Those who sum, if any; their nodes are no sites.
         started: Whether every site was waited for.
@@ -229,7 +226,6 @@ class Flower:
 
     grid: Grid
     federation: Federation
-    directory: RunDirectory
     run: Run
     guardians: FlowerCommittee | None = None
     started: bool = False
@@ -238,7 +234,7 @@ class Flower:
     _sites: dict[int, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        path = self.directory.countersigned_path
+        path = self.run.record.home.countersigned_path
         path.touch()  # whether it is there shall not tell whether any site was
         self.seen = {str(row["site"]): (int(row["sequence"]), str(row["head"])) for row in read_lines(path)}
 
@@ -295,11 +291,11 @@ class Flower:
             if receipt is None:
                 refused["countersignature"] += 1
             else:
-                append_line(self.directory.countersigned_path, {"site": site} | receipt, durable=True)
+                append_line(self.run.record.home.countersigned_path, {"site": site} | receipt, durable=True)
                 self.seen[site] = (standing.sequence, standing.head)
         row = {"round": round_, "asked": len(nodes), "answered": sorted(answered)}
         row |= {"refused": refused + Counter(inbox.refused), "seconds": round(time.monotonic() - started, 3)}
-        append_line(self.directory.private / "transport.jsonl", row)
+        append_line(self.run.record.home.private / "transport.jsonl", row)
 
     def _chain(self, standing: Standing, seen: Position | None) -> bytes:
         """Rows of the run's ledger that a site lacks: from its last head, or the run's plan if that is not there, on.

@@ -498,7 +498,7 @@ def ledger_view(record: Record) -> LedgerView:
             for entry, after in zip(entries, cost.after_each(points, len(entries)), strict=True)
         ),
         cumulative_epsilon=points,
-        epsilon=cost.run_table(event, delta, adjacency=adjacency, recovered=record.is_added_to),
+        epsilon=record.epsilons(delta),
         delta=delta,
         total=total(ledger.book(), delta),
         exposures=exposures(record.plan.privacy, event, delta, adjacency=adjacency),
