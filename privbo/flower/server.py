@@ -250,8 +250,7 @@ class Flower:
         """
         request, round_, n_clients = ask.request, ask.broadcast.round, sum(map(len, self.federation.clients.values()))
         if (n_guardians := len(self.federation.guardians)) and request is not None:
-            n_entries = request.dim * request.n_blocks
-            box = CiphertextBox(round_=round_, n_clients=n_clients, n_guardians=n_guardians, n_entries=n_entries)
+            box = CiphertextBox(round_, request, n_guardians)
             self._fill(box, ask)
             return SealedRound(broadcast=ask.broadcast, ciphertexts=box.close())
         dim, senders = 0 if request is None else request.dim, None if ticket is None else ticket.senders

@@ -214,16 +214,15 @@ class CiphertextBox(Box):
 
     Args:
         round_: The round that is open.
-        n_clients: Registered clients; others are unknown.
+        request: What is asked for; clients that it does not weigh are unknown.
         n_guardians: G.
-        n_entries: Numbers that a client adds.
     """
 
-    def __init__(self, *, round_: int, n_clients: int, n_guardians: int, n_entries: int) -> None:
-        sizes = [size + OVERHEAD for size in share_sizes(n_guardians, n_entries)]
+    def __init__(self, round_: int, request: Request, n_guardians: int) -> None:
+        sizes = [size + OVERHEAD for size in share_sizes(n_guardians, request.dim * request.n_blocks)]
         self._ends = list(itertools.accumulate(sizes, initial=_START))
         head = {"no ciphertext": _MAGIC, "another round": _ROUND.pack(round_)}
-        super().__init__(n_clients=n_clients, head=head, size=self._ends[-1])
+        super().__init__(n_clients=request.n_clients, head=head, size=self._ends[-1])
 
     def close(self) -> Sequence[Ciphertext]:
         """Every ciphertext that arrived, by client; later messages are late."""

@@ -437,10 +437,7 @@ class LocalCommittee:
         self, call: Call, mechanism: PrivateSum, request: Request, answers: object
     ) -> Sequence[Ciphertext]:
         if (kept := self.outbox.arrays(call.round)) is not None:
-            n_entries = request.dim * request.n_blocks
-            box = CiphertextBox(
-                round_=call.round, n_clients=request.n_clients, n_guardians=len(self.cards), n_entries=n_entries
-            )
+            box = CiphertextBox(call.round, request, len(self.cards))
             for client, message in zip(kept["clients"].tolist(), kept["messages"], strict=True):
                 box.receive(client, message.tobytes())
             return box.close()

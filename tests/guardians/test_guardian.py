@@ -413,7 +413,7 @@ def test_a_guardian_that_lost_its_ledger_answers_no_round_a_second_time() -> Non
 
 
 def box(round_: int = 0) -> CiphertextBox:
-    return CiphertextBox(round_=round_, n_clients=N, n_guardians=2, n_entries=2 * DIM)
+    return CiphertextBox(round_, REQUEST, 2)
 
 
 WRITTEN = ciphertexts(call(), cards_of(circle()))
