@@ -106,28 +106,18 @@ class PersonalCohort(TreeCohort):
     """Clients of PF-PNE; without a shared stage they are clients of PE alone.
 
     Args:
-        algorithm: The tree, and how clients share and go on alone.
+        algorithm: The tree, and how clients go on alone.
         setting: Public facts of the run.
-        stage2, tail: How clients go on alone, and with pulls that no further depth takes.
         clients: Global numbers, ``(n,)``.
         evaluate: The clients' objectives.
     """
 
-    def __init__(
-        self,
-        algorithm: PhasedSettings,
-        setting: Setting,
-        stage2: Stage2,
-        tail: AloneTail,
-        *,
-        clients: IntArray,
-        evaluate: Evaluate,
-    ) -> None:
+    def __init__(self, algorithm: PersonalSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
         super().__init__(algorithm, setting, clients=clients, evaluate=evaluate)
         n = len(clients)
-        self._stage2 = stage2
+        self._stage2 = algorithm.stage2
         # Whether a client whose next pulls do not fit plays its best node, or else pulls on in order.
-        self._commit = tail == "commit"
+        self._commit = algorithm.tail == "commit"
         self._table = PullTable.empty()
         self._left = np.full(n, self._confidence.horizon, dtype=np.int64)
         self._best = np.zeros((n, 2), dtype=np.int64)
@@ -362,8 +352,20 @@ class PersonalCohort(TreeCohort):
         return self._history(self._table)
 
 
+class PersonalSettings(PhasedSettings):
+    """A phased elimination whose clients go on alone, if not from the first pull; its classes declare how."""
+
+    answers_together: ClassVar[bool] = True
+    stage2: Stage2
+    tail: AloneTail
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002 (the protocol's)
+        """Make the private side; the clients draw nothing at random."""
+        return PersonalCohort(self, setting, clients=clients, evaluate=evaluate)
+
+
 @settings(table="algorithm")
-class PersonalElimination(PhasedSettings):
+class PersonalElimination(PersonalSettings):
     """Elimination by every client alone (PE); nothing is ever sent.
 
     Attributes:
@@ -374,7 +376,6 @@ class PersonalElimination(PhasedSettings):
         ConfigurationError: If a setting is impossible.
     """
 
-    answers_together: ClassVar[bool] = True
     type: Literal["pe"] = field(default="pe", repr=False)
     stage2: AloneStage = "optimistic"
     tail: AloneTail = "commit"
@@ -383,10 +384,6 @@ class PersonalElimination(PhasedSettings):
         """Make the public side: a clock."""
         rounds = silent_rounds(self.confidence(setting.n_clients), self.partition(setting), 0, self.stage2)
         return AloneServer(rounds, setting)
-
-    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002 (the protocol's)
-        """Make the private side."""
-        return PersonalCohort(self, setting, self.stage2, self.tail, clients=clients, evaluate=evaluate)
 
     def local(self) -> PersonalElimination:
         """Give itself: nothing is shared."""

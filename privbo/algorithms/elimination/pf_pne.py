@@ -21,15 +21,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from privbo.algorithms.elimination.alone import (
     AloneServer,
     AloneTail,
-    PersonalCohort,
     PersonalElimination,
+    PersonalSettings,
     Stage2,
     Survivors,
     alone,
@@ -41,7 +41,6 @@ from privbo.protocol.messages import (
     Ask,
     BoolArray,
     Broadcast,
-    Evaluate,
     FloatArray,
     IntArray,
     Release,
@@ -52,7 +51,7 @@ from privbo.protocol.settings import Positive, settings
 
 
 @settings(table="algorithm")
-class PFPNE(CappedSettings):
+class PFPNE(CappedSettings, PersonalSettings):
     """Personalised federated phased node elimination.
 
     The shared stage has ``H0 = ceil(log(Delta / nu1) / log rho)`` phases, at most ``rounds``
@@ -95,7 +94,6 @@ class PFPNE(CappedSettings):
         5
     """
 
-    answers_together: ClassVar[bool] = True
     type: Literal["pf-pne"] = field(default="pf-pne", repr=False)
     gap: Positive = 0.01
     stage2: Stage2 = "optimistic"
@@ -149,10 +147,6 @@ class PFPNE(CappedSettings):
         """Make the public side."""
         releases = self.shared_depths - (self.release_when == "useful")
         return PFPNEServer(self, setting, cap=self.cap, releases=max(1, releases))
-
-    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> PersonalCohort:  # noqa: ARG002 (the protocol's)
-        """Make the private side; the clients draw nothing at random."""
-        return PersonalCohort(self, setting, self.stage2, self.tail, clients=clients, evaluate=evaluate)
 
     def local(self) -> PersonalElimination:
         """Give the control: every client alone from the first pull."""
