@@ -126,6 +126,5 @@ def mean_per_client(history: ClientHistory) -> FloatArray:
 
 
 def best_per_client(history: ClientHistory) -> FloatArray:
-    """PRIVATE: give every client's best finite value, NaN without one, ``(n_clients,)``."""
-    best = np.where(np.isfinite(history.values), history.values, -np.inf).max(axis=1, initial=-np.inf)
-    return np.where(np.isfinite(best), best, np.nan)
+    """PRIVATE: give every client's best value, NaN without one, ``(n_clients,)``."""
+    return np.asarray(np.fmax.reduce(history.values, axis=1, initial=np.nan))

@@ -267,9 +267,8 @@ def _number(cell: object) -> float:
 
 def _best(trials: Trials) -> Figure:
     """PRIVATE: best so far by client, or its quartiles over many."""
-    values = np.where(np.isfinite(trials.history.values), trials.history.values, -np.inf)
-    best = np.maximum.accumulate(values, axis=1)
-    best, x = np.where(np.isfinite(best), best, np.nan), np.arange(1, 1 + best.shape[1])
+    best = np.fmax.accumulate(trials.history.values, axis=1)
+    x = np.arange(1, 1 + best.shape[1])
     lines = {f"client {client}": row for client, row in zip(trials.clients, best, strict=True)}
     if len(best) > _LINES:
         known = np.isfinite(best).any(axis=0)
