@@ -44,7 +44,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias, TypeVar
@@ -197,6 +197,7 @@ class PartyRun:
     spec: Spec
     federation: Federation
     plan: Plan
+    _servers: dict[int, Server] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def own_spec(self) -> Spec:
@@ -212,10 +213,6 @@ class PartyRun:
     @cached_property
     def _digest(self) -> str:
         return self.spec.digest()
-
-    @cached_property
-    def _servers(self) -> dict[int, Server]:
-        return {}
 
     @property
     def clients_seed(self) -> int | None:
