@@ -17,12 +17,12 @@ from concurrent.futures import Future, as_completed
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import numpy as np
 
 from privbo.comparisons.verdict import VALUED, Kind, RunCost, Setting
-from privbo.protocol.errors import ConfigurationError, RunError, needs
+from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json, today, write_json
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.processes import limited_threads, process_pool
@@ -335,7 +335,7 @@ def _results(cells: Sequence[Cell], jobs: int, scheduler: str | None) -> Generat
         for index, cell in enumerate(cells):
             yield index, _run(cell.work)
         return
-    with process_pool(min(jobs, len(cells))) if scheduler is None else _dask(scheduler) as submit:
+    with process_pool(min(jobs, len(cells))) if scheduler is None else _dask(f"dask:{scheduler}") as submit:
         futures = {submit(_run, cell.work): index for index, cell in enumerate(cells)}
         for done in as_completed(futures):
             yield futures[done], done.result()
@@ -349,13 +349,9 @@ def _run(work: Callable[[], CellResult]) -> CellResult:
 @contextmanager
 def _dask(scheduler: str) -> Iterator[Callable[..., Future[CellResult]]]:
     """Give what submits calls to a cluster."""
-    with needs("Dask", "dask"):
-        from distributed import Client
-    try:
-        client: Any = Client(scheduler, timeout="10s")  # type: ignore[no-untyped-call]  # Dask has no types
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"scheduler {scheduler!r} does not answer ({error}); start one, or drop it") from None
-    with client:
+    from privbo.runs.worker_pool import dask_client
+
+    with dask_client(scheduler) as client:
         try:
             client.wait_for_workers(1, timeout=30)
         except TimeoutError:

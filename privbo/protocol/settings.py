@@ -303,7 +303,7 @@ def _expected(item: ErrorDetails) -> str:
     sign = _BOUNDS.get(item["type"])
     if sign is not None:
         return f"input should be a number {sign} {next(iter(item['ctx'].values())):g}"
-    return item["msg"][:1].lower() + item["msg"][1:].replace("an object", "a table")
+    return item["msg"][:1].lower() + item["msg"][1:].replace("an object", "a table").replace("a valid tuple", "a list")
 
 
 def plain(value: object) -> JsonValue:

@@ -148,7 +148,7 @@ class Real:
             raw = self.low * np.asarray((self.high / self.low) ** units.astype(object), dtype=np.float64)
         else:
             raw = self.low + units * (self.high - self.low)
-        return np.asarray(np.clip(raw, self.low, self.high))
+        return np.asarray(np.minimum(np.maximum(raw, self.low), self.high))
 
     def snap(self, units: FloatArray) -> FloatArray:
         """Canonical coordinates: inside the cube; in steps, the centre of the bin."""

@@ -179,7 +179,8 @@ def backend_of(executor: object, spec: Spec) -> str:
     """Name the backend of an executor: ``"serial"``, ``"threads"``, ``"processes"`` or ``"dask"``.
 
     Raises:
-        ConfigurationError: If there is none such, it has nothing to do, or the problem or device is not for it.
+        ConfigurationError: If there is none such, it has nothing to do or does not answer, or the problem or device is
+            not for it.
     """
     backend = executor.partition(":")[0] if isinstance(executor, str) and executor != "dask" else ""
     if type(executor).__module__.partition(".")[0] == "distributed":
@@ -210,6 +211,10 @@ def backend_of(executor: object, spec: Spec) -> str:
             f"executor={executor!r}: the problem can't be sent to workers ({named(error)}); let it open files and "
             "connections where they are used, or use 'threads'"
         ) from None
+    if backend == "dask" and isinstance(executor, str):
+        from privbo.runs.worker_pool import dask_client
+
+        dask_client(executor).close()  # one that does not answer is refused before anything is charged
     return backend
 
 

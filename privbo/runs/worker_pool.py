@@ -76,7 +76,7 @@ class WorkerPool:
             self.workers = [self._threaded(setup) for _ in range(n_jobs(jobs))]
             return
         if backend == "dask":
-            client = _dask(executor)
+            client = dask_client(executor)
             n_workers = len(_workers(client))
             if isinstance(executor, str):
                 client.close()
@@ -300,7 +300,7 @@ class DaskHandle:
     """
 
     def __init__(self, executor: object, setup: WorkerSetup, at: int) -> None:
-        self._client, self._is_ours = _dask(executor), isinstance(executor, str)
+        self._client, self._is_ours = dask_client(executor), isinstance(executor, str)
         alive = _workers(self._client)
         if not alive:
             raise OSError("the Dask cluster has no worker")
@@ -319,12 +319,22 @@ class DaskHandle:
             self._client.close()
 
 
-def _dask(executor: object) -> Any:  # noqa: ANN401 (untyped library)
+def dask_client(executor: object) -> Any:  # noqa: ANN401 (untyped library)
+    """Give an executor's client, connected where it is text.
+
+    Raises:
+        ConfigurationError: If Dask is not installed, or nothing answers there.
+    """
     if not isinstance(executor, str):
         return executor
     with needs("Dask", "dask"):
         distributed: Any = importlib.import_module("distributed")
-    return distributed.Client(executor.partition(":")[2], set_as_default=False)
+    try:
+        return distributed.Client(executor.partition(":")[2], set_as_default=False, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{executor!r} does not answer ({error}); start a scheduler there, or drop it"
+        ) from None
 
 
 def _workers(client: Any) -> list[str]:  # noqa: ANN401 (untyped library)
