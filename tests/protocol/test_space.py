@@ -116,6 +116,7 @@ def test_choices_are_told_apart_by_type() -> None:
         (lambda: Real(0.0, 1.0, step=0.25).encode(0.3), "no whole number of steps"),
         (lambda: Int(0, 8, step=4).encode(3), "no whole number of steps"),
         (lambda: Real(0.0, 0.3, step=0.1).encode(0.3 + 1e-9), "outside"),
+        (lambda: pb.Problem(space=CONSTRAINED, constraints="a < b", objective=min, n_clients=3), "should be a list"),
         (lambda: Categorical({"a", "b"}), r"choices=\{.*\}: a set has no order; give a list"),
         (lambda: Space({"x": Real(0, 1, when={"k": "a"}), "k": Categorical(["a", "b"])}), "stands before it"),
         (lambda: Space({"n": Int(0, 3), "x": Real(0, 1, when={"n": 2})}), "must be a Categorical"),
