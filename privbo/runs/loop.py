@@ -125,8 +125,8 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
     bound = plan_of(record.manifest, book)
     history = History(home=home, on_round=on_round, lost=recovered_places(book, record.run_id))
     announced, position, clock = None, 0, clock or Clock(times=record.spec.times, now=time.time)
-    recalled = home is not None and home.all_states() and not record.spec.problem.is_asked
-    past = history.ended if recalled else {}  # whose answers are stored, so that no time of them shows
+    # Of rounds that ended the answers are stored, and no time of theirs shows; trials are waited for again.
+    past = history.ended if home is not None and home.all_states() and not record.spec.problem.is_asked else {}
     if home is not None:
         home.recall(server)
     last = -math.inf

@@ -217,7 +217,7 @@ def test_executors_that_there_are_not_are_refused_before_anything_is_made(tmp_pa
     for executor in ("fibres", "dask", "ray", 7):
         with pytest.raises(pb.ConfigurationError, match="executor="):
             play(Noting(tmp_path / "calls"), executor=executor, directory=tmp_path / "run")
-    with pytest.raises(pb.ConfigurationError, match="does not answer|not installed"):
+    with pytest.raises(pb.ConfigurationError, match=r"does not answer|not installed"):
         play(Noting(tmp_path / "calls"), executor="dask:127.0.0.1:1", directory=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     assert not Noting(tmp_path / "calls").lines()
