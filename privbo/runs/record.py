@@ -278,8 +278,8 @@ def load(directory: str | Path, *, ledger: str | Path | None = None) -> Record:
         ...     load(home).best(client=1) == made.best(client=1)
         True
     """
+    manifest = RunDirectory(Path(directory)).manifest()
     home = RunDirectory(Path(directory).absolute())
-    manifest = home.manifest()
     opened = Ledger.open(readable_ledger(home, manifest, ledger))
     require_agreement(manifest, opened, home)
     record = Record(
