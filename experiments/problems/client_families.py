@@ -12,27 +12,14 @@ import itertools
 
 import numpy as np
 
-import privbo as pb
-from experiments.problems.frozen import Tables, family, held, likelihoods, near
-from experiments.problems.surfaces import Surfaces, tabulated
+from experiments.problems.frozen import RECORDS, Tables, drawn, family, held, likelihoods, near
+from experiments.problems.surfaces import Surfaces
 from privbo.protocol.messages import FloatArray
-
-CLIENTS, RECORDS = 60, 400
 
 
 def clients(seed: int, name: str, n_clients: int) -> Surfaces:
-    """Give a seed's choice of a family's clients.
-
-    Raises:
-        ConfigurationError: If there is no such family, or it has fewer clients.
-    """
-    if name not in FAMILIES or not 1 <= n_clients <= CLIENTS:
-        raise pb.ConfigurationError(
-            f"name={name!r}, n_clients={n_clients}: choose one of {', '.join(FAMILIES)} and at most {CLIENTS} clients"
-        )
-    chosen = np.random.default_rng([seed, 41]).permutation(CLIENTS)[:n_clients]
-    found = FAMILIES[name]
-    return tabulated(name, seed, found.space, found.shape, TABLES.surfaces(name)[0][chosen])
+    """Give a seed's choice of a family's clients; see ``drawn``."""
+    return drawn(TABLES, stream=41, seed=seed, name=name, n_clients=n_clients)
 
 
 def _shares(scores: FloatArray) -> FloatArray:
@@ -280,4 +267,4 @@ FAMILIES = {
         route=("muscle", "skin", "nose", "vein"), schedule=("once", "twice", "thrice"), dose=12,
     ),
 }  # fmt: skip
-TABLES = Tables(module=__name__, families=FAMILIES, n_sites=CLIENTS, records=(RECORDS,))
+TABLES = Tables(module=__name__, families=FAMILIES, n_sites=60, records=(RECORDS,))

@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import itertools
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import privbo as pb
 from experiments.problems.data import cache_folder
 from experiments.problems.model_scores import Halves, load
+from experiments.problems.surfaces import Surfaces, tabulated
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Space
+from privbo.runs.sources import load_function
 
 MOST_RECORDS = 5000
+RECORDS = 400  # of a client
 Kind: TypeAlias = Literal["models", "ridge", "alarms", "categories", "steps", "cliffs"]
 # Scores of a site's records at all points, (n_points, n_records), from the site's stream and its shape of grid; NaN at
 # points where a trial fails.
@@ -89,7 +94,7 @@ class Tables:
         if not path.exists():
             chosen = self.families[name]
             found = np.empty((len(self.records), self.n_sites, int(np.prod(chosen.shape))))
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), threadpool_limits(limits=1):  # small models, which many threads slow down
                 warnings.simplefilter("ignore")  # extreme levels stop before they converge; their scores say so
                 for site in range(self.n_sites):
                     seed = [site, int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")]
@@ -110,6 +115,60 @@ class Tables:
         files = (Path(__file__), Path(str(sys.modules[self.module].__file__)))
         code = "\n".join(ast.dump(ast.parse(file.read_text())) for file in files)
         return hashlib.sha256(code.encode()).hexdigest()
+
+
+def drawn(*tables: Tables, stream: int, seed: int, name: str, n_clients: int) -> Surfaces:
+    """Give a seed's choice of a family's clients.
+
+    Raises:
+        ConfigurationError: If there is no such family, or it has fewer clients.
+    """
+    one = next((one for one in tables if name in one.families), tables[0])
+    if name not in one.families or not 1 <= n_clients <= one.n_sites:
+        known = ", ".join(name for one in tables for name in one.families)
+        raise pb.ConfigurationError(
+            f"name={name!r}, n_clients={n_clients}: choose one of {known} and at most {one.n_sites} clients"
+        )
+    chosen = np.random.default_rng([seed, stream]).permutation(one.n_sites)[:n_clients]
+    found = one.families[name]
+    return tabulated(name, seed, found.space, found.shape, one.surfaces(name)[0][chosen])
+
+
+def tuned(
+    kind: Kind,
+    data: str,
+    smallest: int,
+    model: str | Callable[..., Any],
+    fixed: Mapping[str, Any],
+    **levels: Sequence[Any] | FloatArray,
+) -> Family:
+    """Tune a model of scikit-learn's, or of a function of its parameters; a trial fails where it refuses them."""
+
+    def site(rng: np.random.Generator, _: tuple[int, ...]) -> FloatArray:
+        halves, index = held(rng, data, smallest, count=RECORDS)
+        make: Any = load_function(f"sklearn.{model}", "model") if isinstance(model, str) else model
+        found = []
+        for at in itertools.product(*levels.values()):
+            try:
+                fit = make(**fixed, **dict(zip(levels, at, strict=True))).fit(halves.x, halves.y)
+            except ValueError:
+                found.append(np.full(len(halves.validation_y), np.nan))
+                continue
+            if data == "diabetes":
+                found.append(near(fit.predict(halves.validation_x), halves.validation_y))
+            elif hasattr(fit, "predict_proba"):
+                found.append(classified(fit, halves, halves.validation_x))
+            else:
+                found.append((fit.predict(halves.validation_x) == halves.validation_y).astype(float))
+        return np.array(found)[:, index]
+
+    grid = {name: tuple(some) if isinstance(some[0], str) else len(some) for name, some in levels.items()}
+    return family(kind, site, frozen=True, **grid)
+
+
+def mesh(*levels: FloatArray) -> list[FloatArray]:
+    """Give every level at all points of a grid, ``(n_points, 1)`` each."""
+    return [axis.reshape(-1, 1) for axis in np.meshgrid(*levels, indexing="ij")]
 
 
 @cache

@@ -7,67 +7,16 @@ records of its own; trials fail where a model cannot be trained, a plate burns t
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import numpy as np
 
-import privbo as pb
-from experiments.problems.frozen import Family, Kind, Tables, classified, family, held, near
-from experiments.problems.surfaces import Surfaces, tabulated
+from experiments.problems.frozen import RECORDS, Tables, drawn, family, held, mesh, tuned
+from experiments.problems.surfaces import Surfaces
 from privbo.protocol.messages import FloatArray
-from privbo.runs.sources import load_function
-
-RECORDS = 400
 
 
 def clients(seed: int, name: str, n_clients: int) -> Surfaces:
-    """Give a seed's choice of a family's clients.
-
-    Raises:
-        ConfigurationError: If there is no such family, or it has fewer clients.
-    """
-    tables = MANY if name in MANY.families else FEW
-    if name not in tables.families or not 1 <= n_clients <= tables.n_sites:
-        known = ", ".join((*FEW.families, *MANY.families))
-        raise pb.ConfigurationError(
-            f"name={name!r}, n_clients={n_clients}: choose one of {known} and at most {tables.n_sites} clients"
-        )
-    chosen = np.random.default_rng([seed, 43]).permutation(tables.n_sites)[:n_clients]
-    found = tables.families[name]
-    return tabulated(name, seed, found.space, found.shape, tables.surfaces(name)[0][chosen])
-
-
-def _tuned(
-    kind: Kind, data: str, smallest: int, model: str, fixed: Mapping[str, Any], **levels: Sequence[Any] | FloatArray
-) -> Family:
-    """Tune parameters of one of scikit-learn's models; a trial fails where it refuses them."""
-
-    def site(rng: np.random.Generator, _: tuple[int, ...]) -> FloatArray:
-        halves, index = held(rng, data, smallest, count=RECORDS)
-        make: Any = load_function(f"sklearn.{model}", "model")
-        found = []
-        for at in itertools.product(*levels.values()):
-            try:
-                fit = make(**fixed, **dict(zip(levels, at, strict=True))).fit(halves.x, halves.y)
-            except ValueError:
-                found.append(np.full(len(halves.validation_y), np.nan))
-                continue
-            if data == "diabetes":
-                found.append(near(fit.predict(halves.validation_x), halves.validation_y))
-            elif hasattr(fit, "predict_proba"):
-                found.append(classified(fit, halves, halves.validation_x))
-            else:
-                found.append((fit.predict(halves.validation_x) == halves.validation_y).astype(float))
-        return np.array(found)[:, index]
-
-    grid = {name: tuple(some) if isinstance(some[0], str) else len(some) for name, some in levels.items()}
-    return family(kind, site, frozen=True, **grid)
-
-
-def _mesh(*levels: FloatArray) -> list[FloatArray]:
-    return [axis.reshape(-1, 1) for axis in np.meshgrid(*levels, indexing="ij")]
+    """Give a seed's choice of a family's clients; see ``drawn``."""
+    return drawn(FEW, MANY, stream=43, seed=seed, name=name, n_clients=n_clients)
 
 
 def _called(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
@@ -76,7 +25,7 @@ def _called(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
 
     halves, index = held(rng, "diabetes", 40, count=RECORDS)
     limits = (np.linspace(-1.5, 1.5, n) for n in shape[1:])
-    (call, admit), ill, found = _mesh(*limits), halves.validation_y, []
+    (call, admit), ill, found = mesh(*limits), halves.validation_y, []
     for alpha in np.geomspace(0.1, 1e3, shape[0]):
         risk = Ridge(alpha=alpha).fit(halves.x, halves.y).predict(halves.validation_x)
         home, called, admitted = (0.9 - 0.4 * np.maximum(ill + shift, 0.0) - cost for shift, cost in _WAYS)
@@ -86,7 +35,7 @@ def _called(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
 
 def _welded(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
     """Over current and speed of a torch: seams hold on a narrow ridge of their ratio; above it plates burn through."""
-    current, speed = _mesh(np.geomspace(50.0, 400.0, shape[0]), np.geomspace(1.0, 20.0, shape[1]))
+    current, speed = mesh(np.geomspace(50.0, 400.0, shape[0]), np.geomspace(1.0, 20.0, shape[1]))
     needs, bears = np.exp(0.12 * rng.normal(size=2))
     heat = current / speed / rng.lognormal(0.1 * rng.normal(), 0.1, RECORDS)
     score = np.exp(-6.0 * np.log(heat / (25.0 * needs)) ** 2) * (0.4 + 0.03 * speed)
@@ -95,7 +44,7 @@ def _welded(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
 
 def _served(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
     """Over threads, the size of batches and copies of a service: the more the faster, until memory does not suffice."""
-    threads, batch, copies = _mesh(
+    threads, batch, copies = mesh(
         np.arange(1.0, shape[0] + 1), np.logspace(0.0, shape[1] - 1, shape[1], base=2.0), np.arange(1.0, shape[2] + 1)
     )
     room, switch, start = np.exp(0.3 * rng.normal(size=3))
@@ -111,7 +60,7 @@ def _treated(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
     works = np.array((1.0, 0.6, 1.8, 0.4, 1.2)) * np.exp(0.3 * rng.normal(size=shape[0]))
     harms = np.array((0.3, 0.1, 1.2, 0.05, 0.5)) * np.exp(0.2 * rng.normal(size=shape[0]))
     load, bears = rng.lognormal(0.2 * rng.normal(), 0.6, RECORDS), rng.lognormal(0.0, 0.4, RECORDS)
-    drug, dose, days = _mesh(np.arange(0.0, shape[0]), np.geomspace(0.1, 10.0, shape[1]), np.arange(1.0, shape[2] + 1))
+    drug, dose, days = mesh(np.arange(0.0, shape[0]), np.geomspace(0.1, 10.0, shape[1]), np.arange(1.0, shape[2] + 1))
     cured = 1.0 - np.exp(-works[drug.astype(int)] * dose / (1.0 + dose) * days / load)
     hurt = harms[drug.astype(int)] * dose * np.sqrt(days) / (4.0 * bears)
     return np.asarray(cured - 0.5 * hurt / (1.0 + hurt) - 0.02 * days)
@@ -119,7 +68,7 @@ def _treated(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
 
 def _fermented(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
     """Over temperature, hours and sugar: warmth is fast, and spoils; the best settings are a ridge."""
-    heat, hours, sugar = _mesh(
+    heat, hours, sugar = mesh(
         np.linspace(8.0, 40.0, shape[0]), np.geomspace(6.0, 300.0, shape[1]), np.linspace(0.05, 0.4, shape[2])
     )
     likes, pace, lasts = 26.0 + 2.0 * rng.normal(), *np.exp(0.25 * rng.normal(size=2))
@@ -137,27 +86,27 @@ _BOOSTED = {"learning_rate": 0.3, "random_state": 0}
 FEW = Tables(
     module=__name__,
     families={
-        "bounded support vectors": _tuned(
+        "bounded support vectors": tuned(
             "cliffs", "breast_cancer", 40, "svm:NuSVC", {},
             nu=np.linspace(0.05, 0.95, 16), gamma=np.geomspace(1e-4, 1.0, 14),
         ),
-        "support vectors, wine": _tuned(
+        "support vectors, wine": tuned(
             "ridge", "wine", 40, "svm:SVC", {}, C=np.geomspace(1e-2, 1e5, 16), gamma=np.geomspace(1e-6, 1.0, 16)
         ),
-        "kernels": _tuned(
+        "kernels": tuned(
             "categories", "diabetes", 40, "kernel_ridge:KernelRidge", {},
             kernel=("rbf", "laplacian", "polynomial", "sigmoid"), alpha=np.geomspace(1e-3, 1e2, 10),
             gamma=np.geomspace(1e-4, 1.0, 8),
         ),
-        "pruned trees": _tuned(
+        "pruned trees": tuned(
             "steps", "digits", 60, "tree:DecisionTreeClassifier", {"random_state": 0},
             ccp_alpha=np.geomspace(1e-3, 0.3, 8), min_samples_leaf=(1, 2, 4, 8, 12), criterion=("gini", "entropy"),
         ),
-        "boosted leaves": _tuned(
+        "boosted leaves": tuned(
             "steps", "breast_cancer", 40, "ensemble:GradientBoostingClassifier", _BOOSTED,
             min_samples_leaf=(1, 2, 4, 8, 12, 18), max_depth=range(1, 5), n_estimators=(1, 2, 4, 8, 16),
         ),
-        "extra trees": _tuned(
+        "extra trees": tuned(
             "steps", "diabetes", 40, "ensemble:ExtraTreesRegressor", {"n_estimators": 5, "random_state": 0},
             max_depth=range(1, 9), min_samples_leaf=(1, 2, 4, 8, 12, 18), max_features=(0.2, 0.6, 1.0),
         ),
@@ -172,7 +121,7 @@ FEW = Tables(
 MANY = Tables(
     module=__name__,
     families={
-        "neighbours and distances": _tuned(
+        "neighbours and distances": tuned(
             "categories", "breast_cancer", 40, "neighbors:KNeighborsClassifier", {"algorithm": "brute"},
             n_neighbors=range(1, 31, 2), weights=("uniform", "distance"), metric=_METRICS,
         ),

@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.problems import client_families, later_families, record_families
+from experiments.problems import client_families, later_families, record_families, third_families
 
-TABLES = (record_families.TABLES, client_families.TABLES, later_families.FEW, later_families.MANY)
+TABLES = (
+    record_families.TABLES,
+    client_families.TABLES,
+    later_families.FEW,
+    later_families.MANY,
+    third_families.TABLES,
+)
 ALL = [(tables, name) for tables in TABLES for name in tables.families]
 
 
@@ -26,7 +32,7 @@ def _computed_anew(tmp_path_factory):
         yield
 
 
-@pytest.mark.parametrize("module", [record_families, client_families, later_families])
+@pytest.mark.parametrize("module", [record_families, client_families, later_families, third_families])
 def test_what_is_frozen_is_stored(module):
     tables = next(one for one in TABLES if one.module == module.__name__)
     stored = {name: entry["frozen"] for name, entry in digests(tables).items()}
@@ -38,7 +44,7 @@ def test_half_of_the_sites_families_of_every_kind_are_frozen_and_of_the_clients_
     for kind in ("models", "alarms", "categories", "steps"):
         assert sum(family.frozen for family in families if family.kind == kind) == 2
     assert not any(family.frozen for family in client_families.FAMILIES.values())  # their table has been printed
-    assert all(family.frozen for family in later_families.FAMILIES.values())
+    assert all(family.frozen for family in (*later_families.FAMILIES.values(), *third_families.FAMILIES.values()))
 
 
 @pytest.mark.parametrize(
@@ -48,6 +54,7 @@ def test_half_of_the_sites_families_of_every_kind_are_frozen_and_of_the_clients_
         (client_families.TABLES, "milling"),
         (later_families.FEW, "welding"),
         (later_families.MANY, "fermentation"),
+        (third_families.TABLES, "charger"),
     ],
 )
 def test_a_frozen_family_has_the_digest_of_the_commit_that_froze_it(tables, name):
@@ -61,10 +68,10 @@ def test_every_family_has_the_digest_of_the_commit_that_froze_it(tables, name):
 
 
 @pytest.mark.parametrize(
-    ("clients", "name", "most"), [(client_families.clients, "milling", 60), (later_families.clients, "welding", 60)]
+    ("module", "name"), [(client_families, "milling"), (later_families, "welding"), (third_families, "charger")]
 )
-def test_trials_beyond_the_cliff_fail_and_the_best_value_is_one_that_can_be_reached(clients, name, most):
-    given = clients(0, name, 40)
+def test_trials_beyond_the_cliff_fail_and_the_best_value_is_one_that_can_be_reached(module, name):
+    clients, given = module.clients, module.clients(0, name, 40)
     points = given.space.grid()
     values = given.values(np.repeat(np.arange(40), len(points)), np.tile(points, (40, 1))).reshape(40, -1)
     assert 0.2 < np.isnan(values).mean() < 0.8
@@ -72,8 +79,10 @@ def test_trials_beyond_the_cliff_fail_and_the_best_value_is_one_that_can_be_reac
     np.testing.assert_array_equal(given.low, np.nanmin(values, axis=1))
     assert 0.5 < given.correlation() < 0.99
     assert len({*given.best} & {*clients(1, name, 40).best}) < 40  # a seed draws its own clients
-    with pytest.raises(pb.ConfigurationError, match=f"at most {most} clients"):
-        clients(0, name, most + 1)
+    with pytest.raises(pb.ConfigurationError, match="at most 60 clients"):
+        clients(0, name, 61)
+    with pytest.raises(pb.ConfigurationError, match=f"choose one of .*{name}"):
+        clients(0, "sailing", 40)
 
 
 def test_two_hundred_clients_may_be_drawn_of_two_of_the_later_families():
@@ -82,10 +91,17 @@ def test_two_hundred_clients_may_be_drawn_of_two_of_the_later_families():
         later_families.clients(0, "fermentation", 241)
 
 
-def test_a_model_that_refuses_its_parameters_is_a_trial_that_failed():
-    found = later_families.FAMILIES["bounded support vectors"]
+@pytest.mark.parametrize(
+    ("module", "name", "refused_at", "taken_at"),
+    [
+        (later_families, "bounded support vectors", -1, 0),  # nu is above what the rarer class allows
+        (third_families, "quadratic discriminants", (-1, 0), 0),  # more components than records of a class
+    ],
+)
+def test_a_model_that_refuses_its_parameters_is_a_trial_that_failed(module, name, refused_at, taken_at):
+    found = module.FAMILIES[name]
     scores = found.site(np.random.default_rng(0), found.shape)
-    refused = np.isnan(scores).all(axis=1).reshape(found.shape)  # nu is above what the rarer class allows
-    assert refused[-1].all()
-    assert not refused[0].any()
+    refused = np.isnan(scores).all(axis=1).reshape(found.shape)
+    assert refused[refused_at].all()
+    assert not refused[taken_at].any()
     np.testing.assert_array_equal(np.isnan(scores).any(axis=1).reshape(found.shape), refused)
