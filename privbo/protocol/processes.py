@@ -168,9 +168,9 @@ def stir_generators() -> None:
 
 
 def named(error: BaseException) -> str:
-    """An error's class and text; an error may fail to say what it is, too."""
+    """An error's class and text, in characters that can be written; an error may fail to say what it is, too."""
     try:
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
     except Exception:
         return type(error).__name__
 

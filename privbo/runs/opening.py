@@ -180,6 +180,9 @@ def require_beginning(spec: Spec, plan: Plan, home: RunDirectory | None) -> None
     if home is not None:
         home.require_new()
     if spec.ledger is not None:
+        place = spec.ledger.place
+        if isinstance(place, Path) and not place.parent.is_dir() and (home is None or place.parent != home.path):
+            raise RunError(f"ledger.path={spec.ledger.path!r}: there is no folder {place.parent}; make it")
         _require_room(considered_shared(spec.ledger, plan), plan)
 
 
@@ -348,11 +351,9 @@ def considered_shared(shared: SharedLedger, plan: Plan) -> Ledger:
     """Open a population's ledger to price a plan on it; where it is missing one in memory stands for it.
 
     Raises:
-        RunError: If the file is a ledger of other people, or of other bounds, or its folder is missing.
+        RunError: If the file is a ledger of other people, or of other bounds.
     """
     place = shared.place
-    if isinstance(place, Path) and not place.parent.is_dir():
-        raise RunError(f"ledger.path={shared.path!r}: there is no folder {place.parent}; make it, or name another file")
     return _opened(place if stands(place) else None, policy_of(plan, shared), shared)
 
 

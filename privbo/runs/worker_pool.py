@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import pickle
 import sys
@@ -328,9 +327,9 @@ def dask_client(executor: object) -> Any:  # noqa: ANN401 (untyped library)
     if not isinstance(executor, str):
         return executor
     with needs("Dask", "dask"):
-        distributed: Any = importlib.import_module("distributed")
+        from distributed import Client
     try:
-        return distributed.Client(executor.partition(":")[2], set_as_default=False, timeout="10s")
+        return Client(executor.partition(":")[2], set_as_default=False, timeout="10s")  # type: ignore[no-untyped-call]  # Dask has no types
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"{executor!r} does not answer ({error}); start a scheduler there, or drop it"

@@ -116,7 +116,7 @@ def test_a_run_whose_allocation_is_gone_or_anothers_is_refused(tmp_path: Path) -
     for content, words in (
         (None, "its allocation is gone; restore private/"),
         ((other / "private" / "allocation.npz").read_bytes(), "is the allocation of"),
-        (sound[:-40], "can't be read"),
+        (sound[:-40], "is damaged"),
     ):
         path.unlink()
         if content is not None:
