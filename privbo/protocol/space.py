@@ -137,10 +137,13 @@ class Real:
 
     def decode(self, unit: float) -> float:
         """Value at a unit coordinate."""
-        return float(self.values(np.asarray(unit, dtype=np.float64)))
+        if self.step is not None:
+            return _at_step(self.low, int(_bin(np.asarray(unit), self.n_values)), self.step)
+        value = self.low * (self.high / self.low) ** unit if self.log else self.low + unit * (self.high - self.low)
+        return float(min(max(value, self.low), self.high))
 
     def values(self, units: FloatArray) -> FloatArray:
-        """Values at many coordinates."""
+        """Values at many coordinates, to the bit those of ``decode``."""
         if self.step is not None:
             bins, place = np.unique(_bin(units, self.n_values), return_inverse=True)
             return np.array([_at_step(self.low, int(one), self.step) for one in bins])[place].reshape(units.shape)
