@@ -57,7 +57,7 @@ def test_a_client_does_not_depend_on_the_sharding(form, used):
 
 
 def test_small_runs_do_not_wait_for_a_compiler_whoever_takes_part():
-    """40 clients of 20 rounds on a processor are the last, of 10 with draws, whoever takes part."""
+    """40 clients of 20 rounds on a processor are the last, of 10 with draws."""
     small = setting(n_clients=40, rounds=20)
     assert not is_compiled(small)
     assert is_compiled(setting(n_clients=41, rounds=20))

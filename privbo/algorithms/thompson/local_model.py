@@ -123,10 +123,8 @@ class LocalModel:
         self._setting, self._clients, self._seed = setting, clients, seed
         self._acquisition, self._avoid, self._failures, self._logits = acquisition, avoid, failures, logits
         self._constant = 0.0 if logits else CONSTANT
-        self._device, self._compiled = (
-            torch.device(setting.device),
-            is_compiled(setting, draws=acquisition == "thompson"),
-        )
+        self._device = torch.device(setting.device)
+        self._compiled = is_compiled(setting, draws=acquisition == "thompson")
         paths = public_stream(setting.public_seed, Stream.PATHS)
         frequencies = draw_frequencies(paths, own.n_features // 2, setting.space.n_embedded, own.kernel)
         self._frequencies = self._tensor(frequencies)
