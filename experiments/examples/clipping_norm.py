@@ -19,7 +19,7 @@ from privbo.audits.empirical import audit_run
 from privbo.protocol.messages import FloatArray, IntArray
 
 N_CLIENTS, ROUNDS, TRIALS = 60, 8, 2000
-BOUNDS = (0.25, 1.0, 16.0)
+BOUNDS = (5.5, 22.0, 88.0)
 
 
 def clients() -> pb.Problem:
@@ -35,7 +35,7 @@ def clients() -> pb.Problem:
 
 def run(bound: float, home: Path) -> pb.Record:
     """One run with its clipping norm; kept in a folder, since the audit reads its private part."""
-    algorithm, privacy = pb.SharedPrior(clipping_norm=bound), pb.Privacy(epsilon=4, noise="simulation")
+    algorithm, privacy = pb.DPFTSDE(clipping_norm=bound), pb.Privacy(epsilon=4, noise="simulation")
     folder = home / f"bound-{bound:g}"
     return pb.run(clients(), algorithm, privacy=privacy, rounds=ROUNDS, seed=0, directory=folder)
 

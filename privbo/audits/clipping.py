@@ -351,7 +351,8 @@ def _warnings(rounds: Sequence[ClippedRound], *, is_client: bool) -> list[str]:
     everybody = sum(r.clipped_share >= 0.99 for r in rounds)
     if 2 * everybody >= count:
         found.append(f"(nearly) every vector was clipped in {everybody} of {count} rounds: only directions are shared")
-    if is_client and all(r.clipped_share == 0 for r in rounds):
+    longest = max((length / r.bound for r in rounds for length in r.norm_quantiles.values()), default=0.0)
+    if is_client and all(r.clipped_share == 0 for r in rounds) and longest < 1.0 - LEAST:
         found.append("no vector was ever clipped: a smaller bound would have meant less noise for the same vectors")
     drowned = sum(r.noise >= 10 * r.signal for r in rounds)
     if 2 * drowned >= count:

@@ -1,10 +1,9 @@
-"""Whether what a run would release can change anything, by public numbers alone.
+"""Whether what a run would release can change anything, or gain anything, by public numbers alone.
 
 Clients that are all alike answer as loudly as clipping allows. If even then the run would be the same without
-their sums, its releases say nothing: none is made and nothing is charged, unless the last alone says something, where
-an algorithm has a form with it (``last_only``). Algorithms that fit a model to what is released name a signal-to-noise
-ratio (``least_signal_to_noise``). For the others alike clients are played on drawn surfaces, with their sums and
-without, under the same noise, until they differ.
+their sums, its releases say nothing: none is made and nothing is charged. Algorithms that fit a model to what is
+released name the least signal-to-noise ratio that gains (``least_signal_to_noise``). For the others alike clients are
+played on drawn surfaces, with their sums and without, under the same noise, until they differ.
 
 The noise drawn here hides nothing: it is seeded, and meets no client's data.
 """
@@ -61,7 +60,7 @@ def _releasing(algorithm: Algorithm, when: ReleaseWhen) -> Algorithm:
 
 
 def acts(algorithm: Algorithm, setting: Setting, plan: Plan) -> bool:
-    """Tell whether releases change a client's point or the common answer with probability one half, at their loudest.
+    """Tell whether releases, at their loudest, change a point or the common answer with probability one half, or gain.
 
     Args:
         algorithm: What is run.

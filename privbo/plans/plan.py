@@ -141,7 +141,6 @@ class Plan:
             without noise.
         final: The vote at the end, which is one of the releases; None where the run ends without one.
         mechanisms: The different mechanisms of the plan with their counts; empty for a plan read from disk.
-        possible: Releases of a plan that leaves out some of them; None where it leaves out nothing.
         remedy: What would give a plan of nothing a release, in words; None where it was not looked for.
         calls_per_client: Most calls of the objective by one client; None where the algorithm does not say, and for a
             plan read from disk.
@@ -167,7 +166,6 @@ class Plan:
     mechanisms: Mapping[Mechanism, int] = field(default_factory=dict, repr=False, compare=False)
     n_records: int | None = None
     training: Event | None = None
-    possible: int | None = field(default=None, repr=False, compare=False)
     remedy: str | None = field(default=None, repr=False, compare=False)
     calls_per_client: int | None = field(default=None, repr=False, compare=False)
 
@@ -270,27 +268,11 @@ class Plan:
             if by_site:
                 why = "with as much noise as sites of so few records need, what they share would"
             remedy = f"; {self.remedy}" if self.remedy else ""
-            return f"{nothing}: {why} change a point with a probability below the threshold, one half{remedy}"
+            return f"{nothing}: {why} change too little{remedy}"
         if by_site:  # what sites share, releases of other points each, beside the noise of all of it
             ratio = self.largest_over_noise / math.sqrt(self.releases)
             return f"at best, what a site shares has {ratio:.2g} times the norm of its noise"
-        if self.possible is not None and self._is_fewer:
-            count = self.possible - (self.final is not None)
-            return (
-                f"one release, the last, in place of {count}: even if all {self.n_clients} clients answer alike, what "
-                f"they share has {found}: too little for {count}, enough for one that is late"
-            )
-        if self.largest_over_noise < 1.0:
-            return (
-                f"sharing cannot beat its noise: even if all {self.n_clients} clients answer alike, what they share "
-                f"has {found}; take more clients, fewer releases or a larger epsilon"
-            )
         return f"at best, with all clients answering alike, what they share has {found}"
-
-    @property
-    def _is_fewer(self) -> bool:
-        """Whether it makes some releases, and leaves out others."""
-        return self.possible is not None and self.releases > (self.final is not None)
 
     @property
     def calls(self) -> int | None:
@@ -319,11 +301,9 @@ class Plan:
         """Give the plan as JSON, with the privacy that was asked for."""
         final: JsonObject = {} if self.final is None else {"final": self.final.to_dict()}
         training: JsonObject = {} if self.training is None else {"training": to_dict(self.training)}
-        fewer: JsonObject = {"possible": self.possible} if self._is_fewer else {}
         return {
             **final,
             **training,
-            **fewer,
             "releases": self.releases,
             "noise_multiplier": self.noise_multiplier,
             "noise_source": self.noise_source,
@@ -349,7 +329,6 @@ class Plan:
             budget=_budget(privacy, content["delta"]),
             final=None if final is None else FinalVote(**final | {"event": from_dict(final["event"])}),
             training=None if training is None else from_dict(training),
-            possible=content.get("possible"),
             **{name: content[name] for name in stored},
         )
 

@@ -415,6 +415,7 @@ class Setting:
             release does so in its requests when this is ``"reward"``, or ``"record"``.
         records: What is known of the sites' records; None where the problem does not say.
         is_exact: Whether releases are exact sums: without privacy nothing is clipped and nothing added.
+        sample_rate: q, with which a client takes part in a release.
     """
 
     space: Space
@@ -425,6 +426,7 @@ class Setting:
     unit: UnitName = "client"
     records: Records | None = None
     is_exact: bool = False
+    sample_rate: float = 1.0
 
     @property
     def trains(self) -> bool:

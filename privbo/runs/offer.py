@@ -154,54 +154,30 @@ def _least(make: Callable[[float], tuple[float, Offer]]) -> float | None:
 
 def _releases(offer: Offer) -> bool:
     try:
-        less = less_of(offer) if is_optional(offer.algorithm) else None
-        found = offer.asks if less is None else less.releases > 0
+        found = offer.asks and not (is_optional(offer.algorithm) and left_out(offer))
     except PrivacyError:  # what cannot be planned releases nothing
         return False
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Less:
-    """What a run does in place of releases that can change nothing.
-
-    Attributes:
-        whole: The plan of everything that can be released.
-        algorithm: With the last release alone, or with none.
-        releases: How many it makes, without the vote.
-    """
-
-    whole: Plan
-    algorithm: Algorithm
-    releases: int
-
-
-def less_of(offer: Offer) -> Less | None:
-    """Give what a run does in place of its releases; None where they can change something.
+def left_out(offer: Offer) -> Plan | None:
+    """Give the plan of releases that change too little to be made (see ``acts``); None where they are made.
 
     It is the same in every process, whatever was planned before.
     """
     try:
         hash(offer)
     except TypeError:  # an algorithm of the user's that cannot be a key
-        return _found(offer)
+        return _left_out(offer)
     return _kept(offer)
 
 
-def _found(offer: Offer) -> Less | None:
+def _left_out(offer: Offer) -> Plan | None:
     whole = offer.price()
-    if acts(offer.algorithm, offer.setting, whole):
-        return None
-    last: Callable[[Setting], Algorithm] | None = getattr(offer.algorithm, "last_only", None)
-    if last is not None and (getattr(offer.privacy, "participations", None) or 1) == 1:  # nobody is in it twice
-        form = last(offer.setting)
-        plan = replace(offer, algorithm=form).price()
-        if plan.largest_over_noise is not None and acts(form, offer.setting, plan):
-            return Less(whole=whole, algorithm=form, releases=plan.releases - (plan.final is not None))
-    return Less(whole=whole, algorithm=offer.algorithm.local(), releases=0)
+    return None if acts(offer.algorithm, offer.setting, whole) else whole
 
 
-_kept = functools.lru_cache(maxsize=256)(_found)
+_kept = functools.lru_cache(maxsize=256)(_left_out)
 
 
 def voted(algorithm: Algorithm, share: float | None) -> Algorithm:

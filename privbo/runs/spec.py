@@ -55,7 +55,7 @@ from privbo.protocol.settings import (
 )
 from privbo.runs.altered import Attendance
 from privbo.runs.code import CodeKey, code_key
-from privbo.runs.offer import Less, Offer, less_of, remedy_of, voted
+from privbo.runs.offer import Offer, left_out, remedy_of, voted
 from privbo.runs.sources import (
     ForeignAlgorithm,
     algorithm_table,
@@ -352,18 +352,21 @@ class Spec:
 
     @property
     def played(self) -> Algorithm:
-        """The algorithm as the run plays it: without releases that could change nothing; with a vote if asked for."""
-        less = self._less
-        return voted(self.algorithm if less is None else less.algorithm, self._share)
+        """The algorithm as the run plays it: without releases that change too little; with a vote if asked for."""
+        return voted(self._federated, self._share)
 
     @property
-    def _less(self) -> Less | None:
-        """What the run does in place of releases that could change nothing; None where it leaves out nothing."""
+    def _federated(self) -> Algorithm:
+        return self.algorithm if self._left_out is None else self.algorithm.local()
+
+    @property
+    def _left_out(self) -> Plan | None:
+        """The plan of releases that change too little, which the run does not make; None where it makes them."""
         if not is_optional(self.algorithm) or isinstance(self.privacy, NoPrivacy):
             return None
         # What a run may cost is asked of what it does make.
         privacy = replace(self.privacy, budget=None)
-        return less_of(Offer(algorithm=self.algorithm, setting=self.setting(0), privacy=privacy, share=self._share))
+        return left_out(Offer(algorithm=self.algorithm, setting=self.setting(0), privacy=privacy, share=self._share))
 
     @property
     def plan(self) -> Plan:
@@ -373,20 +376,16 @@ class Spec:
             ConfigurationError: If the settings are impossible.
             BudgetExceeded: If no noise meets the target.
         """
-        less = self._less
-        algorithm = self.algorithm if less is None else less.algorithm
-        priced = Offer(algorithm=algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share).price()
-        if less is None:
+        offer = Offer(algorithm=self._federated, setting=self.setting(0), privacy=self.privacy, share=self._share)
+        priced, whole = offer.price(), self._left_out
+        if whole is None or priced.largest_over_noise is not None:
             return priced
-        found = priced.largest_over_noise or less.whole.largest_over_noise
-        return replace(priced, largest_over_noise=found, possible=less.whole.releases)
+        return replace(priced, largest_over_noise=whole.largest_over_noise)
 
     @property
     def calls_per_client(self) -> int | None:
         """Most calls of the objective by one client, from public numbers; None where the algorithm does not say."""
-        less = self._less
-        played = self.algorithm if less is None else less.algorithm
-        count: Callable[[Setting], int] | None = getattr(played, "calls_per_client", None)
+        count: Callable[[Setting], int] | None = getattr(self._federated, "calls_per_client", None)
         return None if count is None else count(self.setting(0))
 
     @property
@@ -395,9 +394,8 @@ class Spec:
 
         It is found by bisection over multiples of what is asked, by public numbers alone.
         """
-        less = self._less
         offer = Offer(algorithm=self.algorithm, setting=self.setting(0), privacy=self.privacy, share=self._share)
-        releases = offer.asks if less is None else less.releases > 0
+        releases = offer.asks and self._left_out is None
         return None if releases or not isinstance(self.privacy, Privacy) else remedy_of(offer)
 
     @property
@@ -432,6 +430,7 @@ class Spec:
             unit=self.privacy.unit,
             records=records,
             is_exact=isinstance(self.privacy, NoPrivacy),
+            sample_rate=self.privacy.sample_rate or 1.0,
         )
 
 

@@ -83,7 +83,9 @@ def test_the_patterns_that_matter_are_noticed(tmp_path: Path) -> None:
     calm = {"clipped_share": 0.3, "signal_by_block": [noise, noise], "bias_at": [10.0 * noise] * 6 + [0.1] + [0.1] * 6}
     assert planted(home, **calm) == ()
     assert "every vector was clipped" in planted(home, **calm | {"clipped_share": 1.0})[0]
-    assert "no vector was ever clipped" in planted(home, **calm | {"clipped_share": 0.0})[0]
+    short = {"clipped_share": 0.0, "norm_quantiles": [1e-3]}
+    assert "no vector was ever clipped" in planted(home, **calm | short)[0]
+    assert planted(home, **calm | short | {"norm_quantiles": [result.spec.algorithm.bound]}) == ()
     assert "ten times the signal" in planted(home, **calm | {"signal_by_block": [0.0, noise / 11]})[0]
 
 

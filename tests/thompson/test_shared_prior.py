@@ -12,11 +12,11 @@ from accountant import Gaussian
 from accountant.events import parts
 from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.audits.clipping import publish_norms
-from privbo.plans.plan import Plan
+from privbo.door.clipping import clip_rows
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import PlainEvaluate, Release
-from privbo.runs.offer import _kept
 from privbo.runs.record import replay
+from tests.builders import mechanism_for
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
 
 OWN = pb.OwnModel(fit_steps=8, n_candidates=64)
@@ -47,6 +47,32 @@ def test_only_releases_that_a_round_uses_are_planned(rounds, releases):
     assert pb.plan(problem(), SMALL, privacy=NOISY, rounds=rounds).releases == releases
 
 
+def test_one_point_says_nothing_and_is_not_released():
+    """A client centres its values. Planted: with two initial points round 0 is released as well."""
+    planned = [pb.plan(problem(), pb.SharedPrior(n_init=n, schedule=(0, 3)), privacy=NOISY, rounds=9) for n in (1, 2)]
+    assert [plan.releases for plan in planned] == [1, 2]
+    assert parts(planned[0].event) == ((Gaussian(noise_multiplier=0.5), 1),)
+
+
+def test_a_run_is_resumed_reported_replayed_and_audited(tmp_path):
+    """Answers are as long as the norm that clips them: none is clipped, and no smaller norm is advised."""
+    privacy = pb.Privacy(epsilon=2.0, delta=1e-5)
+    small = pb.SharedPrior(own=OWN)
+    ledger = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=50.0, delta=1e-5)
+    asked = {"privacy": privacy, "rounds": 7, "seed": 1, "directory": tmp_path / "run", "ledger": ledger}
+    record = pb.run(problem(n_clients=12), small, **asked)
+    assert [release.round for release in record.releases] == [1, 5]
+    again = pb.run(problem(n_clients=12), small, **asked, resume=True)
+    np.testing.assert_array_equal(again.clients.units, record.clients.units)
+    found = pb.load(tmp_path / "run")
+    assert [ask.broadcast.round for ask, release in replay(found) if release is not None] == [1, 5]
+    audit = pb.audit(found)
+    assert [one.clipped_share for one in audit.rounds] == [0.0, 0.0]
+    assert not any("never clipped" in warning or "ever clipped" in warning for warning in audit.warnings)
+    assert publish_norms(found, noise_multiplier=2.0).round == 5
+    assert len(found.ledger.entries()) == 3
+
+
 def test_what_would_drown_in_its_noise_is_not_released_and_costs_nothing():
     few, privacy = problem(n_clients=12), pb.Privacy(epsilon=0.5, noise="simulation")
     assert pb.plan(few, pb.SharedPrior(), privacy=privacy, rounds=20).releases == 0
@@ -70,94 +96,27 @@ def test_the_signal_is_the_clients_number_over_the_noise():
     assert pb.plan(problem(), SMALL, privacy=pb.NoPrivacy(), rounds=9).largest_over_noise is None
 
 
-def test_the_fewest_clients_are_those_whose_equal_answers_are_as_long_as_their_noise():
-    """With one noise multiplier z for the whole budget, N / z passes the root of M: of 12 numbers at z = 8, 27.7."""
-    planned = [
-        pb.plan(problem(n_clients=n), SMALL, privacy=pb.Privacy(noise_multiplier=8.0), rounds=9).releases
-        for n in (27, 28)
-    ]
-    assert planned == [0, 2]
+@pytest.mark.parametrize(("z", "releases"), [(3.99, 2), (4.01, 0)])
+def test_releases_take_a_signal_of_three_times_their_noise_whatever_its_length_is(z, releases):
+    """12 clients, with the noise multiplier of one release for the whole budget: 12 / 3 is 4."""
+    for n_features in (64, 12):
+        algorithm, privacy = pb.SharedPrior(n_features=n_features), pb.Privacy(noise_multiplier=z)
+        plan = pb.plan(problem(n_clients=12), algorithm, privacy=privacy, rounds=9)
+        assert plan.releases == releases
+        assert plan.largest_over_noise == pytest.approx(12 / z / n_features**0.5, rel=1e-9)
 
 
 @pytest.mark.parametrize(
     ("n_clients", "epsilon", "rounds", "releases"),
-    [
-        (12, 2.0, 20, [5]),
-        (12, 1.0, 20, []),
-        (12, 2.0, 5, []),
-        (20, 1.0, 20, [5]),
-        (20, 2.0, 20, [1, 5]),
-        (40, 1.0, 20, [1, 5]),
-    ],
+    [(12, 2.0, 20, [1, 5]), (12, 1.0, 20, [1, 5]), (12, 2.0, 5, [1]), (12, 0.5, 20, []), (6, 1.0, 20, [])],
 )
-def test_few_clients_release_once_late_and_with_the_whole_budget_or_nothing(n_clients, epsilon, rounds, releases):
-    few, privacy = problem(n_clients=n_clients), pb.Privacy(epsilon=epsilon, delta=1e-6, noise="simulation")
+def test_few_clients_release_everything_or_nothing(n_clients, epsilon, rounds, releases):
+    few, privacy = problem(n_clients=n_clients), pb.Privacy(epsilon=epsilon, delta=1e-5, noise="simulation")
     spec = pb.Spec(name="few", problem=few, algorithm=pb.SharedPrior(), privacy=privacy, rounds=rounds)
     assert list(spec.played.releases(spec.setting(0))) == releases
     assert spec.plan.releases == len(releases)
     assert min(spec.plan.epsilon().values()) == pytest.approx(epsilon if releases else 0.0, rel=1e-3)
-    if len(releases) == 1:
-        assert parts(spec.plan.event) == ((Gaussian(noise_multiplier=spec.plan.noise_multiplier), 1),)
-        assert spec.remedy is None
-        assert spec.plan.outlook == (
-            f"one release, the last, in place of 2: even if all {n_clients} clients answer alike, what they share has "
-            f"{spec.plan.largest_over_noise:.2g} times the norm of its noise: "
-            "too little for 2, enough for one that is late"
-        )
-        stored = Plan.from_dict(spec.plan.to_dict(), privacy, n_clients)
-        assert (stored.outlook, stored.to_dict()) == (spec.plan.outlook, spec.plan.to_dict())
-    else:
-        assert "possible" not in spec.plan.to_dict()
-
-
-@pytest.mark.parametrize(("z", "releases"), [(2.6, 1), (2.62, 0)])
-def test_one_late_release_takes_a_signal_of_4_6_times_its_noise_whatever_its_length_is(z, releases):
-    """12 clients: 12 / 4.6 is 2.609. Of 12 numbers none is taken, since two are from a signal of 3.5."""
-    for rate, n_features in ((1.0, 64), (1.0, 32), (0.5, 64)):
-        privacy = pb.Privacy(noise_multiplier=rate * z, sample_rate=rate)
-        asked = pb.SharedPrior(n_features=n_features)
-        plan = pb.plan(problem(n_clients=12), asked, privacy=privacy, rounds=9)
-        assert plan.releases == releases
-        assert plan.largest_over_noise == pytest.approx(12 / z / n_features**0.5, rel=1e-9 if rate == 1 else 0.2)
-        named = pb.plan(problem(n_clients=12), asked.last_only(setting(PLANE, rounds=9)), privacy=privacy, rounds=9)
-        assert named.releases == releases
-    assert pb.plan(problem(n_clients=12), SMALL, privacy=pb.Privacy(noise_multiplier=z), rounds=9).releases == 2
-    assert pb.plan(problem(n_clients=12), SMALL, privacy=pb.Privacy(noise_multiplier=2 * z), rounds=9).releases == 0
-
-
-@pytest.mark.parametrize("n_features", [64, 32])
-def test_a_run_of_one_late_release_is_resumed_reported_replayed_and_audited(tmp_path, monkeypatch, n_features):
-    """The settings on disk name two releases; what was played follows from them and from public numbers.
-
-    Vectors of another length are planted: whoever reads the run must make its clients as they were played.
-    """
-    last_only = pb.SharedPrior.last_only
-    monkeypatch.setattr(
-        pb.SharedPrior, "last_only", lambda *asked: dataclasses.replace(last_only(*asked), n_features=n_features)
-    )
-    _kept.cache_clear()
-    few, privacy = problem(n_clients=12), pb.Privacy(epsilon=2.0, delta=1e-6)
-    small = pb.SharedPrior(own=OWN)
-    ledger = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=50.0, delta=1e-5)
-    asked = {"privacy": privacy, "rounds": 7, "seed": 1, "directory": tmp_path / "run", "ledger": ledger}
-    record = pb.run(few, small, **asked)
-    assert [release.round for release in record.releases] == [5]
-    assert len(record.ledger.entries()) == 1
-    assert record.releases[0].values.shape == (1, n_features)
-    once = dataclasses.replace(small, schedule=(5,), shares=(1.0,), release_when="always")
-    assert parts(pb.plan(few, once, privacy=privacy, rounds=7).event) == parts(record.plan.event)
-    _kept.cache_clear()
-    found = pb.run(few, small, **asked, resume=True)
-    np.testing.assert_array_equal(found.clients.units, record.clients.units)
-    found = pb.load(tmp_path / "run")
-    assert found.spec.algorithm.schedule == (1, 5)
-    assert [ask.broadcast.round for ask, release in replay(found) if release is not None] == [5]
-    assert "one release, the last, in place of 2" in pb.report(found).outlook
-    assert len(pb.audit(found).rounds) == 1
-    norms = publish_norms(found, noise_multiplier=2.0)
-    assert norms.round == 5
-    assert len(found.ledger.entries()) == 2
-    _kept.cache_clear()
+    assert (spec.remedy is None) == bool(releases)
 
 
 def test_the_pool_is_the_mean_of_the_releases_weighted_by_budget_and_evidence():
@@ -182,7 +141,7 @@ def test_the_pool_is_the_mean_of_the_releases_weighted_by_budget_and_evidence():
     assert sum(share for _, share, *_ in told) == pytest.approx(1.0)
 
 
-def test_answers_are_the_ridge_weights_of_the_history():
+def test_answers_are_the_ridge_weights_of_the_history_of_length_one():
     where = setting(rounds=8)
     trace, cohort = play(SMALL, where)
     history, features = cohort.history(), SMALL.draw_features(where)
@@ -191,11 +150,38 @@ def test_answers_are_the_ridge_weights_of_the_history():
     for ask, answers in asked:
         known = history.rounds <= ask.broadcast.round
         y = history.values[:, known]
-        middle, best = np.median(y, axis=1, keepdims=True), y.max(axis=1, keepdims=True)
-        y = np.maximum(y, 2 * middle - best)
         y = (y - y.mean(axis=1, keepdims=True)) / y.std(axis=1, keepdims=True)
         phi = features(torch.as_tensor(PLANE.embed(history.units[:, known])))
-        np.testing.assert_allclose(answers, ridge_mean(phi, torch.as_tensor(y), 0.1), atol=1e-9)
+        weights = ridge_mean(phi, torch.as_tensor(y), 0.1).numpy()
+        np.testing.assert_allclose(answers, weights / np.linalg.norm(weights, axis=1, keepdims=True), atol=1e-9)
+        clipped = clip_rows(answers, mechanism_for(ask.request, noise_multiplier=1.0).applied_bound)
+        np.testing.assert_array_equal(clipped, answers)  # clipping leaves them as they are
+
+
+def test_a_trial_that_failed_is_answered_with_as_the_worst_one():
+    """Also where it is the newest. Planted: ``failures="ignored"`` answers otherwise, or not at all."""
+
+    def steep(clients, units):
+        return np.where(units[:, 0] > 0.5, np.nan, bumps(clients, units))
+
+    where, features = setting(rounds=8, n_clients=12), SMALL.draw_features(setting(rounds=8))
+    answers = {}
+    for failures in ("worst", "ignored"):
+        trace, cohort = play(dataclasses.replace(SMALL, failures=failures), where, evaluate=steep, until=2)
+        answers[failures] = trace[1][1]
+    history = cohort.history()
+    known = np.isfinite(history.values)
+    some = known.any(axis=1)
+    assert (some & ~known[:, -1]).any()
+    np.testing.assert_array_equal(np.isfinite(answers["worst"]).all(axis=1), some)
+    np.testing.assert_array_equal(np.isfinite(answers["ignored"]).all(axis=1), known[:, -1])
+    y = np.where(known, history.values, np.where(known, history.values, np.inf).min(axis=1, keepdims=True))[some]
+    phi = features(torch.as_tensor(PLANE.embed(history.units[some])))
+    weights = ridge_mean(phi, torch.as_tensor(y - y.mean(axis=1, keepdims=True)), 0.1).numpy()
+    lengths = np.linalg.norm(weights, axis=1, keepdims=True)
+    np.testing.assert_allclose(answers["worst"][some], weights / np.where(lengths > 0, lengths, 1.0), atol=1e-9)
+    different = some & known[:, -1] & ~known.all(axis=1)
+    assert not np.isclose(answers["worst"], answers["ignored"])[different].all(axis=1).any()
 
 
 @pytest.mark.parametrize("space", [PLANE, MIXED, FINITE], ids=["real", "mixed", "finite"])
@@ -235,23 +221,6 @@ def test_sharing_helps_from_the_first_release_on_and_a_late_client_too():
     late = algorithm.cohort(where, clients=np.arange(200), evaluate=PlainEvaluate(bumps), seed=8)
     late.respond(trace[-1][0].broadcast)
     assert late.history().values.max(axis=1).mean() > theirs + 0.03
-
-
-def test_a_pool_of_noise_leaves_the_clients_as_they_are_alone():
-    where = setting(n_clients=6, rounds=3)
-    algorithm = pb.SharedPrior(own=OWN, explore=0, schedule=(0,))
-    cohorts = [algorithm.cohort(where, clients=np.arange(6), evaluate=PlainEvaluate(bumps), seed=1) for _ in range(2)]
-    server = algorithm.server(where)
-    ask = server.ask()
-    for cohort in cohorts:
-        cohort.respond(ask.broadcast)
-    weights = 0.01 * np.random.default_rng(3).standard_normal((1, 64))
-    server.tell(Release(round=0, values=weights, noise_stddev=0.1, sequence=0, head=""))
-    noisy = server.ask().broadcast
-    bare = dataclasses.replace(noisy, arrays={k: v for k, v in noisy.arrays.items() if k in {"rounds", "features"}})
-    for cohort, broadcast in zip(cohorts, (noisy, bare), strict=True):
-        cohort.respond(broadcast)
-    np.testing.assert_array_equal(cohorts[0].history().units, cohorts[1].history().units)
 
 
 def test_exploring_rounds_know_nothing_of_values():

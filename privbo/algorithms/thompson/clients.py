@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import torch
 
-from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations, standardise, without_minima
+from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations, Failures, of_length_one, standardise
 from privbo.algorithms.thompson.exploration import Regions, assign_regions, first_in_regions, first_points
 from privbo.algorithms.thompson.features import FourierFeatures, InducingFeatures
 from privbo.algorithms.thompson.local_model import LocalModel, chunks
@@ -88,6 +88,7 @@ class ModellingClients(Clients, Generic[T]):
     Attributes:
         features: The shared features.
         model: Their models.
+        failures: What a trial that failed counts for in answers.
         read: Gives what a broadcast shares, None if nothing; refuses what has a wrong shape.
         first: The initial points, each ``(n, n_dims)``.
         points: Chooses the point of every client in a round, ``(n, n_dims)``.
@@ -97,6 +98,7 @@ class ModellingClients(Clients, Generic[T]):
 
     features: FourierFeatures | InducingFeatures
     model: LocalModel
+    failures: Failures = "ignored"
     read: Callable[[Broadcast], T | None]
     first: Callable[[], Iterable[FloatArray]]
     points: Callable[[Broadcast, T | None], FloatArray]
@@ -107,8 +109,8 @@ class ModellingClients(Clients, Generic[T]):
         """Query a point per client, unless this round was answered before; answer with weights.
 
         Returns:
-            One vector per client, ``(n, n_features)``; NaN rows are absences (nothing known,
-            or this round's evaluation failed). ``(n, 0)`` in a round that asks for nothing.
+            One vector per client, ``(n, n_features)``; NaN rows are absences (nothing known, or this round's evaluation
+            failed and counts for nothing). ``(n, 0)`` in a round that asks for nothing.
 
         Raises:
             ConfigurationError: If the broadcast speaks of another run or has a wrong shape.
@@ -126,7 +128,7 @@ class ModellingClients(Clients, Generic[T]):
         with torch.no_grad():
             for rows in self.pieces():
                 answer[rows] = self.weights(rows, round_).cpu().numpy()
-        answer[self.seen.lacking(round_)] = np.nan
+        answer[self.seen.lacking(round_, self.failures)] = np.nan
         return answer
 
     def _check(self, broadcast: Broadcast) -> None:
@@ -288,6 +290,7 @@ class PriorClients(ModellingClients[Pooled]):
     ) -> None:
         super().__init__(setting, clients=clients, evaluate=evaluate)
         self._algorithm, self.features = algorithm, algorithm.draw_features(setting)
+        self.failures = algorithm.failures
         self._releases = algorithm.releases(setting)
         self._decoder = Decoder(algorithm, setting, self.features)
         self._exploring = algorithm.exploring(setting)
@@ -307,7 +310,7 @@ class PriorClients(ModellingClients[Pooled]):
         return self.model.expected(self.seen, broadcast.round + 1, units, self.read(broadcast))
 
     def read(self, broadcast: Broadcast) -> Pooled | None:
-        """The pool in a broadcast; None where it cannot be told from its noise."""
+        """The pool in a broadcast; None before the first."""
         arrays, m = broadcast.arrays, self._algorithm.n_features
         if "pooled" not in arrays:
             return None
@@ -339,10 +342,13 @@ class PriorClients(ModellingClients[Pooled]):
         return round_ in self._releases
 
     def weights(self, rows: IntArray, round_: int) -> torch.Tensor:
-        """Ridge weights of the shared features given some clients' histories up to a round."""
-        observed = self.seen.observations(rows, round_)
-        values = without_minima(observed.values.cpu().numpy(), observed.mask.cpu().numpy())
-        return ridge_mean(self.features_of(observed), self.tensor(values), self._algorithm.noise)
+        """Ridge weights of the shared features given some clients' histories up to a round, of length S.
+
+        What clients brought along counts for their own models only: no other party knows where it was evaluated.
+        """
+        observed = self.seen.observations(rows, round_, self.failures, earlier=False)
+        weights = ridge_mean(self.features_of(observed), observed.values, self._algorithm.noise)
+        return self.tensor(self._algorithm.clipping_norm * of_length_one(weights.cpu().numpy()))
 
 
 class ScoutClients(Clients):
@@ -364,8 +370,7 @@ class ScoutClients(Clients):
             for point in points:
                 self.seen.query(np.tile(point, (len(self.clients), 1)), broadcast.round, fixed=True)
         values, _ = standardise(self.seen.values, np.isfinite(self.seen.values))
-        norms = np.linalg.norm(values, axis=1, keepdims=True)
-        return np.asarray(np.where(norms > 0.0, values / np.where(norms > 0.0, norms, 1.0), np.nan))
+        return np.where(values.any(axis=1, keepdims=True), of_length_one(values), np.nan)
 
 
 class Sites(Clients):

@@ -23,6 +23,7 @@ from privbo.protocol.space import Space
 
 INITIAL_ROUND = -1
 _EARLIER_ROUND = -2  # before the run
+_SHORTER = 1.0 - 1e-12
 Failures: TypeAlias = Literal["ignored", "worst"]
 
 
@@ -85,15 +86,18 @@ class Evaluations:
         """Points of some clients of the rounds before ``round_``, ``(n, t, n_dims)``."""
         return np.asarray(self.units[rows][:, self.rounds < round_])
 
-    def observations(self, rows: IntArray, round_: int, failures: Failures = "ignored") -> Observations:
+    def observations(
+        self, rows: IntArray, round_: int, failures: Failures = "ignored", *, earlier: bool = True
+    ) -> Observations:
         """Histories of some clients up to and including a round, on the scale on which they are modelled.
 
         Args:
             rows: Which clients.
             round_: The last round that counts.
             failures: ``"worst"`` gives a trial that failed the worst value that its client has seen, if it has one.
+            earlier: Whether what was evaluated before the run counts.
         """
-        before = self.rounds <= round_
+        before = (self.rounds <= round_) & (earlier | (self.rounds != _EARLIER_ROUND))
         units, values = self.units[rows][:, before], self.values[rows][:, before]
         if failures == "worst":
             worst = np.where(np.isfinite(values), values, np.inf).min(axis=1, initial=np.inf, keepdims=True)
@@ -110,10 +114,14 @@ class Evaluations:
             scale=self._tensor(divisor),
         )
 
-    def lacking(self, round_: int) -> BoolArray:
-        """Clients whose evaluations of a round all failed, ``(n,)``; those of round 0 are the initial ones."""
+    def lacking(self, round_: int, failures: Failures = "ignored") -> BoolArray:
+        """Clients whose evaluations of a round all failed, ``(n,)``; those of round 0 are the initial ones.
+
+        ``failures="worst"`` makes a value of each that failed: clients that know none up to the round lack it.
+        """
         latest = self.rounds == (INITIAL_ROUND if round_ == 0 else round_)
-        return np.asarray(~np.isfinite(self.values[:, latest]).any(axis=1))
+        some = self.rounds <= round_ if failures == "worst" else latest
+        return np.asarray(~np.isfinite(self.values[:, some]).any(axis=1))
 
     def snapshot(self) -> dict[str, Array]:
         """Copies of everything."""
@@ -165,18 +173,13 @@ def standardise(values: FloatArray, mask: BoolArray) -> tuple[FloatArray, FloatA
     return np.where(negligible, 0.0, centred / scale), scale[:, 0]
 
 
-def without_minima(values: FloatArray, mask: BoolArray) -> FloatArray:
-    """Values per row, none further below the row's median than the best lies above it, then standardised.
+def of_length_one(rows: FloatArray) -> FloatArray:
+    """Rows divided by their lengths; zeros stay.
 
-    Where a surface falls off steeply its minima are most of its variance, and tell nothing about its maxima.
+    They are slightly shorter than 1, so that clipping, whose bound leaves room for rounding, does not change them.
     """
-    known = np.where(mask, values, np.nan)
-    some = mask.any(axis=1)
-    best, middle = np.zeros((len(known), 1)), np.zeros((len(known), 1))
-    best[some, 0], middle[some, 0] = np.nanmax(known[some], axis=1), np.nanmedian(known[some], axis=1)
-    # Half of a row may share its best value; nothing of it is cut off then.
-    floor = np.where(best > middle, 2.0 * middle - best, -np.inf)
-    return standardise(np.maximum(np.where(mask, values, 0.0), floor), mask)[0]
+    lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return np.asarray(rows * (_SHORTER / np.where(lengths > 0.0, lengths, 1.0)))
 
 
 def narrowed(observations: Observations, units: FloatArray, own: OwnModel) -> tuple[Observations, FloatArray]:

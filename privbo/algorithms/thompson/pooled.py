@@ -1,19 +1,17 @@
 """The function that clients have in common, decoded from the releases, and what they leave unknown of it.
 
-The pooled weights carry Gaussian noise of a public standard deviation, so the variance that noise alone would give
-their function over the space is public too. A pool that does not stand above it is left out.
-
-Of any other the released numbers are z = B u + noise: u are the common function's values at public points, B is what
-clients' answers make of them, averaged over random points of clients. u is a Gaussian process of one of a few length
-scales; which, and what share of clients' variance is common, z itself says by its evidence. Given these, u is normal.
-64 numbers of few points say little of it; what they cannot say stays in its covariance.
+The released numbers are z = B u + noise: u are the common function's values at public points, B is what clients'
+answers make of them. Of the exploring start, which is public, B is known; of later points it is an average. u is a
+Gaussian process of one of a few length scales; which, and what share of clients' variance is common, z itself says by
+its evidence. Given these, u is normal. 64 numbers of few points say little of it, noise alone says nothing: what they
+cannot say stays in its covariance.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -22,7 +20,8 @@ import numpy as np
 import torch
 from scipy.special import chdtri, softmax
 
-from privbo.algorithms.thompson.evaluations import without_minima
+from privbo.algorithms.thompson.evaluations import of_length_one
+from privbo.algorithms.thompson.exploration import first_points
 from privbo.algorithms.thompson.features import SMOOTHNESS, InducingFeatures, Kernel, correlated, times
 from privbo.algorithms.thompson.maximise import Functions, public_points
 from privbo.algorithms.thompson.posterior import Shared, as_array, batch_product, is_compiled, pieces
@@ -39,7 +38,7 @@ Terms: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 Uncertain: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Features: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 _MISTAKEN = 0.05  # of pools of noise alone
-_DESIGNS = 512  # over which clients' answers are averaged
+_DESIGNS, _ANSWERS = 512, 2048  # over which clients' answers are averaged, and how many random ones
 _POINTS, _DIRECTIONS = 128, 16  # of the common function, and of its uncertainty
 _SCALES, _BETWEEN = (1.4, 0.7, 0.35), 0.6  # length scales over .5 (d / 2)^(3/4), and that of values between points
 _CHOICES, _BETWEEN_CHOICES = (0.6, 1.5), 1.0  # the same of categories, over the distance of two choices
@@ -121,6 +120,34 @@ def of_releases(posterior: Posterior, device: torch.device) -> Pooled:
     return Pooled(function=function, moments=moments, width=0, rest=rest, is_standardised=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What clients answer to common functions of k priors: B u, and noise of their own; public.
+
+    Attributes:
+        matrices: B on average over the clients, ``(k, n_features, m)``.
+        owns: Covariances of what a client's own part answers where nothing is common, ``(k, n_features, n_features)``.
+        rests: Covariances of all else that a client answers, ``(k, n_features, n_features)``.
+    """
+
+    matrices: FloatArray
+    owns: FloatArray
+    rests: FloatArray
+
+    @staticmethod
+    def mean(parts: Sequence[Answers], weights: FloatArray) -> Answers:
+        """Give their weighted mean."""
+        names = [field.name for field in dataclasses.fields(Answers)]
+        made = (np.average([getattr(part, name) for part in parts], axis=0, weights=weights) for name in names)
+        return Answers(**dict(zip(names, made, strict=True)))
+
+    def of(self, n_clients: int, noise_stddev: float, sample_rate: float = 1.0) -> Answers:
+        """Give the same of the mean of so many clients, or of a secret sample of them, with its noise."""
+        sampled = (1.0 / sample_rate - 1.0) * (self.owns + self.rests)  # whole answers are in or out
+        noise = (noise_stddev**2 + _TINY) * np.eye(self.rests.shape[-1])
+        return dataclasses.replace(self, owns=self.owns / n_clients, rests=(self.rests + sampled) / n_clients + noise)
+
+
 class Decoder:
     """Make the common function of pooled weights; everything here is public.
 
@@ -132,11 +159,11 @@ class Decoder:
 
     def __init__(self, algorithm: SharedPriorSettings, setting: Setting, features: InducingFeatures) -> None:
         self._algorithm, self._setting, self._features = algorithm, setting, features
-        self._answered: dict[int, tuple[FloatArray, FloatArray]] = {}
-        self._last: tuple[tuple[bytes, float, int], Pooled | None] | None = None
+        self._answered: dict[int, Answers] = {}
+        self._last: tuple[tuple[bytes, float, int], Pooled] | None = None
 
-    def pool(self, weights: FloatArray, noise_stddev: float, round_: int) -> Pooled | None:
-        """Decode the pool of a round's broadcast; None where it cannot be told from its own noise.
+    def pool(self, weights: FloatArray, noise_stddev: float, round_: int) -> Pooled:
+        """Decode the pool of a round's broadcast.
 
         Args:
             weights: Pooled weights, ``(n_features,)``.
@@ -152,16 +179,15 @@ class Decoder:
             raise ConfigurationError(f"round {round_}: nothing was released yet, but the broadcast holds a pool")
         key = (weights.tobytes(), noise_stddev, len(inside))
         if self._last is None or self._last[0] != key:
-            stands_out = _stands_out(self._spread, weights, noise_stddev)
-            self._last = key, self._pooled(weights, noise_stddev, inside) if stands_out else None
+            self._last = key, self._pooled(weights, noise_stddev, inside)
         return self._last[1]
 
     def _pooled(self, weights: FloatArray, noise_stddev: float, inside: dict[int, float]) -> Pooled:
         parts = np.array([self._algorithm.pool_weight(at, share) for at, share in inside.items()])
-        answers = [self.answers(self._algorithm.n_init + at) for at in inside]
-        matrices, squares = (np.tensordot(parts / parts.sum(), numbers, axes=1) for numbers in zip(*answers))  # noqa: B905 (pairs)
-        noises = (noise_stddev**2 + _TINY) * np.eye(len(weights)) + squares / self._setting.n_clients
-        mean, covariance = decode(weights, self.priors, matrices, noises)
+        answers = Answers.mean([self.answers(self._algorithm.n_init + at) for at in inside], parts)
+        length = self._algorithm.clipping_norm
+        law = answers.of(self._setting.n_clients, noise_stddev / length, self._setting.sample_rate)
+        mean, covariance = decode(weights / length, self.priors, law)
         variances, directions = np.linalg.eigh(covariance)
         some = slice(-min(_DIRECTIONS, len(mean)), None)
         roots = directions[:, some] * np.sqrt(np.maximum(variances[some], 0.0))
@@ -214,46 +240,67 @@ class Decoder:
         variances = np.trace(found, axis1=1, axis2=2) / len(self.points)
         return np.asarray(found / np.maximum(variances, _TINY)[:, None, None])
 
-    def answers(self, n_points: int) -> tuple[FloatArray, FloatArray]:
-        """Give what clients' answers make of common functions of every prior.
+    @cached_property
+    def _roots(self) -> list[FloatArray]:
+        """Of the priors: times normals they are functions."""
+        return [d * np.sqrt(np.maximum(v, 0.0)) for v, d in map(np.linalg.eigh, self.priors)]
 
-        A client that centres its values at ``n_points`` points answers with B u on average over uniform points. Leaving
-        out minima, standardising and clipping shrink it: by how much is the slope of a regression of random functions'
-        answers on their B u.
+    def answers(self, n_points: int) -> Answers:
+        """Give what clients answer to common functions of every prior once they have evaluated ``n_points`` points.
 
-        Args:
-            n_points: That a client has evaluated.
-
-        Returns:
-            B of every prior, ``(k, n_features, m)``, and the mean products of a client's answer, ``(k, n_features,
-            n_features)``: over the clients they are the answers' own noise.
+        A client answers with the ridge weights of what is common at its points, of what is its own there, and brought
+        to length 1. What the last makes of B is the slope of a regression of random functions' answers on their B u.
         """
-        if n_points in self._answered:
-            return self._answered[n_points]
+        if n_points not in self._answered:
+            generator = public_stream(self._setting.public_seed, Stream.FEATURES, 4 + n_points)
+            units, space = self._known_points(n_points), self._setting.space
+            if is_known := units is not None:
+                drawn = units
+            else:
+                drawn = space.snap(generator.random((_DESIGNS, n_points, space.n_dims)))
+            self._answered[n_points] = self._answers(drawn, generator, is_known=is_known)
+        return self._answered[n_points]
+
+    def _known_points(self, n_points: int) -> FloatArray | None:
+        """First points of every client, ``(n_clients, n_points, n_dims)``; None where they depend on private values.
+
+        Those of the exploring start are public until the first pool: where it leads, clients go their own way.
+        """
         algorithm, setting = self._algorithm, self._setting
-        generator = public_stream(setting.public_seed, Stream.FEATURES, 4 + n_points)
-        units = setting.space.snap(generator.random((_DESIGNS, n_points, setting.space.n_dims)))
-        embedded = _embedded(setting.space, units, torch.device("cpu"))
+        start, first = algorithm.exploring(setting), min(algorithm.releases(setting))
+        if setting.n_clients > _DESIGNS or n_points > algorithm.n_init + min(start, first):
+            return None
+        return first_points(setting, np.arange(setting.n_clients), algorithm.n_init + start)[:, :n_points]
+
+    def _answers(self, units: FloatArray, generator: np.random.Generator, *, is_known: bool) -> Answers:
+        n_designs, n_points = units.shape[:2]
+        embedded = _embedded(self._setting.space, units, torch.device("cpu"))
         waves = self._features(embedded).numpy()
         turned = waves.swapaxes(1, 2)
-        ridge = turned @ np.linalg.inv(waves @ turned + algorithm.noise * np.eye(n_points))  # per value
+        ridge = turned @ np.linalg.inv(waves @ turned + self._algorithm.noise * np.eye(n_points))
+        ridge = ridge - ridge.mean(axis=2, keepdims=True)  # values are centred
         between = correlated(_KERNEL, embedded, self.points, self._between).numpy() @ self._inverse
-        matrix = np.tensordot(ridge - ridge.mean(axis=2, keepdims=True), between, axes=((0, 2), (0, 1))) / _DESIGNS
-        clipping_norm = math.inf if setting.is_exact else algorithm.clipping_norm
-        normals = generator.standard_normal((_DESIGNS, len(self.points)))
-        matrices, squares = [], []
-        for prior in self.priors:
-            variances, directions = np.linalg.eigh(prior)
-            functions = normals @ (directions * np.sqrt(np.maximum(variances, 0.0))).T
-            values = without_minima((between @ functions[..., None])[..., 0], np.ones(units.shape[:2], dtype=bool))
-            answers = (ridge @ values[..., None])[..., 0]
-            norms = np.linalg.norm(answers, axis=1, keepdims=True)
-            answers = answers * np.minimum(1.0, clipping_norm / np.maximum(norms, _TINY))
-            expected = functions @ matrix.T
-            matrices.append(float((answers * expected).sum() / max(np.square(expected).sum(), _TINY)) * matrix)
-            squares.append(answers.T @ answers / _DESIGNS)
-        self._answered[n_points] = np.array(matrices), np.array(squares)
-        return self._answered[n_points]
+        linear = np.tensordot(ridge, between, axes=((0, 2), (0, 1))) / n_designs
+        count = -(-_ANSWERS // n_designs)  # functions of a design; no two have one in common
+        normals = generator.standard_normal((len(self.points), n_designs * count))
+
+        def of_designs(columns: FloatArray) -> FloatArray:
+            return columns.reshape(-1, n_designs, count).swapaxes(0, 1)
+
+        matrices, owns, rests = [], [], []
+        for prior, root in zip(self.priors, self._roots, strict=True):
+            functions = root @ normals
+            weights = (ridge @ (between @ of_designs(functions))).swapaxes(1, 2)
+            answers = of_length_one(weights)
+            expected = weights if is_known else of_designs(linear @ functions).swapaxes(1, 2)
+            slope = float((answers * expected).mean() / max(np.square(expected).mean(), _TINY))
+            matrices.append(slope * linear)
+            rests.append(_products(answers - slope * expected if is_known else answers))
+            owns.append(np.zeros_like(rests[-1]))
+            if is_known:
+                carried = ridge @ (between @ prior @ between.swapaxes(1, 2))
+                owns[-1] = slope**2 / n_designs * np.tensordot(carried, ridge, axes=((0, 2), (0, 2)))
+        return Answers(matrices=np.array(matrices), owns=np.array(owns), rests=np.array(rests))
 
     @cached_property
     def _chosen(self) -> FloatArray:
@@ -278,44 +325,46 @@ class Decoder:
         near = self._near(self.points, self._between)
         return np.asarray(np.linalg.inv(near + _JITTER * np.eye(len(near))))
 
-    @cached_property
-    def _spread(self) -> FloatArray:
-        return _over_the_space(self._features, self._setting)
+    def stands_out(self, weights: FloatArray, noise_stddev: float) -> bool:
+        """Tell whether the pool's function varies more than noise alone would, nineteen times out of twenty."""
+        return _stands_out(_over_the_space(self._features, self._setting), weights, noise_stddev)
 
 
-def decode(
-    weights: FloatArray, priors: FloatArray, matrices: FloatArray, noises: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def decode(weights: FloatArray, priors: FloatArray, answers: Answers) -> tuple[FloatArray, FloatArray]:
     """Give the mean and the covariance of a common function given what its answers were.
 
-    Weights are z ~ N(B u, noise) with u ~ N(0, p prior): p is one of the shares, prior, B and noise one of k triples;
-    all of them are equally likely beforehand. The result is over all of them, by what the weights say.
+    Weights are z ~ N(B u, (1 - p) own + rest) with u ~ N(0, p prior): p is one of the shares, the others one of k; all
+    of them are equally likely beforehand. The result is over all of them, by what the weights say.
 
     Args:
         weights: z, ``(n_features,)``.
         priors: ``(k, m, m)``.
-        matrices: B, ``(k, n_features, m)``.
-        noises: Covariances, ``(k, n_features, n_features)``.
+        answers: B, own and rest of a mean of clients with its noise.
 
     Returns:
         Mean ``(m,)`` and covariance ``(m, m)`` of u.
     """
-    evidence, parts = [], []
-    for prior, matrix, noise in zip(priors, matrices, noises, strict=True):
-        factor = np.linalg.cholesky(noise)
-        carried = prior @ np.linalg.solve(factor, matrix).T
-        gains, turns = np.linalg.eigh(np.linalg.solve(factor, matrix @ carried))  # symmetric: of whitened answers
-        seen = turns.T @ np.linalg.solve(factor, weights)
-        variances = 1.0 + _SHARES[:, None] * np.maximum(gains, 0.0)
-        evidence.append(-0.5 * (seen**2 / variances + np.log(variances)).sum(axis=1) - np.log(factor.diagonal()).sum())
-        parts.append((prior, carried @ turns, _SHARES[:, None] * seen / variances, _SHARES[:, None] ** 2 / variances))
+    evidence, parts, column = [], [], _SHARES[:, None, None]
+    for prior, matrix, own, rest in zip(priors, answers.matrices, answers.owns, answers.rests, strict=True):
+        carried = prior @ matrix.T
+        covariances = column * (matrix @ carried) + (1.0 - column) * own + rest
+        inverses = np.linalg.inv(covariances)
+        seen = inverses @ weights
+        evidence.append(-0.5 * (seen @ weights + np.linalg.slogdet(covariances).logabsdet))
+        parts.append((prior, carried, _SHARES[:, None] * seen, inverses))
     likely = softmax(np.array(evidence))
     mean, square = np.zeros(len(priors[0])), np.zeros_like(priors[0])
-    for shares, (prior, carried, means, known) in zip(likely, parts, strict=True):
+    for shares, (prior, carried, means, inverses) in zip(likely, parts, strict=True):
         mean = mean + carried @ (shares @ means)
-        middle = (means.T * shares) @ means - np.diag(shares @ known)
+        middle = (means.T * shares) @ means - np.tensordot(shares * _SHARES**2, inverses, axes=1)
         square = square + (shares @ _SHARES) * prior + carried @ middle @ carried.T
     return mean, square - np.outer(mean, mean)
+
+
+def _products(rows: FloatArray) -> FloatArray:
+    """Mean products ``(a, a)`` of rows ``(..., a)``."""
+    flat = rows.reshape(-1, rows.shape[-1])
+    return np.asarray(flat.T @ flat / len(rows) / rows.shape[1])
 
 
 def function_of(features: Features, setting: Setting, weights: FloatArray, noise_stddev: float) -> Functions | None:

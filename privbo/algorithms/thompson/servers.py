@@ -149,5 +149,7 @@ class SharedPriorServer(PoolingServer):
         from privbo.algorithms.thompson.pooled import Decoder
 
         decoder = Decoder(self._algorithm, self._setting, self._algorithm.draw_features(self._setting))
+        if not decoder.stands_out(weights, noise_stddev):
+            return None
         pooled = decoder.pool(weights, noise_stddev, self._round)
-        return None if pooled is None else lambda units: pooled.function(units)[0]
+        return lambda units: pooled.function(units)[0]

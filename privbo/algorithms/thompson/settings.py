@@ -205,8 +205,7 @@ QUIET = Prior(median=1e-4, spread=3.0, low=1e-6, high=1.0)
 # What a surface keeps to itself beside what is common can be little or much of its variance.
 BROAD = Prior(median=1.0, spread=1.0, low=0.05, high=20.0)
 _EXPLORE = 2
-_LATE = 7  # points of a client
-_LATE_SIGNAL = 4.6  # N s / z; tests/thompson/test_pooled.py has the chances on both sides of it
+_LEAST_SIGNAL = 3.0  # N s / z; docs/results/shared-prior-tried.md has what clients gain on both sides of it
 Whole: TypeAlias = Annotated[int, Field(ge=0)]
 
 
@@ -358,15 +357,12 @@ class SharedPriorSettings(ModellingSettings):
     failures: Literal["ignored", "worst"] = "worst"
     evaluations: Count | None = None
 
-    def least_signal_to_noise(self, setting: Setting) -> float:
-        """Give the signal-to-noise ratio of what is shared below which a model of it would be one of noise.
+    def least_signal_to_noise(self, setting: Setting) -> float:  # noqa: ARG002  # the same for every run
+        """Give the signal-to-noise ratio of what is shared below which clients gain as much from its noise alone.
 
-        Answers to many points agree more than those to few: the only release of a run takes less if it is late. At that
-        clients with equal surfaces stand out from the noise in about half of the cases, whatever M is.
+        How many numbers are shared does not count: what clients have in common lies in few directions.
         """
-        used = list(self.releases(self.within(setting)))
-        is_late = len(used) == 1 and self.n_init + used[0] >= _LATE
-        return min(1.0, _LATE_SIGNAL / math.sqrt(self.n_features)) if is_late else 1.0
+        return _LEAST_SIGNAL / math.sqrt(self.n_features)
 
     def __post_init__(self) -> None:
         if any(b <= a for a, b in zip(self.schedule, self.schedule[1:], strict=False)):
@@ -380,22 +376,22 @@ class SharedPriorSettings(ModellingSettings):
             raise ConfigurationError(f"own.draw={self.own.draw!r} belongs to DPFTSDE; use 'paths' here")
 
     def releases(self, setting: Setting) -> dict[int, float]:
-        """The releases of a run: those that a later round uses.
+        """The releases of a run: those that a later round uses, of two points or more, as one says nothing.
 
         Returns:
             By the round that ends with a release, its share of the run's squared budget (Gaussian differential privacy
             adds in squares), in (0, 1].
         """
-        used = [round_ for round_ in self.schedule if round_ < setting.rounds]
-        shares = self.shares[: len(used)]
-        return {round_: share / sum(shares) for round_, share in zip(used, shares, strict=True)}
+        every = zip(self.schedule, self.shares, strict=False)
+        used = {at: share for at, share in every if at < setting.rounds and self.n_init + at > 1}
+        return {at: share / sum(used.values()) for at, share in used.items()}
 
     def pool_weight(self, round_: int, share: float) -> float:
         """Give a release's weight in the pool: its budget times the root of what its clients had seen."""
         return share * math.sqrt(self.n_init + round_)
 
     def request(self, share: float, n_clients: int) -> Request:
-        """Give what the server asks for in a release of this share: the mean of the clients' clipped vectors."""
+        """Give what the server asks for in a release of this share: the mean of the clients' vectors."""
         return Request(
             dim=self.n_features,
             clipping_norm=self.clipping_norm,

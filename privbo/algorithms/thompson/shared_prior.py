@@ -22,13 +22,13 @@ class SharedPrior(SharedPriorSettings):
     """Private federated Bayesian optimisation by a shared prior mean.
 
     Every client models its own objective and acts by log expected improvement. In a few
-    early rounds the mean of the clients' clipped ridge weights is released; all releases so far,
+    early rounds the mean of the clients' ridge weights, all of one length, is released; all releases so far,
     pooled, are one function that enters each client's model as a part of its prior mean, times
     a slope fitted to the client's own values, for the rest of the run.
 
     | In a round | what leaves a client | guarantee |
     |---|---|---|
-    | with a release | one clipped vector; only the noisy mean becomes public | (epsilon, delta) of the run's plan |
+    | with a release | one vector of length S; only the noisy mean becomes public | (epsilon, delta) of the run's plan |
     | without one, and of ``local()`` | nothing | nothing is released or charged |
     | of any kind | no point after the first, no value, no own model | they stay in memory and in ``private/`` |
 
@@ -38,15 +38,14 @@ class SharedPrior(SharedPriorSettings):
         schedule: Rounds that end with a release, as far as a later round uses them; round 0 is the first points.
         shares: Shares of the run's squared budget, one per release: a release of share s has 1 / sqrt(s / sum)
             times the noise multiplier that the run's only release would have.
-        release_when: ``"useful"`` makes all where q = (N s / z)^2 / M is 1 or more: even equal answers of all clients
-            would else be shorter than their noise. z is the noise multiplier of a run's only release, s the sample
-            rate. Else it makes the last release only, with the whole budget, where N s / z is 4.6 or more and clients
-            have seven points by then; else none, and charges nothing. ``"always"`` makes all.
+        release_when: ``"useful"`` makes none, and charges nothing, where N s / z is below 3: clients would gain no more
+            than from the noise alone. z is the noise multiplier of a run's only release, s the sample rate.
+            ``"always"`` makes all.
         n_init: Points that clients evaluate before the first release.
         explore: Rounds in which clients go on with their exploring start, unless by then the pool says that their
             surfaces are common for the larger part; None is two, or a quarter of the rounds where that is less.
-        n_features: M, length of the shared vectors.
-        clipping_norm: S, of the shared vectors.
+        n_features: M, how many numbers the shared vectors have.
+        clipping_norm: S, to which the shared vectors are brought; noise is in proportion, so no choice gains.
         lengthscale: Of the shared features' kernel, in units of the cube; public. None is .5 (e / 2)^(3/4) in e
             embedded coordinates.
         noise: lambda of the shared features, variance on standardised values; public.
@@ -55,9 +54,9 @@ class SharedPrior(SharedPriorSettings):
             noise, around a ten-thousandth of the values' variance.
         acquisition: ``"log-ei"``: the largest expected improvement, by its logarithm; ``"thompson"``: the maximiser of
             a draw from the client's posterior.
-        failures: ``"worst"`` lets a client's own model take a trial that failed for its worst value, so that it stays
-            away from there. ``"ignored"`` has such points tried again: for failures that are mishaps and no property
-            of the point, people who leave questions open among them.
+        failures: ``"worst"`` lets a client's own model and its answers take a trial that failed for its worst value, so
+            that clients stay away from there. ``"ignored"`` has such points tried again: for failures that are mishaps
+            and no property of the point, people who leave questions open among them.
         repeats: ``"avoid"`` never evaluates a point twice, which would tell nothing where the objective
             is deterministic; ``"query"`` may, for noisy objectives.
         evaluations: Most evaluations of one client over the whole run: ``n_init`` and one a round. It ends the run
@@ -87,11 +86,6 @@ class SharedPrior(SharedPriorSettings):
             ()
         """
         return dataclasses.replace(self, schedule=())
-
-    def last_only(self, setting: Setting) -> SharedPrior:
-        """Give the settings with the last release only, when clients know most; it has the whole budget."""
-        used = tuple(self.releases(self.within(setting)))
-        return dataclasses.replace(self, schedule=used[-1:], shares=(1.0,))
 
     def server(self, setting: Setting) -> SharedPriorServer:
         """Make the public side."""
