@@ -14,14 +14,14 @@ import numpy as np
 import privbo as pb
 from experiments.cells import Found
 from experiments.played import Entry, Played, kept, played, read
-from experiments.problems import client_families, later_families
+from experiments.problems import client_families, later_families, third_families
 from experiments.run import Seen
 from experiments.statistics import geometric, losing
 from experiments.study import Panel
 from experiments.worth import Measure, families
 from privbo.protocol.settings import JsonObject
 
-FAMILIES = client_families.FAMILIES | later_families.FAMILIES
+FAMILIES = client_families.FAMILIES | later_families.FAMILIES | third_families.FAMILIES
 ORDER: tuple[Measure, Measure] = ("end", "mean")
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Found: TypeAlias = Mapping[str, Any]  # a setting of ``summary.json``
+Group: TypeAlias = tuple[Sequence[Found], str, str, str]  # of one line, with its colour, label and style
 OTHER = "DP-FTS-DE"
-LOCAL, NOISE, PUBLIC, OURS, THEIRS = "#d55e00", "#7f7f7f", "#009e73", "#2b87c8", "#cc79a7"
-CONTROLS = (("non-private", PUBLIC, "shared without privacy"), ("zeroed", NOISE, "clients' sum set to zero"))
+LOCAL, PUBLIC, OURS, THEIRS = "#d55e00", "#009e73", "#2b87c8", "#cc79a7"
 
 
 def best_alone(settings: Sequence[Found]) -> Found:
@@ -43,50 +43,56 @@ def draw(found: Found) -> bytes:
     from matplotlib.figure import Figure
 
     settings = found["settings"]
-    priced = sorted((s for s in settings if s["kind"] == "private"), key=lambda s: float(s["strict_epsilon"]))
-    ours = [s for s in priced if not s["setting"].startswith(OTHER)]
-    theirs = [s for s in priced if s["setting"].startswith(OTHER)]
+    groups = [
+        (_priced(settings, kind, theirs=theirs), colour, label, style)
+        for theirs, colour, name in ((False, OURS, "SharedPrior"), (True, THEIRS, f"{OTHER} as in the paper"))
+        for kind, label, style in (("private", name, "-"), ("zeroed", f"{name}, noise only", ":"))
+    ]
     figure = Figure(figsize=(9.6, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2)
-    _curves(left, settings, ours, theirs)
-    _gains(right, settings, ours, theirs)
+    _curves(left, settings, groups)
+    _gains(right, settings, groups)
     lines = {line.get_label(): line for line in left.get_lines()}
     figure.legend(lines.values(), list(lines), loc="outside upper center", ncols=3, frameon=False, fontsize=9)
     return png_of(figure, dpi=110)
 
 
-def _curves(axes: Axes, settings: Sequence[Found], ours: Sequence[Found], theirs: Sequence[Found]) -> None:
+def _priced(settings: Sequence[Found], kind: str, *, theirs: bool) -> list[Found]:
+    """Settings of a kind, of DP-FTS-DE or of ours, by epsilon."""
+    found = [s for s in settings if s["kind"] == kind and (OTHER in s["setting"]) == theirs]
+    return sorted(found, key=lambda s: float(s["strict_epsilon"]))
+
+
+def _curves(axes: Axes, settings: Sequence[Found], groups: Sequence[Group]) -> None:
     """Mean best score by round; of the priced settings those at the epsilon nearest 2."""
-    drawn = [(best_alone(settings), LOCAL, "alone, the best local engine", "--")]
-    drawn += [(s, colour, label, "--") for kind, colour, label in CONTROLS for s in settings if s["kind"] == kind]
-    for group, colour, name in ((ours, OURS, "SharedPrior"), (theirs, THEIRS, f"{OTHER} as in the paper")):
-        if group:
-            drawn.append((min(group, key=lambda s: abs(s["strict_epsilon"] - 2.0)), colour, name, "-"))
-    for setting, colour, label, style in drawn:
+    public = next(s for s in settings if s["kind"] == "non-private")
+    axes.plot(best_alone(settings)["curve"], "--", color=LOCAL, label="alone, the best local engine")
+    axes.plot(public["curve"], "--", color=PUBLIC, label="shared without privacy")
+    near = [min(found, key=lambda s: abs(s["strict_epsilon"] - 2.0)) for found, *_ in groups]
+    for setting, (_, colour, label, style) in zip(near, groups, strict=True):
         axes.plot(setting["curve"], style, color=colour, label=label)
     axes.locator_params(axis="x", integer=True)
-    axes.set_xlabel(f"round (epsilon {drawn[-1][0]['strict_epsilon']:.2g} where it is finite)")
+    axes.set_xlabel(f"round (epsilon {near[0]['strict_epsilon']:.2g} where it is finite)")
     axes.set_ylabel("best score so far, mean over clients")
 
 
-def _gains(axes: Axes, settings: Sequence[Found], ours: Sequence[Found], theirs: Sequence[Found]) -> None:
+def _gains(axes: Axes, settings: Sequence[Found], groups: Sequence[Group]) -> None:
     """Gain over clients alone at the end of the run, on the same seeds, by epsilon."""
     alone = best_alone(settings)
     axes.axhline(0.0, color=LOCAL, linestyle="--")
-    for kind, colour, _ in CONTROLS:
-        for setting in (s for s in settings if s["kind"] == kind):
-            middle, half = gain(setting, alone)
-            axes.axhline(middle, color=colour, linestyle="--")
-            axes.axhspan(middle - half, middle + half, color=colour, alpha=0.12, linewidth=0)
-    for group, colour in ((ours, OURS), (theirs, THEIRS)):
-        gains = [gain(s, alone) for s in group]
-        x = [s["strict_epsilon"] for s in group]
-        axes.errorbar(x, [g for g, _ in gains], [e for _, e in gains], marker="o", capsize=3, color=colour)
+    for setting in (s for s in settings if s["kind"] == "non-private"):
+        middle, half = gain(setting, alone)
+        axes.axhline(middle, color=PUBLIC, linestyle="--")
+        axes.axhspan(middle - half, middle + half, color=PUBLIC, alpha=0.12, linewidth=0)
+    for found, colour, _, style in groups:
+        gains = [gain(s, alone) for s in found]
+        x = [s["strict_epsilon"] for s in found]
+        axes.errorbar(x, [g for g, _ in gains], [e for _, e in gains], fmt=f"o{style}", capsize=3, color=colour)
     axes.set_xscale("log")
-    ticks = sorted({round(s["strict_epsilon"], 3) for s in (*ours, *theirs)})
+    ticks = sorted({round(s["strict_epsilon"], 3) for found, *_ in groups for s in found})
     axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlabel(f"epsilon of the whole run at delta = {(*ours, *theirs)[0]['strict_delta']:.3g}")
+    axes.set_xlabel(f"epsilon of the whole run at delta = {groups[0][0][0]['strict_delta']:.3g}")
     axes.set_ylabel("gain over clients alone\nat the end of the run")
 
 

@@ -17,7 +17,7 @@ from experiments import one, result_pages, spend
 from experiments.families_page import AIMS, again
 from experiments.frontier import best_alone, gain
 from experiments.played import kept, read
-from experiments.problems import client_families, later_families
+from experiments.problems import client_families, later_families, third_families
 from experiments.result_pages import refresh
 from experiments.statistics import Measure
 from experiments.stored import rows_of
@@ -234,8 +234,10 @@ def test_an_arm_that_is_missing_is_named() -> None:
 
 def test_the_study_plays_every_family_at_every_aim():
     chosen = study("client-families", "paper")
-    for purpose, families in (("reporting", later_families.FAMILIES), ("choosing", client_families.FAMILIES)):
-        assert [panel.title for panel in chosen.panels if panel.purpose == purpose] == list(families)
+    reporting = [*third_families.FAMILIES, *later_families.MANY.families]
+    choosing = [*later_families.FEW.families, *client_families.FAMILIES]
+    for purpose, families in (("reporting", reporting), ("choosing", choosing)):
+        assert [panel.title for panel in chosen.panels if panel.purpose == purpose] == families
     for panel in chosen.panels:
         arms = {(arm.x, arm.control == "zeroed") for arm in panel.arms if arm.series == "default"}
         assert arms == {(aim.epsilon, aim.zeroed) for aim in AIMS} | {(0.5, True), (8.0, True)}  # more than is shown
