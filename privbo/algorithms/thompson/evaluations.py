@@ -176,7 +176,7 @@ def standardise(values: FloatArray, mask: BoolArray) -> tuple[FloatArray, FloatA
 def of_length_one(rows: FloatArray) -> FloatArray:
     """Rows divided by their lengths; zeros stay.
 
-    They are slightly shorter than 1, so that clipping, whose bound leaves room for rounding, does not change them.
+    They are slightly shorter than 1, so that clipping, whose bound allows for rounding, does not change them.
     """
     lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
     return np.asarray(rows * (_SHORTER / np.where(lengths > 0.0, lengths, 1.0)))

@@ -253,12 +253,9 @@ class Decoder:
         """
         if n_points not in self._answered:
             generator = public_stream(self._setting.public_seed, Stream.FEATURES, 4 + n_points)
-            units, space = self._known_points(n_points), self._setting.space
-            if is_known := units is not None:
-                drawn = units
-            else:
-                drawn = space.snap(generator.random((_DESIGNS, n_points, space.n_dims)))
-            self._answered[n_points] = self._answers(drawn, generator, is_known=is_known)
+            known, space = self._known_points(n_points), self._setting.space
+            units = space.snap(generator.random((_DESIGNS, n_points, space.n_dims))) if known is None else known
+            self._answered[n_points] = self._answers(units, generator, is_known=known is not None)
         return self._answered[n_points]
 
     def _known_points(self, n_points: int) -> FloatArray | None:
