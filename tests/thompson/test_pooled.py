@@ -24,9 +24,11 @@ from privbo.algorithms.thompson.pooled import (
 )
 from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.algorithms.thompson.shared_prior import SharedPrior
+from privbo.protocol.space import Real, Space
 from tests.thompson.conftest import FINITE, MIXED, PLANE, machine_code, setting
 
 ALGORITHM = SharedPrior()
+SIX = Space({name: Real(0.0, 1.0) for name in "abcdef"})
 
 
 def decoder(where, algorithm=None):
@@ -125,11 +127,11 @@ def test_what_is_uncertain_is_what_was_missed():
     assert errors != pytest.approx(stated, rel=0.25)
 
 
-@pytest.mark.parametrize("space", [PLANE, MIXED, FINITE], ids=["real", "mixed", "finite"])
-def test_priors_are_of_mean_zero_and_variance_one(space):
+@pytest.mark.parametrize(("space", "n_points"), [(PLANE, 48), (MIXED, 72), (FINITE, 10), (SIX, 128)])
+def test_priors_are_of_mean_zero_and_variance_one(space, n_points):
     made = decoder(setting(space))
-    assert len(made.priors) == (3 if space is PLANE else 6)
-    assert len(made.points) == (10 if space is FINITE else 128)
+    assert len(made.priors) == (3 if space in (PLANE, SIX) else 6)
+    assert len(made.points) == n_points
     for prior in made.priors:
         assert np.trace(prior) == pytest.approx(len(prior))
         np.testing.assert_allclose(prior.sum(axis=0), 0.0, atol=1e-9)
@@ -266,7 +268,8 @@ def test_the_function_is_what_was_decoded(space, noise):
     weights = (50.0 if noise else 1.0) * answers.matrices[0] @ drawn(np.random.default_rng(0), made.priors[0], 1)[0]
     found = made.pool(weights, noise, 2)
     mean, covariance = decode(weights, made.priors, answers.of(40, noise))
-    units = pooled.spread(space, 128, pooled.public_stream(11, pooled.Stream.FEATURES, 3).random(space.n_dims))
+    shift = pooled.public_stream(11, pooled.Stream.FEATURES, 3).random(space.n_dims)
+    units = pooled.spread(space, 24 * space.n_dims, shift)
     heights, uncertainty = (part[0].numpy() for part in found.function(units[None]))
     np.testing.assert_allclose(heights, mean, atol=0.02 * np.abs(mean).max())
     assert abs(heights.mean()) < 1e-3 * np.abs(mean).max()

@@ -39,7 +39,8 @@ Uncertain: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Features: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 _MISTAKEN = 0.05  # of pools of noise alone
 _DESIGNS, _ANSWERS = 512, 2048  # over which clients' answers are averaged, and how many random ones
-_POINTS, _DIRECTIONS = 128, 16  # of the common function, and of its uncertainty
+_POINTS, _MOST_POINTS = 24, 128  # at which the common function is known: for each dimension, and of all
+_DIRECTIONS = 16  # of its uncertainty
 _SCALES, _BETWEEN = (1.4, 0.7, 0.35), 0.6  # length scales over .5 (d / 2)^(3/4), and that of values between points
 _CHOICES, _BETWEEN_CHOICES = (0.6, 1.5), 1.0  # the same of categories, over the distance of two choices
 # Shares of the variance of clients' surfaces that they may have in common, equally likely beforehand.
@@ -229,7 +230,8 @@ class Decoder:
         """Embedded points at which the common function is known, ``(m, n_embedded)``."""
         space = self._setting.space
         shift = public_stream(self._setting.public_seed, Stream.FEATURES, 3).random(space.n_dims)
-        return np.asarray(space.embed(spread(space, _POINTS, shift)), dtype=np.float64)
+        points = spread(space, min(_POINTS * space.n_dims, _MOST_POINTS), shift)
+        return np.asarray(space.embed(points), dtype=np.float64)
 
     @cached_property
     def priors(self) -> FloatArray:
@@ -286,10 +288,9 @@ class Decoder:
 
         matrices, owns, rests = [], [], []
         for prior, root in zip(self.priors, self._roots, strict=True):
-            functions = root @ normals
-            weights = (ridge @ (between @ of_designs(functions))).swapaxes(1, 2)
+            weights = (ridge @ (between @ root @ of_designs(normals))).swapaxes(1, 2)
             answers = of_length_one(weights)
-            expected = weights if is_known else of_designs(linear @ functions).swapaxes(1, 2)
+            expected = weights if is_known else of_designs(linear @ root @ normals).swapaxes(1, 2)
             slope = float((answers * expected).mean() / max(np.square(expected).mean(), _TINY))
             matrices.append(slope * linear)
             rests.append(_products(answers - slope * expected if is_known else answers))
