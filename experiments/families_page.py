@@ -1,7 +1,7 @@
 """Tables of the study ``client-families``: the default over the best arm alone; the family is the unit of the error.
 
 Clients and ends come first, and kinds of families stand apart. Whether a single family loses is tested by its seeds,
-Holm-corrected over families. Families for choosing are shown in one table only, where they were played.
+Holm-corrected over families. Families for choosing are kept, and not shown.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ class Aim:
         head: Its name.
         epsilon: Of the run; None is not private.
         zeroed: Whether it is the noise-only control.
+        label: Of an arm alone; None is one that shares.
         limits: Largest geometric mean over families, by measure; empty where none was set.
     """
 
     head: str
     epsilon: float | None
     zeroed: bool = False
+    label: str | None = None
     limits: Mapping[Measure, float] = field(default_factory=dict)
 
     def entry(self, family: Played) -> tuple[str, Entry]:
@@ -47,7 +49,7 @@ class Aim:
         Raises:
             ConfigurationError: If it was not played.
         """
-        found = family.label("default", self.epsilon, zeroed=self.zeroed)
+        found = self.label or family.label("default", self.epsilon, zeroed=self.zeroed)
         if found is None:
             raise pb.ConfigurationError(f"{family.title}: {self.head!r} was not played; play all arms of the study")
         return found, family.entries[found]
@@ -62,6 +64,8 @@ AIMS = (
     Aim(head="epsilon 0.5", epsilon=0.5),
     *(Aim(head=f"noise only, {e:g}", epsilon=e, zeroed=True, limits=NOISE) for e in (2.0, 1.0)),
 )
+# What sharing falls back on. The best of four arms alone is chosen on each family after the fact; this one is not.
+ITS_ENGINE = Aim(head="its own engine alone", epsilon=None, label="alone, exploring start")
 # Of every family; clients over all families.
 WORSE, DECILE, FEWEST = 0.25, 1.35, 3
 
@@ -75,7 +79,7 @@ def again(summary: JsonObject) -> Seen:
     """Give the same tables from what is kept."""
     every = read(summary)
     report = [family for family in every if family.purpose == "reporting"]
-    return Seen(text="\n".join([_clients(report), _means(every), _kinds(report), _families(report)]), summary=summary)
+    return Seen(text="\n".join(make(report) for make in (_clients, _means, _kinds, _families)), summary=summary)
 
 
 def _clients(every: Sequence[Played]) -> str:
@@ -106,16 +110,15 @@ def _means(every: Sequence[Played]) -> str:
         "| clients | arm | families | at the end | aim | largest | lose | over evaluations | aim | largest | lose |",
         "|---" * 11 + "|",
     ]
-    groups: dict[str, list[Played]] = {}
-    for family in sorted(every, key=lambda one: (one.purpose != "reporting", one.n_clients)):
-        words = "" if family.purpose == "reporting" else ", for choosing"
-        groups.setdefault(f"{family.n_clients}{words}", []).append(family)
-    shown = [(group, some) for group, some in groups.items() if len(some) >= FEWEST]  # two say little of the next
-    return "\n".join([*lines, *(_row(group, some, aim) for group, some in shown for aim in AIMS), ""])
+    groups: dict[int, list[Played]] = {}
+    for family in every:
+        groups.setdefault(family.n_clients, []).append(family)
+    shown = [(count, some) for count, some in groups.items() if len(some) >= FEWEST]  # two say little of the next
+    return "\n".join([*lines, *(_row(count, some, aim) for count, some in shown for aim in (*AIMS, ITS_ENGINE)), ""])
 
 
-def _row(group: str, some: Sequence[Played], aim: Aim) -> str:
-    cells = [group, aim.head, str(len(some))]
+def _row(n_clients: int, some: Sequence[Played], aim: Aim) -> str:
+    cells = [str(n_clients), aim.head, str(len(some))]
     for measure in ORDER:
         ratios = {family.title: family.ratio(aim.entry(family)[0], measure) for family in some}
         mean = geometric(ratios.values())
