@@ -210,7 +210,7 @@ def _promised(found: Findings, content: Json, chain: Chain) -> bool:
     words = "settings and delta are those that the ledger fixed before the first release"
     settings = found.hold(words, lambda: settings_of(content, plan))
     words = "plan, seed, date and caveat are those that the ledger fixed before the first release"
-    bound = found.hold(words, lambda: plan_of(content, plan))
+    bound = found.hold(words, lambda: plan_of(content, chain, plan))
     if settings is None or bound is None:
         return False
     words = "the quoted numbers can be read"

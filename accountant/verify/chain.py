@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from accountant.verify.events import Adjacency, counted, parts_of
+from accountant.verify.events import Adjacency, clients_of, counted, parts_of
 from accountant.verify.reading import (
     BundleError,
     Json,
@@ -123,10 +123,11 @@ class Chain:
         return sum((self._together([each]) for each in again), once)
 
     def _together(self, groups: Iterable[Paid]) -> Paid:
-        found = sum(groups, Paid())
-        if not found or not self.policy.get("disjoint", False):
-            return found
-        return Paid({min(found, key=_least_noise): 1})  # no unit enters two releases: each meets one of them at most
+        return self.priced(sum(groups, Paid()))
+
+    def priced(self, events: Paid) -> Paid:
+        """What such events cost one unit together: where none enters two releases, the one with the least noise."""
+        return Paid({min(events, key=_least_noise): 1}) if events and self.policy.get("disjoint", False) else events
 
     def admit(self, name: str, sequence: int, body: bytes) -> None:
         """Take the next row in.
@@ -141,6 +142,7 @@ class Chain:
             self._charge(content, name, sequence)
             return
         found = _declared(content, sequence)
+        self._require_population(found.events, sequence)
         if one_of(content["kind"], "kind", ("plan", "recovery")) == "recovery":
             self.recoveries.append(found)
             return
@@ -150,6 +152,7 @@ class Chain:
 
     def _charge(self, content: Json, name: str, sequence: int) -> None:
         run, events = text(content["run"], "run"), parts_of(content["event"])
+        self._require_population(events, sequence)
         source = one_of(content["noise_source"], "noise source", NOISE_SOURCES)
         if content["release_id"] != name or name in self.charged:
             raise BundleError(f"row {sequence} charges {quoted(name)} twice, or under another name")
@@ -160,6 +163,12 @@ class Chain:
         else:
             self._left[run] -= events
         self.charged[name] = run
+
+    def _require_population(self, events: Iterable[str], sequence: int) -> None:
+        n_clients = self.policy["n_clients"]
+        sampled = {count for event in events for count in clients_of(json.loads(event))}
+        if n_clients is not None and sampled - {n_clients}:
+            raise BundleError(f"row {sequence} samples from {max(sampled)} clients, the ledger speaks of {n_clients}")
 
 
 def read_chain(ledger: object) -> Chain:
@@ -226,8 +235,9 @@ def _policy(written: str) -> Json:
         raise BundleError("the population has no name")
     if policy["n_clients"] is not None and whole(policy["n_clients"], "n_clients") < 1:
         raise BundleError("n_clients is 0")
-    if policy.get("disjoint", False) not in (False, True):
-        raise BundleError(f"disjoint is {quoted(policy['disjoint'])}")
+    disjoint = policy.get("disjoint", False)
+    if not isinstance(disjoint, bool) or (disjoint and policy["unit"] != "reward"):
+        raise BundleError(f"disjoint is {quoted(disjoint)}, and the unit one {policy['unit']}: rewards alone can be")
     return policy
 
 

@@ -10,7 +10,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import pairwise
@@ -170,6 +170,15 @@ def parts_of(event: object) -> Counter[str]:
         times = counted(count, "count of an event")
         found.update({name: times * n for name, n in parts_of(part).items()})
     return found
+
+
+def clients_of(event: Json) -> Iterator[int]:
+    """Give the numbers of clients from which a basic event, or a run inside of it, draws a fixed number."""
+    if "n_clients" in event:
+        yield counted(event["n_clients"], "n_clients")
+    if "run" in event:
+        for part in parts_of(event["run"]):
+            yield from clients_of(json.loads(part))
 
 
 def counted(value: object, name: str) -> int:

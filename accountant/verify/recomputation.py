@@ -64,11 +64,13 @@ class Recomputation:
         lower: Epsilon is at least this.
         upper: Epsilon is at most this.
         how: In words.
+        is_whole: Whether every kind of event was counted; one that is unknown here costs nothing in ``lower``.
     """
 
     lower: float
     upper: float
     how: str
+    is_whole: bool = True
 
 
 def recomputed(paid: Composed, delta: float, adjacency: Adjacency) -> Recomputation | None:
@@ -93,7 +95,8 @@ def recomputed(paid: Composed, delta: float, adjacency: Adjacency) -> Recomputat
         found = _gaussian(math.sqrt(sum(n / _z(event) ** 2 for event, n in paid.parts)), delta)
         return Recomputation(lower=found, upper=found, how="exact")
     upper, how = _upper(paid, delta, adjacency)
-    return Recomputation(lower=lower_epsilon(paid, delta, adjacency), upper=upper, how=how)
+    is_whole = not any(isinstance(event, Unknown) for event in events)
+    return Recomputation(lower=lower_epsilon(paid, delta, adjacency), upper=upper, how=how, is_whole=is_whole)
 
 
 def _upper(paid: Composed, delta: float, adjacency: Adjacency) -> tuple[float, str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from accountant.verify.chain import Chain, Declared
-from accountant.verify.events import Adjacency, composed
+from accountant.verify.events import Adjacency, composed, parts_of
 from accountant.verify.hidden import Hidden, hidden_unit
 from accountant.verify.reading import (
     ANSWERED,
@@ -91,7 +91,8 @@ class Quote:
     @property
     def is_counted(self) -> bool:
         """Whether a certified lower end was there to compare: zero is one only where it is the exact cost."""
-        return self.found is not None and (self.found.lower > 0 or self.found.upper == 0)
+        found = self.found
+        return found is not None and found.is_whole and (found.lower > 0 or found.upper == 0)
 
     @property
     def is_too_low(self) -> bool:
@@ -102,7 +103,9 @@ class Quote:
     def computed(self) -> str:
         """What was computed, in words."""
         if self.found is None:
-            return "nothing: this check has no arithmetic for a kind of release among them"
+            return "nothing: this check has no arithmetic for these kinds of release"
+        if not self.found.is_whole:
+            return f"{at_least(self.found.lower, 5)} at least, without a kind of release that this check can't count"
         if not self.is_counted:
             return f"at most {at_most(self.found.upper, 5)}, and no lower end is certified: {self.found.how}"
         if self.found.lower == self.found.upper:
@@ -145,15 +148,19 @@ def settings_of(content: Json, plan: Declared) -> Json:
     return settings
 
 
-def plan_of(content: Json, plan: Declared) -> Json:
-    """Give a run's plan, seed, date and caveat, hashed and held to the digest that the ledger binds.
+def plan_of(content: Json, chain: Chain, plan: Declared) -> Json:
+    """Give a run's plan, seed, date and caveat, hashed and held to the digest and the events that the ledger binds.
 
     Raises:
-        BundleError: If it is another plan.
+        BundleError: If it is another plan, or its events are not those that its run reserved.
     """
     given = table(content["plan"], "plan", ("plan", "public_seed", "created", "caveat"))
     if hashlib.sha256(canonical(given)).hexdigest() != plan.plan:
         raise BundleError("plan, seed, date or caveat are not those that the ledger binds")
+    stated = table(given["plan"], "plan")
+    bound = (chain.policy["adjacency"], plan.releases, chain.priced(plan.events))
+    if (stated["adjacency"], stated["releases"], parts_of(stated["event"])) != bound:
+        raise BundleError("the plan has other events, or other neighbours, than its run reserved")
     return given
 
 
@@ -199,8 +206,10 @@ def statement_lines(
     kept = "" if budget is None else f"; its bound: {at_most(budget['epsilon'], 6)} at delta {at_most(budget['delta'])}"
     fixed = "; as if all had been planned beforehand" if runs > 1 else ""
     seen = "; what a client's records say together is not hidden" * (policy["unit"] == "record" and planned > 0)
+    alone = "; each enters one release at most, so the most expensive one counts" * policy.get("disjoint", False)
+    whom = f"each {hidden.noun} of population {quoted(policy['population'])}{clients}{hidden.more}{seen}{alone}"
     return [
-        f"To whom:        each {hidden.noun} of population {quoted(policy['population'])}{clients}{hidden.more}{seen}",
+        f"To whom:        {whom}",
         f"Neighbours:     {policy['adjacency']}: {_COMPARED[policy['adjacency']]}",
         f"Epsilon quoted: {at_most(run.epsilon, 6)} at delta {at_most(run.delta)}, for the whole run",
         f"Computed here:  {run.computed}",
@@ -265,7 +274,7 @@ def countersigned(content: Json, chain: Chain, run: str, named: int) -> list[str
         raise BundleError(f"the settings name {named} guardians, these are {len(set(cards.values()))}")
     if strangers := sorted({each.guardian for each in signed} - cards.keys()):
         raise BundleError(f"{', '.join(map(quoted, strangers))} signed and is none of the guardians")
-    released = {int(name.removeprefix(f"{run}/")) for name in chain.stored if name.startswith(f"{run}/")}
+    released = {_round(name, run) for name in chain.stored if chain.charged.get(name) == run}
     lines = ["Guardians:      one of them honest is enough: " + WHERE[where]]
     for name, key in cards.items():
         own = [each for each in signed if each.guardian == name]
@@ -275,6 +284,16 @@ def countersigned(content: Json, chain: Chain, run: str, named: int) -> list[str
         words += f": row {own[-1].sequence} of its own ledger, {own[-1].head}" if own else ": nothing signed"
         lines.append(words)
     return lines
+
+
+def _round(name: str, run: str) -> int:
+    """The round of a release, which is in its name."""
+    number = name.removeprefix(f"{run}/")
+    if not number.isdecimal() or name != f"{run}/{int(number)}":
+        raise BundleError(
+            f"the release {quoted(name)} of {quoted(run)} names no round that guardians could have signed"
+        )
+    return int(number)
 
 
 def _answer(row: Json, run: str) -> Countersigned:

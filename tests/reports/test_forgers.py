@@ -48,7 +48,7 @@ from tests.reports.runs import small_run
 Path_ = tuple[str | int, ...]
 FORGER = Ed25519PrivateKey.generate()
 SETTINGS = {"privacy": {"noise_multiplier": 4.0}}
-PLAN = {"plan": {}, "public_seed": 1, "created": "2026-11-24", "caveat": None}
+PLAN = {"public_seed": 1, "created": "2026-11-24", "caveat": None}
 LABELLED = {path for path, _ in BY_WORD}
 
 
@@ -189,15 +189,17 @@ def ledger_content(
 ) -> dict:
     """A bundle of a ledger whose one run released this event, whoever wrote it."""
     policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population=population, n_clients=40)
-    plan = PLAN | {"caveat": caveat}
     declared = Declaration(
         run=run,
         events=((event, 1),),
         settings=hashlib.sha256(json.dumps(SETTINGS, sort_keys=True).encode()).hexdigest(),
-        plan=hashlib.sha256(canonical(plan)).hexdigest(),
+        plan="0" * 64,
         delta=1e-5,
         noise_source="none" if isinstance(event, NonPrivate) else "secure",
     )
+    stated = {"adjacency": "zero-out", "releases": declared.releases, "event": to_dict(event)}
+    plan = PLAN | {"caveat": caveat, "plan": stated}
+    declared = replace(declared, plan=hashlib.sha256(canonical(plan)).hexdigest())
     with Ledger.create(None, policy) as ledger:
         ledger.reserve(declared)
         charged = next(iter(declared.slots))
@@ -427,6 +429,63 @@ def test_rows_that_follow_one_another_and_mean_nothing_do_not_verify(forgery: st
     plan, charge = charges(content)
     assert outcome(linked(content, [plan, charge]), tmp_path / "same.json") == "VERIFIED"
     assert outcome(linked(content, REORDERED[forgery](plan, charge)), tmp_path / "forged.json") == "NOT VERIFIED"
+
+
+def of_events(*parts: tuple[dict, int], stated: dict | None = None) -> dict:
+    """A bundle whose rows reserve and charge these events, with their own digests; its plan may state others."""
+    content = ledger_content(Gaussian(noise_multiplier=2.0), quoted=5.0)
+    (plan, body), (charge, row) = charges(content)
+    events = {"type": "composed", "parts": [list(part) for part in parts]}
+    content["plan"]["plan"]["event"] = stated or events
+    digest = hashlib.sha256(canonical(content["plan"])).hexdigest()
+    return linked(
+        content, [(plan, body | {"events": [[events, 1]], "plan": digest}), (charge, row | {"event": events})]
+    )
+
+
+TWO = {"type": "gaussian", "noise_multiplier": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "because"),
+    [
+        (of_events((TWO, 1)), "VERIFIED", ""),
+        (of_events((TWO | {"noise_multiplier": 200.0}, 1), stated=TWO), "NOT VERIFIED", "the plan has other events"),
+        (
+            of_events((TWO | {"type": "fixed-size-sampled-gaussian", "n_clients": 10**6, "sample_size": 20}, 1)),
+            "NOT VERIFIED",
+            "samples from 1000000 clients, the ledger speaks of 40",
+        ),
+        (of_events((TWO, 1), ({"type": "plain-sum"}, 19)), "NOT COUNTED", "a kind of release that this check can't"),
+    ],
+    ids=["sound", "another noise", "another population", "an unknown kind"],
+)
+def test_events_are_those_of_the_plan_and_of_the_clients_and_all_are_counted(
+    content: dict, said: str, because: str, tmp_path: Path
+) -> None:
+    found = auditor.verify_bundle(signed(content, tmp_path / "bundle.json"))
+    assert (found.outcome, because in found.page) == (said, True), found.page
+
+
+def test_only_rewards_enter_one_release_each(tmp_path: Path) -> None:
+    content = ledger_content(Gaussian(noise_multiplier=2.0), quoted=5.0)
+    policy = json.loads(content["ledger"]["policy"])
+    for disjoint, said in ((True, "NOT VERIFIED"), (1, "NOT VERIFIED"), (False, "VERIFIED")):
+        content["ledger"]["policy"] = canonical(policy | {"disjoint": disjoint}).decode()
+        forged = linked(linked(content, charges(content)), [("r/0", {})], "releases")
+        assert outcome(forged, tmp_path / "disjoint.json") == said
+
+
+def test_a_release_under_any_name_needs_its_guardians(sound: dict, tmp_path: Path) -> None:
+    run = sound["run"]
+    renamed = [(name.replace(f"{run}/", "round/"), body) for name, body in charges(sound)]
+    renamed = [(name, body | ({"release_id": name} if "release_id" in body else {})) for name, body in renamed]
+    stored = [(name, {}) for name, _ in renamed if name.startswith("round/")]
+    forged = linked(linked(sound, renamed), stored, "releases")
+    forged["guardians"]["signed"] = []
+    found = auditor.verify_bundle(signed(forged, tmp_path / "bundle.json"))
+    assert stored
+    assert "names no round that guardians could have signed" in found.page
 
 
 @pytest.mark.parametrize(("times", "said"), [(1, "VERIFIED"), (2, "NOT VERIFIED")])
