@@ -170,6 +170,7 @@ def _wanted(run: PartyRun, record: SiteRecord, question: Question) -> Wanted:
         dim=0 if request is None else request.dim,
         event="" if event is None else event_name(event),
         require_ledger=partial(run.require_ledger, name, round_, event),
+        is_hidden=run.spec.privacy.trust != "server",
     )
     if request is None or run.spec.privacy.trust == "server":
         return wanted

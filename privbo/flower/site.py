@@ -31,6 +31,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -80,12 +81,14 @@ class Wanted:
         event: Name of the release's event; empty in a round of local work.
         require_ledger: Holds rows of the server's ledger, and the digest of the plan's among them, to plan and charge.
         send: Makes what is sent of the clients' vectors ``(n, dim)``: themselves, or a ciphertext for the guardians.
+        is_hidden: Whether the server must not tell an absence from an answer.
     """
 
     dim: int
     event: str
     require_ledger: Callable[[str, list[Row]], None]
     send: Callable[[FloatArray], Arrays] = lambda vectors: {"vectors": vectors}
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +203,14 @@ class SiteRecord:
         # answer was kept leaves a later one behind, which would count that round's evaluations twice.
         if (latest := self.latest()) is not None:
             own.restore(load_arrays(self._file("state", latest)))
-        vectors = np.asarray(answers_of(own, question.broadcast, wanted.dim), dtype=np.float64)
+        try:
+            vectors = np.asarray(answers_of(own, question.broadcast, wanted.dim), dtype=np.float64)
+        except Exception:  # what it depends on may be private; before the first answer nothing was evaluated
+            if not wanted.is_hidden or latest is None:
+                raise
+            self.note(traceback.format_exc())
+            own.restore(load_arrays(self._file("state", latest)))
+            vectors = np.full((len(own.clients), wanted.dim), np.nan)
         chosen = question.broadcast.arrays.get(CHOSEN)
         if chosen is not None and not wanted.dim and site_facts(self.path).has_point(chosen):
             write_json(self.path / COMMON, {"unit": chosen.tolist()})

@@ -428,9 +428,11 @@ class Evaluator:
         """PRIVATE: give what a client evaluated before the run; what can't be used is left out, and told to it."""
         found, brought = [], []
         with self._noting(client):
-            brought = [] if self.problem.earlier is None else list(self.problem.earlier(client))
-        for params, value in brought:
+            if (asked := self.problem.earlier) is not None:
+                brought = self._listed(asked, client)
+        for each in brought:
             with self._noting(client):
+                params, value = each
                 unit, number = self._encoded(params), float(value)
                 if abs(number) <= LARGEST_VALUE:
                     found.append((unit, number))
@@ -440,15 +442,19 @@ class Evaluator:
 
     def chosen(self, clients: IntArray, units: FloatArray, place: int) -> FloatArray:
         """PRIVATE: give the points that are evaluated: what clients enqueued stands in place of their first choices."""
-        if self.problem.enqueued is None:
+        if (asked := self.problem.enqueued) is None:
             return units
         made = np.array(units)
         for row, client in zip(made, map(int, clients), strict=True):
             with self._noting(client):
-                queue = list(self.problem.enqueued(client))
+                queue = self._listed(asked, client)
                 if place < len(queue):
                     row[:] = self._encoded(queue[place])
         return made
+
+    def _listed(self, asked: Callable[[int], Iterable[T]], client: int) -> list[T]:
+        """What a client brings along, given within its time."""
+        return self._timed(client, lambda: list(asked(client)))
 
     def _encoded(self, params: Mapping[str, Value]) -> FloatArray:
         space = self.problem.search_space

@@ -251,7 +251,7 @@ class CommonServer:
                 "pf-pne or parallel, give its server a propose(count), or drop final"
             )
         self.server, self._proposing = server, server
-        self._n_clients, self._share = setting.n_clients, share
+        self._n_clients, self._n_dims, self._share = setting.n_clients, setting.space.n_dims, share
         self._stage: Literal["rounds", "vote", "announce", "over"] = "rounds"
         self._last: Broadcast | None = None
         self.released: Release | None = None
@@ -302,9 +302,15 @@ class CommonServer:
         return self.server.request_for(broadcast)
 
     def _ballots(self, broadcast: Broadcast) -> Request:
-        count = len(broadcast.arrays[CANDIDATES])
-        if not 1 <= count <= N_CANDIDATES:
-            raise ConfigurationError(f"a vote over {count} candidates; there are 1 to {N_CANDIDATES}")
+        units, last = np.asarray(broadcast.arrays[CANDIDATES]), np.asarray(broadcast.arrays.get(LAST_ROUND))
+        count = len(units) if units.shape[1:] == (self._n_dims,) else 0
+        if not 1 <= count <= N_CANDIDATES or not ((units >= 0.0) & (units <= 1.0)).all():
+            raise ConfigurationError(
+                f"a vote over candidates of shape {units.shape}; there are 1 to {N_CANDIDATES}, points in the unit "
+                f"cube of {self._n_dims} dimensions"
+            )
+        if last.shape or not np.issubdtype(last.dtype, np.integer):
+            raise ConfigurationError(f"a vote after round {last!r}, which is no whole number")
         return ballot_request(count, self._n_clients, self.vote.noise_scale)
 
     def tell(self, release: Release | None) -> None:

@@ -139,6 +139,29 @@ def test_a_round_is_not_asked_in_two_ways_nor_after_it_is_over(tmp_path: Path) -
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
 
 
+class Fails(Echo):
+    """Clients that raise once they have acted, as hostile questions may make them by what they know."""
+
+    def respond(self, broadcast: Broadcast) -> FloatArray:
+        if super().respond(broadcast)[0, 0] == 2.0:
+            raise ValueError("a private value")
+        return np.ones((2, 2))
+
+
+@pytest.mark.parametrize("is_hidden", [True, False])
+def test_clients_that_raise_are_absent_where_the_server_must_not_tell(is_hidden: bool, tmp_path: Path) -> None:
+    record, wanted = SiteRecord.open(tmp_path, "run"), dataclasses.replace(VECTORS, is_hidden=is_hidden)
+    record.answer(question(1, {}), wanted, Fails())
+    if not is_hidden:
+        with pytest.raises(ValueError, match="a private value"):
+            record.answer(question(2, {}), wanted, Fails())
+        return
+    made, _ = record.answer(question(2, {}), wanted, Fails())
+    assert np.isnan(made["vectors"]).all()
+    assert load_arrays(tmp_path / "run" / "state" / "000002.npz")["acted"] == 1  # as before the round
+    assert "a private value" in (tmp_path / "run" / "errors.log").read_text()
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_round_whose_answer_was_never_kept_is_acted_on_from_the_state_before_it(first: bool, tmp_path: Path) -> None:
     record, start = SiteRecord.open(tmp_path, "run"), 0

@@ -396,3 +396,24 @@ def test_what_a_mean_of_many_pulls_hides_is_not_used_where_one_reward_is_the_uni
     )
     np.testing.assert_array_equal(first.clients.values, second.clients.values)
     assert not first.failures
+
+
+@pytest.mark.parametrize("stage2", ["optimistic", "in-phase", "printed", "warm"])
+def test_a_refused_phase_tells_nothing_of_what_a_client_has_left(stage2: str) -> None:
+    """After a silent round no shared phase follows, however few pulls it asks for and whatever they have earned."""
+    space = pb.Space({"x": pb.Real(0.0, 1.0)})
+    asked = Setting(space=space, n_clients=2, rounds=3, public_seed=0)
+    for slope in (1.0, 0.0):
+        evaluate = PlainEvaluate(lambda _, units, slope=slope: slope * units[:, 0])
+        cohort = pb.PFPNE(horizon=300, c=0.05, stage2=stage2).cohort(
+            asked, clients=np.arange(2), evaluate=evaluate, seed=0
+        )
+        cohort.respond(Broadcast(round=0, arrays={"alone": np.array(4), "last": np.array(False)}))
+        again = pb.PFPNE(horizon=300, c=0.05, stage2=stage2).cohort(
+            asked, clients=np.arange(2), evaluate=evaluate, seed=0
+        )
+        again.restore(cohort.snapshot())
+        phase = {"depth": np.array(1), "nodes": np.arange(2), "pulls": np.array(1)}
+        for each in (cohort, again):
+            with pytest.raises(pb.ConfigurationError, match="a phase of 2 pulls, where 0 of horizon"):
+                each.respond(Broadcast(round=1, arrays=phase))

@@ -12,8 +12,8 @@ import pytest
 import privbo as pb
 from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.servers import ThompsonServer
-from privbo.protocol.common import CANDIDATES, CHOSEN, N_CANDIDATES, ballots, spread
-from privbo.protocol.messages import Algorithm, Cohort, FloatArray, IntArray, PlainEvaluate, Release, Setting
+from privbo.protocol.common import CANDIDATES, CHOSEN, LAST_ROUND, N_CANDIDATES, ballots, spread
+from privbo.protocol.messages import Algorithm, Broadcast, Cohort, FloatArray, IntArray, PlainEvaluate, Release, Setting
 from privbo.protocol.space import different
 from privbo.runs.best import COMMON
 from privbo.runs.loop import run_spec
@@ -95,6 +95,29 @@ def test_ballots_are_bounded_whatever_is_judged_and_absences_stay_absent() -> No
     np.testing.assert_allclose(np.nansum(made, axis=1), 0.0, atol=1e-12)
     best = np.delete(np.arange(50), [3, 4])
     assert (made[best].argmax(axis=1) == np.where(np.isnan(judged[best]), -np.inf, judged[best]).argmax(axis=1)).all()
+
+
+@pytest.mark.parametrize(
+    ("units", "last"),
+    [
+        (np.zeros((2, 5)), np.array(3)),
+        (np.full((2, 2), np.nan), np.array(3)),
+        (np.full((2, 2), 1.5), np.array(3)),
+        (np.zeros((17, 2)), np.array(3)),
+        (np.zeros(2), np.array(3)),
+        (np.zeros((2, 2)), np.array(3.5)),
+        (np.zeros((2, 2)), np.array([3])),
+    ],
+)
+def test_a_vote_that_no_run_would_ask_is_refused_before_clients_judge(units: FloatArray, last: IntArray) -> None:
+    """Clients would raise or not by what they know, and the class of a site's error is public."""
+    asked = spec(ALGORITHMS["shared prior"])
+    server = asked.played.server(asked.setting(public_seed=1))
+    assert (
+        server.request_for(Broadcast(round=9, arrays={CANDIDATES: np.zeros((2, 2)), LAST_ROUND: np.array(3)})).dim == 2
+    )
+    with pytest.raises(pb.ConfigurationError, match="a vote"):
+        server.request_for(Broadcast(round=9, arrays={CANDIDATES: units, LAST_ROUND: last}))
 
 
 def test_public_points_fill_any_space() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +215,25 @@ def test_a_client_that_models_failures_stays_away_from_where_its_trials_fail() -
         failed[failures] = float(np.isnan(record.clients.values[:, later]).mean())
         assert all(best.params["x"] <= 0.6 for best in record.best())
     assert failed["worst"] < 0.5 * failed["ignored"], failed
+
+
+@pytest.mark.parametrize("name", ["earlier", "enqueued"])
+def test_what_clients_bring_along_is_given_within_their_time(name: str) -> None:
+    def given(client: int) -> list[Any]:
+        while client == 1:
+            time.sleep(0.05)
+        return [({"x": 0.5, "n": 2}, 1.0)] if name == "earlier" else [{"x": 0.5, "n": 2}]
+
+    evaluate = dataclasses.replace(PROBLEM, **{name: given}).evaluator(evaluation_seconds=0.5)
+    if name == "earlier":
+        assert [len(evaluate.earlier(client)) for client in (0, 1)] == [1, 0]
+    else:
+        units = np.zeros((2, 2))
+        assert (evaluate.chosen(np.arange(2), units, 0) != units).any(axis=1).tolist() == [True, False]
+    assert "TimeoutError" in evaluate.errors[1]
+
+
+def test_what_is_no_pair_is_its_clients() -> None:
+    evaluate = dataclasses.replace(PROBLEM, earlier=lambda client: [7, ({"x": 0.5, "n": 2}, 1.0)]).evaluator()
+    assert len(evaluate.earlier(0)) == 1
+    assert "TypeError" in evaluate.errors[0]

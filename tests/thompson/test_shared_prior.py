@@ -54,6 +54,22 @@ def test_one_point_says_nothing_and_is_not_released():
     assert parts(planned[0].event) == ((Gaussian(noise_multiplier=0.5), 1),)
 
 
+@pytest.mark.parametrize(
+    ("space", "algorithm", "releases"),
+    [
+        ({"k": pb.Int(1, 4)}, pb.SharedPrior(), 0),
+        ({"k": pb.Int(1, 5)}, pb.SharedPrior(), 1),
+        ({"k": pb.Int(1, 8)}, pb.SharedPrior(), 1),
+        ({"k": pb.Int(1, 9)}, pb.SharedPrior(), 2),
+        ({"k": pb.Int(1, 4)}, pb.SharedPrior(repeats="query"), 2),
+        ({"k": pb.Int(1, 40)}, pb.SharedPrior(n_init=30), 2),
+    ],
+)
+def test_a_release_is_made_while_clients_have_two_points_to_choose_from(space, algorithm, releases):
+    """Three points are known after round 1, seven after round 5; with one left there is nothing to choose."""
+    assert pb.plan(problem(space=pb.Space(space)), algorithm, privacy=NOISY, rounds=9).releases == releases
+
+
 def test_a_run_is_resumed_reported_replayed_and_audited(tmp_path):
     """Answers are as long as the norm that clips them: none is clipped, and no smaller norm is advised."""
     privacy = pb.Privacy(epsilon=2.0, delta=1e-5)

@@ -120,6 +120,7 @@ class PersonalCohort(TreeCohort):
         self._commit = algorithm.tail == "commit"
         self._table = PullTable.empty()
         self._left = np.full(n, self._confidence.horizon, dtype=np.int64)
+        self._left_to_share = self._confidence.horizon  # public: a refusal must not tell what a client has left
         self._best = np.zeros((n, 2), dtype=np.int64)
         self._survivors: dict[int, Survivors] = {}
         self._shared_rounds: dict[int, int] = {}
@@ -144,7 +145,8 @@ class PersonalCohort(TreeCohort):
 
     def _play_shared(self, broadcast: Broadcast) -> None:
         phase = Phase.shared(broadcast)
-        phase.require_within(int(self._left.min()))
+        phase.require_within(self._left_to_share)
+        self._left_to_share -= sum(phase.pulls.tolist())
         depth, nodes = phase.depth, phase.nodes
         n, k = len(self._clients), len(nodes)
         owners = np.repeat(np.arange(n), k)
@@ -159,7 +161,7 @@ class PersonalCohort(TreeCohort):
 
     def _play_alone(self, broadcast: Broadcast) -> None:
         """One depth of PE for all clients with pulls left; in the last silent round all that remain."""
-        depth = int(broadcast.arrays["alone"])
+        depth, self._left_to_share = int(broadcast.arrays["alone"]), 0
         if self._stage2 == "optimistic":
             self._play_segment(depth, broadcast.round)
             return
@@ -329,7 +331,7 @@ class PersonalCohort(TreeCohort):
             "left": self._left,
             "best": self._best,
             "alive": np.stack(self._alive),
-            "state": np.array([self._depth, self._answered]),
+            "state": np.array([self._depth, self._answered, self._left_to_share]),
             "shared_rounds": np.array(sorted(self._shared_rounds.items()), dtype=np.int64).reshape(-1, 2),
             "survivor_depths": np.array(list(self._survivors), dtype=np.int64),
         }
@@ -342,7 +344,7 @@ class PersonalCohort(TreeCohort):
         if "forest_size" in taken:
             self._forest = Forest.of(taken, self._partition, self._space, self._confidence)
         self._left, self._best, self._alive = taken["left"], taken["best"], tuple(taken["alive"])
-        self._depth, self._answered = taken["state"].tolist()
+        self._depth, self._answered, self._left_to_share = taken["state"].tolist()
         self._shared_rounds = dict(taken["shared_rounds"].tolist())
         told = ({k.removeprefix(f"{depth}_"): a for k, a in taken.items()} for depth in taken["survivor_depths"])
         self._survivors = {each.depth: each for arrays in told if (each := Survivors.of(arrays)) is not None}

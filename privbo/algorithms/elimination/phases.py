@@ -123,14 +123,14 @@ class Phase:
         return distinct.pop()
 
     def require_within(self, left: int) -> None:
-        """Refuse more pulls than a client has left; a client does not trust the server with that bound.
+        """Refuse more pulls than public numbers leave; a client does not trust the server with that bound.
 
         Raises:
             ConfigurationError: Naming both numbers.
         """
         if (asked := sum(self.pulls.tolist())) > left:
             raise ConfigurationError(
-                f"a phase of {asked} pulls, where {left} of horizon and evaluations are left to a client; nothing was "
+                f"a phase of {asked} pulls, where {left} of horizon and evaluations are left to share; nothing was "
                 "pulled: give the server the run's own settings"
             )
 

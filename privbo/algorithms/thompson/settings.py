@@ -17,7 +17,7 @@ from pydantic import Field
 from privbo.algorithms.thompson.exploration import Cut, Exploration, Regions, Weighting
 from privbo.algorithms.thompson.features import Form, FourierFeatures, InducingFeatures, Kernel, draw_frequencies
 from privbo.algorithms.thompson.streams import Stream, public_stream
-from privbo.protocol.common import ReleaseWhen, spread
+from privbo.protocol.common import N_CANDIDATES, ReleaseWhen, spread
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, FloatArray, Request, Setting
 from privbo.protocol.settings import Count, Positive, Sequence, settings
@@ -378,12 +378,15 @@ class SharedPriorSettings(ModellingSettings):
     def releases(self, setting: Setting) -> dict[int, float]:
         """The releases of a run: those that a later round uses, of two points or more, as one says nothing.
 
+        None of them is of use once a client has one point left of a small space, and evaluates none twice.
+
         Returns:
             By the round that ends with a release, its share of the run's squared budget (Gaussian differential privacy
             adds in squares), in (0, 1].
         """
-        every = zip(self.schedule, self.shares, strict=False)
-        used = {at: share for at, share in every if at < setting.rounds and self.n_init + at > 1}
+        every, grid = zip(self.schedule, self.shares, strict=False), setting.space.grid(N_CANDIDATES)
+        most = math.inf if grid is None or self.repeats == "query" else len(grid) - 2
+        used = {at: share for at, share in every if at < setting.rounds and 1 < self.n_init + at <= most}
         return {at: share / sum(used.values()) for at, share in used.items()}
 
     def pool_weight(self, round_: int, share: float) -> float:
