@@ -72,7 +72,7 @@ class LedgerError(PrivacyError):
         >>> from accountant import Ledger
         >>> Ledger.open("nowhere.sqlite")
         Traceback (most recent call last):
-        accountant.errors.LedgerError: nowhere.sqlite is no file; create a ledger there or name another
+        accountant.errors.LedgerError: nowhere.sqlite is no file; restore it from a copy, or name another
     """
 
 

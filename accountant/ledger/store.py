@@ -45,7 +45,7 @@ CREATE TABLE releases (sequence INTEGER PRIMARY KEY, release_id TEXT NOT NULL UN
 def require_own_header(path: Path) -> None:
     """Refuse a file that is no ledger before SQLite touches it."""
     if not path.is_file():
-        raise LedgerError(f"{path} is no file; create a ledger there or name another")
+        raise LedgerError(f"{path} is no file; restore it from a copy, or name another")
     # By SQLite, not by ``open``: closing any descriptor of a file drops the locks that its process has on it.
     uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     with failing_closed(path), closing(sqlite3.connect(uri, uri=True)) as connection:

@@ -276,8 +276,9 @@ def audit(record: Record) -> ClippingAudit:
         for r in record.releases
         if r.round in lines and lines[r.round]["bound"] is not None
     )
-    if not record.releases:
-        raise RunError(f"{home.path}: nothing was released, so nothing was clipped; there is nothing to audit")
+    if all(f"{record.run_id}/{release.round}" == record.vote for release in record.releases):
+        said = "a vote alone" if record.releases else "nothing"
+        raise RunError(f"{home.path}: {said} was released, so nothing was clipped; there is nothing to audit")
     if not rounds:
         elsewhere = {
             "guardians": "this run's vectors were shared among guardians, so no party knows which were clipped",

@@ -67,7 +67,8 @@ class Tracker:
         }
         self.facts({name: str(value) for name, value in flat(record.spec.to_dict()).items()} | quoted)
         for entry in found.entries:
-            if (spent := finite(entry.cumulative_epsilon)) is not None:
+            is_of_run = entry.release.startswith(f"{found.run}/")
+            if is_of_run and (spent := finite(entry.cumulative_epsilon)) is not None:
                 self.metric("privacy/epsilon", spent, int(entry.release.rpartition("/")[2]))
         if record.directory is not None:
             self.file(document(found).write(record.home.report_path))

@@ -30,7 +30,9 @@ def show(directory: RunDir, ledger: NamedLedger = None) -> object:
 
     if is_training(directory) and ledger is None:
         return training_ledgers(directory)
-    return ledger_view(load(directory, ledger=ledger))
+    record = load(directory, ledger=ledger)
+    with record.ledger:  # which leaves no file of its own behind
+        return ledger_view(record)
 
 
 @command(app, holds="verified")

@@ -89,7 +89,11 @@ def main() -> None:
         say(f"privbo: {error}", err=True)
         sys.exit(3 if isinstance(error, DisagreementError | RehearsalError) else 2)
     except OSError as error:  # a full disk, a folder that can't be written
-        say(f"privbo: {error}; fix that and try again: a run goes on with --resume DIR", err=True)
+        again = ": a run goes on with --resume DIR" if sys.argv[1:2] == ["run"] else ""
+        say(f"privbo: {error}; fix that and try again{again}", err=True)
+        sys.exit(2)
+    except MemoryError as error:
+        say(f"privbo: the settings ask for more memory than there is: {error or 'make them smaller'}", err=True)
         sys.exit(2)
     except Exception as error:  # a fault of ours, printed whole; what it quotes of others' files is printable
         for part in traceback.format_exception(error):
@@ -251,6 +255,8 @@ def report(
     told = Told(purpose=purpose, organisation=organisation, client_is=client_is)
     if not statement and told != Told():
         raise ConfigurationError("--purpose, --organisation and --client-is stand on the statement; add --statement")
+    if as_json and (statement or out is not None):
+        raise ConfigurationError("--json writes no page: leave out --statement and --out, or --json")
     if parquet is not None:
         write_parquet(load(directory, ledger=ledger), parquet)
     found = report_run(
@@ -411,18 +417,19 @@ def audit(
     else:
         require_no_link(RunDirectory(target).private)
         record = load(target, ledger=ledger)
-        if publish_norms is not None:
-            agree(price_of_norms(record, noise_multiplier=publish_norms), yes=yes)
-        here = record.home.clipping_path.exists()  # the attack needs none of what is private
-        found = Audit(
-            name=record.spec.name,
-            published=None if publish_norms is None else publish(record, noise_multiplier=publish_norms),
-            empirical=audit_run(record, trials=trials, trust=trust) if empirical else (),
-            clipping=audit_clipping(record) if here or not empirical else None,
-        )
-        if found.published is not None:
-            write_json(record.home.path / "published_norms.json", fields_of(found.published))
-        out = out or (record.home.private / "audit.html" if here else None)
+        with record.ledger:
+            if publish_norms is not None:
+                agree(price_of_norms(record, noise_multiplier=publish_norms), yes=yes)
+            here = record.home.clipping_path.exists()  # the attack needs none of what is private
+            found = Audit(
+                name=record.spec.name,
+                published=None if publish_norms is None else publish(record, noise_multiplier=publish_norms),
+                empirical=audit_run(record, trials=trials, trust=trust) if empirical else (),
+                clipping=audit_clipping(record) if here or not empirical else None,
+            )
+            if found.published is not None:
+                write_json(record.home.path / "published_norms.json", fields_of(found.published))
+            out = out or (record.home.private / "audit.html" if here else None)
     return found if out is None else replace(found, page=write_audit(found, out))
 
 

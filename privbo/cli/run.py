@@ -23,7 +23,14 @@ from privbo.plans.cost import PriceColumn, price, trust_lines, trust_text
 from privbo.plans.plan import Plan, SignalToNoise, signal_to_noise
 from privbo.plans.policy import Decision
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.files import fresh_directory, require_no_link, save_arrays, write_evidence, write_json
+from privbo.protocol.files import (
+    fresh_directory,
+    require_no_link,
+    require_page,
+    save_arrays,
+    write_evidence,
+    write_json,
+)
 from privbo.protocol.processes import limited_threads
 from privbo.protocol.settings import JsonObject, fields_of, plain
 from privbo.protocol.table import Table
@@ -141,13 +148,14 @@ def report_run(
     if not write:
         return WrittenReport(report=found, diagnostics=shown)
     target = out or (home.report_path if shown is None else home.private / "report.html")
+    require_page(target, private=shown is not None)
     key, sheet = public_key(home, make=statement is not None), None
     if statement is not None:
         told, sheet = statement.on_top_of(home.path / "statement.json"), target.with_name("statement.html")
         made = statement_of(found, key=key, told=told).render().encode()
         write_evidence(sheet, made, remedy="name another folder: --out FOLDER/report.html")
         write_json(home.path / "statement.json", vars(told))
-    page = document(found, shown, key=key).write(target)
+    page = document(found, shown, key=key).write(target, private=shown is not None)
     return WrittenReport(report=found, diagnostics=shown, page=page, statement=sheet)
 
 

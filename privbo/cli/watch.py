@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import require_no_link, write_atomically
+from privbo.protocol.files import require_no_link, require_page, write_atomically
 
 LOOPBACK = "127.0.0.1"
 Render = Callable[[Mapping[str, str] | None], str]  # from the address' query, None for a file
@@ -114,6 +114,7 @@ def write_until(render: Render, path: Path, *, every: float, stop: threading.Eve
         RunError: If the file is a link.
     """
     require_no_link(path)
+    require_page(path, private=private)
     path.parent.mkdir(parents=True, exist_ok=True)
     mask = os.umask(0o077 if private else 0o022)
     try:

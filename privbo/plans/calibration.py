@@ -71,9 +71,11 @@ def calibrate(
         "epsilon": epsilon,
     }
     bounds = {"rounds": math.inf, "sample_rate": 1.0, "noise_multiplier": 1e9, "epsilon": 1e9}
+    if rounds is not None and rounds < 1:
+        raise ConfigurationError(f"rounds={rounds!r} (--releases) must be 1 or more")
     for name, value in given.items():
-        if value is not None and not (0 < value <= bounds[name] and (name != "rounds" or value >= 1)):
-            raise ConfigurationError(f"{name}={value!r} must lie in ({int(name == 'rounds')}, {bounds[name]:g}]")
+        if value is not None and not 0 < value <= bounds[name]:
+            raise ConfigurationError(f"{name}={value!r} must lie in (0, {bounds[name]:g}]")
     if not 0 < delta < 1:
         raise ConfigurationError(f"delta={delta!r} must lie in (0, 1)")
     reals = sample_rate, noise_multiplier, epsilon  # whole numbers are reals, too
@@ -92,8 +94,8 @@ def calibrate(
         case _:
             missing = ", ".join(name for name, value in given.items() if value is None) or "none"
             raise ConfigurationError(
-                f"give three of {', '.join(given)}, rounds whole (--releases), and leave out the one to find; missing: "
-                f"{missing}"
+                f"give three of {', '.join(given)}, and leave out the one to find; rounds (--releases) are whole; "
+                f"missing: {missing}"
             )
     event = solve.poisson(q, z, t)
     return Calibration(

@@ -62,6 +62,19 @@ def write_atomically(path: Path, payload: bytes, *, mode: int = 0o666) -> None:
     sync_folder(path.parent)
 
 
+def require_page(path: Path, *, suffix: str = ".html", private: bool = False) -> None:
+    """Refuse the name of a page that another file of a run could have, and a private page where all is public.
+
+    Raises:
+        ConfigurationError: Naming where it may go.
+    """
+    if path.suffix.lower() != suffix:
+        raise ConfigurationError(f"{path}: its name must end in {suffix}, so that it replaces no other file of a run")
+    run = next((home for home in path.absolute().parents if (home / "config.json").is_file()), None)
+    if private and run is not None and not path.absolute().is_relative_to(run / "private"):
+        raise ConfigurationError(f"{path} would be a private page among the public files of {run}; name {run}/private")
+
+
 def write_once(path: Path, payload: bytes, *, mode: int = 0o666) -> None:
     """Write ``payload`` where nothing is, durably; an existing file stays, whichever process wrote it.
 

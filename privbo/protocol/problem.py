@@ -15,7 +15,7 @@ import logging
 import math
 import operator
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -174,6 +174,7 @@ class ProblemSource:
                 raise ConfigurationError(
                     f"problem.{name}={reference!r} names no function; write module:function{example}"
                 )
+        require_records(self.n_records, self.n_clients, is_called=self.objective != ASK)
         self.training_event()
 
     def training_event(self) -> Event | None:
@@ -264,11 +265,7 @@ class Problem:
         object.__setattr__(self, "search_space", space)
         if (self.objective is None) == (self.batch_objective is None):
             raise ConfigurationError("give exactly one of objective and batch_objective")
-        if self.n_records is not None and (len(self.n_records) != self.n_clients or not callable(self.objective)):
-            raise ConfigurationError(
-                f"n_records of {len(self.n_records)} clients must speak of n_clients={self.n_clients}, and of scores "
-                "that this process counts: give objective(client, params), which returns one per record"
-            )
+        require_records(self.n_records, self.n_clients, is_called=callable(self.objective))
         if self.n_records is None and self.score_range != (0.0, 1.0):
             raise ConfigurationError(
                 f"score_range={self.score_range} is of records' scores; give n_records, or drop it"
@@ -595,6 +592,21 @@ def _paid(returned: object, declared: Event) -> object:
     if not isinstance(spent, Event) or compose([spent]) != compose([declared]):
         raise ValueError(f"its training cost {spent!r}, and problem.training declares {declared!r}")
     return scores
+
+
+def require_records(n_records: Sized | None, n_clients: int | None, *, is_called: bool) -> None:
+    """Refuse numbers of records that are not one for each client, or without an objective that scores records.
+
+    Raises:
+        ConfigurationError: Naming which.
+    """
+    if n_records is not None and n_clients not in (None, len(n_records)):
+        raise ConfigurationError(f"n_records has {len(n_records)} numbers, n_clients={n_clients}; give one per client")
+    if n_records is not None and not is_called:
+        raise ConfigurationError(
+            "n_records needs scores that this process counts, not objective='ask' or a batch_objective: give "
+            "objective(client, params), which returns one score per record, or drop n_records"
+        )
 
 
 def require_call(function: object, name: str, arguments: str, *given: object, **named: object) -> None:

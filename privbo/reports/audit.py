@@ -27,7 +27,7 @@ def write_audit(audit: Audit, path: Path) -> Path:
     }
     figures = {} if clipping is None else audit_figures(clipping)
     page = Document(title=f"Audit: {audit.name}", template="audit.html.j2", content=content, figures=figures)
-    return page.write(path)
+    return page.write(path, private=clipping is not None)
 
 
 def rounds_table(audit: ClippingAudit) -> Table:

@@ -20,6 +20,7 @@ from accountant.events import Json
 from accountant.ledger.chain import Row
 from accountant.ledger.signing import BUNDLE, RECEIPT, checked, sign, signing_key
 from accountant.verify.auditor import FORMAT
+from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import private_folder, read_json, read_lines, write_json
 from privbo.protocol.settings import plain
 from privbo.reports.report import report
@@ -101,6 +102,8 @@ def read_receipts(paths: Sequence[Path], home: RunDirectory) -> list[Evidence]:
     run = home.manifest().run_id
     found = []
     for path in paths:
+        if not path.is_file():
+            raise RunError(f"{path} is no file; name a receipt that privbo ledger receipt wrote")
         content = checked(read_json(path), RECEIPT)
         try:
             owner, place, kept = content["run"], (int(content["sequence"]), str(content["head"])), content["stored"]
@@ -124,14 +127,14 @@ def write_bundle(
     Args:
         directory: Of the run.
         out: The file.
-        statement: Statement that is handed over with it; its hash goes in.
+        statement: Statement of this run that is handed over with it; its hash goes in.
         ledger: As of ``load``.
 
     Raises:
         ConfigurationError: If another file stands there.
     """
     record = load(directory, ledger=ledger)
-    sheet = {} if statement is None else {"statement": hashlib.sha256(statement.read_bytes()).hexdigest()}
+    sheet = {} if statement is None else {"statement": _digest_of(statement, record.run_id)}
     with record.ledger as opened:
         found = report(record)
         content: Json = (
@@ -152,6 +155,14 @@ def write_bundle(
             | sheet
         )
     return _signed(record, BUNDLE, content, out or record.home.path / "bundle.json")
+
+
+def _digest_of(statement: Path, run: str) -> str:
+    """Digest of a statement, which names its run."""
+    content = statement.read_bytes()
+    if run.encode() not in content:
+        raise ConfigurationError(f"{statement} does not name {run}: it is no statement of this run; write it anew")
+    return hashlib.sha256(content).hexdigest()
 
 
 def _guardians(home: RunDirectory) -> Json:

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from accountant.verify.text import at_least
 from accountant.wording import counted, upper_text
-from privbo.protocol.files import write_atomically
+from privbo.protocol.files import require_page, write_atomically
 from privbo.protocol.table import Table, text_of
 from privbo.reports.figure import Figure
 
@@ -42,10 +42,15 @@ class Document:
         template = environment().get_template(self.template)
         return template.render(title=self.title, figures=self.figures, **self.content)
 
-    def write(self, path: Path) -> Path:
-        """Write the page atomically; returns its path."""
+    def write(self, path: Path, *, private: bool = False) -> Path:
+        """Write the page atomically, for its owner's eyes only where it is private; returns its path.
+
+        Raises:
+            ConfigurationError: If it would replace a file that is no page, or be private among public files.
+        """
+        require_page(path, private=private)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, self.render().encode())
+        write_atomically(path, self.render().encode(), mode=0o600 if private else 0o666)
         return path
 
 

@@ -29,7 +29,7 @@ from privbo.plans import cost
 from privbo.plans.cost import Exposure, exposures, trust_text
 from privbo.plans.privacy import delta_warning
 from privbo.protocol.errors import needs
-from privbo.protocol.files import read_json
+from privbo.protocol.files import read_json, require_page
 from privbo.protocol.settings import JsonObject, fields_of
 from privbo.protocol.table import Table, in_two_lines
 from privbo.runs.best import Common
@@ -151,7 +151,7 @@ class LedgerView:
         releases: Number of releases charged so far.
         planned_releases: Number of releases in the plan.
         ledger: The ledger's state.
-        entries: The run's charges, in order.
+        entries: The run's charges, and what was published of it in addition, in order.
         cumulative_epsilon: Epsilon after some of the releases, the last always among them.
         epsilon: Upper bounds on epsilon by accountant, of the plan and all further charges.
         delta: Where epsilon is quoted, in (0, 1): the run's, and at most min(1e-5, 1/(10 N)).
@@ -478,11 +478,12 @@ def charges_table(title: str, entries: Sequence[ReleaseRow]) -> Table:
 def ledger_view(record: Record) -> LedgerView:
     """List a run's charges, each with the epsilon of all charges up to it, with its price."""
     ledger, event, delta, adjacency = record.ledger, record.event, record.plan.safe_delta, record.plan.adjacency
-    entries = ledger.entries(record.run_id)
+    beside = record.publications
+    entries = [entry for entry in ledger.entries() if entry.run in (record.run_id, *beside)]
     points = cost.cumulative([entry.event for entry in entries], ledger.policy, delta)
     return LedgerView(
         run=record.run_id,
-        releases=len(entries),
+        releases=sum(entry.run == record.run_id for entry in entries),
         planned_releases=record.plan.releases,
         ledger=check_record(record),
         entries=tuple(
@@ -523,7 +524,7 @@ def history(record: Record) -> pd.DataFrame:
     sent = ("round", "blocks", "dim", "norm", "noise_stddev", "noise_norm")
     made, view = {f"{record.run_id}/{row.round}": row for row in released_by(record)}, ledger_view(record)
     rows = []
-    for entry in view.entries:
+    for entry in (entry for entry in view.entries if entry.release.startswith(f"{view.run}/")):
         facts, release = entry.to_dict(), made.get(entry.release)
         rows.append([*map(facts.get, charged), view.delta, *(getattr(release, name, None) for name in sent)])
     return Table(headings=(*charged, "delta", *sent), rows=rows).frame()
@@ -535,6 +536,7 @@ def write_parquet(record: Record, path: Path) -> Path:
     Raises:
         ConfigurationError: If pandas or pyarrow is not installed.
     """
+    require_page(path, suffix=".parquet")
     frame = history(record)
     with needs("pyarrow", "tables"):
         frame.to_parquet(path)

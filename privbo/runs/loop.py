@@ -13,14 +13,15 @@ import io
 import logging
 import math
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Protocol, Unpack, cast
 
+from accountant.errors import PrivacyError
 from privbo.door.door import Ticket
 from privbo.door.sums import Partial, Sealed
 from privbo.plans.plan import Plan
@@ -338,6 +339,7 @@ def run_spec(
             rehearsed = rehearse(setup_of(spec, root), evaluator(stopped=stopped), made)
         on_rehearsal(rehearsed)
     with (
+        _settled(home),
         ExitStack() as held,
         nullcontext(open_run(spec, priced, home, resume=resume, root=root, held=held)) as opened,
         progress_bar(spec.name, spec.rounds, on_round) if progress else nullcontext(on_round) as heard,
@@ -361,5 +363,15 @@ def run_spec(
                 from privbo.runs.trials import TRIALS, Journal
 
                 Journal(path=home.private / TRIALS).finish()
-            home.settle(record.manifest.created)
     return replace(record, _clients=history, _failures=evaluate.errors)
+
+
+@contextmanager
+def _settled(home: RunDirectory | None) -> Iterator[None]:
+    """Date a run's entries in the end, however it ends: what it was doing when is not public."""
+    try:
+        yield
+    finally:
+        with suppress(PrivacyError):  # of a directory that is no run; what ended it is told
+            if home is not None and home.config_path.exists():
+                home.settle(home.manifest().created)

@@ -265,10 +265,10 @@ class RunDirectory:
             write_atomically(self.origin_path, self._mark(key))
 
     def settle(self, created: str) -> None:
-        """Date every public file to the day the run was made: a finer time would tell how long clients took."""
+        """Date every entry to the day the run was made: a finer time would tell how long clients took."""
         day = datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp()
         for path in (*self.path.iterdir(), self.path):
-            if path != self.private and not path.is_symlink():
+            if not path.is_symlink():
                 os.utime(path, (day, day))
 
     def manifest(self) -> Manifest:

@@ -487,7 +487,7 @@ def test_impossible_privacy_is_refused(changes: dict[str, Any], words: str) -> N
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"n_records": (5,)}, "n_records of 1 clients"),
+        ({"n_records": (5,)}, "n_records has 1 numbers, n_clients="),
         ({"n_records": (0,) * 8}, "n_records"),
         ({"objective": "ask"}, "scores that this process counts"),
         ({"score_range": (1.0, 0.0)}, "must be increasing"),

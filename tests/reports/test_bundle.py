@@ -385,8 +385,13 @@ def test_a_statement_that_was_handed_over_is_never_overwritten(tmp_path: Path) -
     (tmp_path / "folder" / "statement.html").mkdir(parents=True)
     with pytest.raises(pb.ConfigurationError, match=r"statement.html is a folder; move it away"):
         report_run(home, out=tmp_path / "folder" / "report.html", statement=Told())
-    with pytest.raises(pb.ConfigurationError, match=r"folder is a folder; name a file"):
-        report_run(home, out=tmp_path / "folder")
+    for name in ("folder", "one/config.json", "people.sqlite"):
+        before = (tmp_path / name).stat().st_mtime_ns
+        with pytest.raises(pb.ConfigurationError, match=r"its name must end in .html, so that it replaces no other"):
+            report_run(home, out=tmp_path / name)
+        assert (tmp_path / name).stat().st_mtime_ns == before
+    with pytest.raises(pb.ConfigurationError, match="it is no statement of this run"):
+        write_bundle(tmp_path / "two", statement=first)
     assert not (tmp_path / "folder.new").exists()
     assert verify_bundle(bundle, statement=first).verified
     again = report_run(home, out=tmp_path / "later" / "report.html", statement=Told(purpose="two doses")).statement

@@ -62,15 +62,16 @@ def signed(content: Any, path: Path, purpose: str = BUNDLE) -> Path:
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict:
     """A real run's bundle, which has everything that a bundle may have."""
     home = tmp_path_factory.mktemp("forgers") / "run"
-    small_run(home, privacy=pb.Privacy(epsilon=2.0, trust="guardians")).ledger.close()
-    (home / "statement.html").write_text("a sheet")
+    made = small_run(home, privacy=pb.Privacy(epsilon=2.0, trust="guardians"))
+    made.ledger.close()
+    (home / "statement.html").write_text(f"a sheet of {made.run_id}")
     return json.loads(write_bundle(home, statement=home / "statement.html").path.read_text())["content"]
 
 
 def test_a_statement_is_held_to_the_hash_that_was_signed(sound: dict, tmp_path: Path) -> None:
     sheet, other = tmp_path / "statement.html", tmp_path / "other.html"
-    sheet.write_text("a sheet")
-    other.write_text("a sheet, with a smaller epsilon")
+    sheet.write_text(f"a sheet of {sound['run']}")
+    other.write_text(f"a sheet of {sound['run']}, with a smaller epsilon")
     bundle, without = signed(sound, tmp_path / "a.json"), signed(removed(sound, ("statement",)), tmp_path / "b.json")
     assert auditor.main([str(bundle), "--statement", str(sheet)]) == 0
     assert auditor.main([str(bundle), "--statement", str(other)]) == 3
