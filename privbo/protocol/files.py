@@ -70,9 +70,11 @@ def require_page(path: Path, *, suffix: str = ".html", private: bool = False) ->
     """
     if path.suffix.lower() != suffix:
         raise ConfigurationError(f"{path}: its name must end in {suffix}, so that it replaces no other file of a run")
-    run = next((home for home in path.absolute().parents if (home / "config.json").is_file()), None)
-    if private and run is not None and not path.absolute().is_relative_to(run / "private"):
-        raise ConfigurationError(f"{path} would be a private page among the public files of {run}; name {run}/private")
+    above = path.absolute().parents if private else ()
+    for run in above:
+        is_run = (run / "config.json").is_file() and (run / "private").is_dir()
+        if is_run and run / "private" not in above:
+            raise ConfigurationError(f"{path} would be private among the public files of {run}; name {run}/private")
 
 
 def write_once(path: Path, payload: bytes, *, mode: int = 0o666) -> None:

@@ -43,6 +43,7 @@ def test_no_page_replaces_another_file_of_a_run(command: tuple[str, ...], name: 
 def test_a_private_page_is_its_owners_and_never_among_public_files(
     command: tuple[str, ...], run: Path, tmp_path: Path
 ) -> None:
+    (tmp_path / "config.json").write_text("of another program")
     page = tmp_path / "page.html"
     done = privbo(command[0], str(run), *command[1:], str(page))
     assert done.returncode == 0, done.stderr
@@ -50,6 +51,7 @@ def test_a_private_page_is_its_owners_and_never_among_public_files(
     done = privbo(command[0], str(run), *command[1:], str(run / "page.html"))
     assert (done.returncode, f"name {run}/private" in done.stderr) == (2, True), done.stderr
     assert not (run / "page.html").exists()
+    assert privbo(command[0], str(run), *command[1:], str(run / "private" / "page.html")).returncode == 0
 
 
 def test_json_is_printed_and_nothing_written(run: Path, tmp_path: Path) -> None:
