@@ -174,6 +174,8 @@ def parts_of(event: object) -> Counter[str]:
 
 def clients_of(event: Json) -> Iterator[int]:
     """Give the numbers of clients from which a basic event, or a run inside of it, draws a fixed number."""
+    if event["type"] not in _KINDS:
+        return
     if "n_clients" in event:
         yield counted(event["n_clients"], "n_clients")
     if "run" in event:

@@ -258,7 +258,9 @@ def report(
     if as_json and (statement or out is not None):
         raise ConfigurationError("--json writes no page: leave out --statement and --out, or --json")
     if parquet is not None:
-        write_parquet(load(directory, ledger=ledger), parquet)
+        record = load(directory, ledger=ledger)
+        with record.ledger:
+            write_parquet(record, parquet)
     found = report_run(
         directory,
         out=out,

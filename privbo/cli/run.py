@@ -138,7 +138,9 @@ def report_run(
     home = RunDirectory(directory)
     if write:
         require_no_link(home.private)
-    found, attainable = report(load(directory, ledger=ledger)), None
+    record, attainable = load(directory, ledger=ledger), None
+    with record.ledger:  # which leaves no file of its own behind
+        found = report(record)
     if regret is not None:  # the reader's own configuration; the code that the directory names is not imported
         ours, theirs = read_spec(regret).problem, home.manifest().spec.problem
         require_same(str(regret), ours, theirs.table(), ("n_clients", "space", "constraints"))

@@ -119,7 +119,7 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
         terms = terms_of(plan, settings=spec.digest())
         require_ready(grid, federation, ReadinessQuestion(terms=terms))
         guardians = met(grid, federation, GuardianQuestion(kind="meet", run="", terms=terms))
-    with ExitStack() as held:
+    with directory.settled(), ExitStack() as held:
         run = open_run(spec, plan, directory, resume=begun, gather=reached, held=held)
         transport = Flower(grid=grid, federation=federation, run=run, guardians=committee, started=not begun)
         if committee is not None:
@@ -129,7 +129,6 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
                 transport.wait_for_sites()  # before the grid begins: how long they take is not of it
             said = {True: "local work", False: "one release"}
             write_report(play(run, transport, lambda e: _print(f"round {e.index}: {said[e.release is None]}")))
-        directory.settle(run.record.manifest.created)
     _print(f"finished; ledger and report are in {directory.path}")
 
 

@@ -203,14 +203,16 @@ class SiteRecord:
         # answer was kept leaves a later one behind, which would count that round's evaluations twice.
         if (latest := self.latest()) is not None:
             own.restore(load_arrays(self._file("state", latest)))
+        before = {name: np.array(array) for name, array in own.snapshot().items()} if wanted.is_hidden else {}
         try:
             vectors = np.asarray(answers_of(own, question.broadcast, wanted.dim), dtype=np.float64)
-        except Exception:  # what it depends on may be private; before the first answer nothing was evaluated
-            if not wanted.is_hidden or latest is None:
+            made_of, history = own.snapshot(), own.history()
+        except Exception:  # whether it is raised may depend on what is private
+            if not wanted.is_hidden:
                 raise
             self.note(traceback.format_exc())
-            own.restore(load_arrays(self._file("state", latest)))
-            vectors = np.full((len(own.clients), wanted.dim), np.nan)
+            own.restore(before)
+            vectors, made_of, history = np.full((len(own.clients), wanted.dim), np.nan), before, own.history()
         chosen = question.broadcast.arrays.get(CHOSEN)
         if chosen is not None and not wanted.dim and site_facts(self.path).has_point(chosen):
             write_json(self.path / COMMON, {"unit": chosen.tolist()})
@@ -219,8 +221,8 @@ class SiteRecord:
         if vectors.shape != (len(own.clients), wanted.dim):
             raise RunError(f"clients answered with shape {vectors.shape}, asked were vectors of {wanted.dim}")
         state = self._file("state", question.broadcast.round)
-        save_arrays(state, own.snapshot())
-        save_arrays(self.path / "evaluations.npz", vars(own.history()))
+        save_arrays(state, made_of)
+        save_arrays(self.path / "evaluations.npz", vars(history))
         made = wanted.send(vectors)
         asked = {"digest": np.frombuffer(question.digest(), dtype=np.uint8), "event": np.array(wanted.event)}
         save_arrays(self._file("sent", question.broadcast.round), {"clients": own.clients, **asked, **made})

@@ -70,7 +70,7 @@ def require_page(path: Path, *, suffix: str = ".html", private: bool = False) ->
     """
     if path.suffix.lower() != suffix:
         raise ConfigurationError(f"{path}: its name must end in {suffix}, so that it replaces no other file of a run")
-    above = path.absolute().parents if private else ()
+    above = path.resolve().parents if private else ()
     for run in above:
         is_run = (run / "config.json").is_file() and (run / "private").is_dir()
         if is_run and run / "private" not in above:

@@ -13,15 +13,14 @@ import io
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Protocol, Unpack, cast
 
-from accountant.errors import PrivacyError
 from privbo.door.door import Ticket
 from privbo.door.sums import Partial, Sealed
 from privbo.plans.plan import Plan
@@ -339,7 +338,7 @@ def run_spec(
             rehearsed = rehearse(setup_of(spec, root), evaluator(stopped=stopped), made)
         on_rehearsal(rehearsed)
     with (
-        _settled(home),
+        nullcontext() if home is None else home.settled(),
         ExitStack() as held,
         nullcontext(open_run(spec, priced, home, resume=resume, root=root, held=held)) as opened,
         progress_bar(spec.name, spec.rounds, on_round) if progress else nullcontext(on_round) as heard,
@@ -364,14 +363,3 @@ def run_spec(
 
                 Journal(path=home.private / TRIALS).finish()
     return replace(record, _clients=history, _failures=evaluate.errors)
-
-
-@contextmanager
-def _settled(home: RunDirectory | None) -> Iterator[None]:
-    """Date a run's entries in the end, however it ends: what it was doing when is not public."""
-    try:
-        yield
-    finally:
-        with suppress(PrivacyError):  # of a directory that is no run; what ended it is told
-            if home is not None and home.config_path.exists():
-                home.settle(home.manifest().created)

@@ -23,7 +23,8 @@ import os
 import secrets
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +32,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from accountant.errors import PrivacyError
 from accountant.ledger.address import place_of, stands
 from accountant.ledger.policy import digest_of
 from accountant.ledger.tables import Place
@@ -269,7 +271,19 @@ class RunDirectory:
         day = datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp()
         for path in (*self.path.iterdir(), self.path):
             if not path.is_symlink():
-                os.utime(path, (day, day))
+                with suppress(FileNotFoundError):  # another program's, which came and went
+                    os.utime(path, (day, day))
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """Settle when a run ends, in whatever way; nothing hides what ended it."""
+        try:
+            yield
+        except BaseException:
+            with suppress(PrivacyError, OSError, TypeError, ValueError):  # of a folder that is no run, or another's
+                self.settle(self.manifest().created)
+            raise
+        self.settle(self.manifest().created)
 
     def manifest(self) -> Manifest:
         """Read the run's manifest.

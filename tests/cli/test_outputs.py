@@ -63,8 +63,15 @@ def test_json_is_printed_and_nothing_written(run: Path, tmp_path: Path) -> None:
 
 def test_readers_leave_no_file_of_a_ledger_behind(run: Path) -> None:
     before = {path.name for path in run.iterdir()}
-    for command in (("ledger", "show"), ("audit",)):
-        assert privbo(*command, str(run)).returncode == 0
+    for command in (
+        ("ledger", "show"),
+        ("audit",),
+        ("report",),
+        ("report", "--json"),
+        ("report", "--parquet", "h.parquet"),
+    ):
+        more = [str(run.parent / each) if "." in each else each for each in command[1:]]
+        assert privbo(command[0], *more, str(run)).returncode == 0
         assert {path.name for path in run.iterdir()} == before
 
 
@@ -75,6 +82,17 @@ def test_a_run_that_was_interrupted_tells_no_time_either(tmp_path: Path) -> None
     for path in (home, *home.iterdir()):
         assert path.stat().st_mtime % 86400 == 0, path
     assert {path.name for path in home.iterdir()} >= {"config.json", "ledger.sqlite", "history.jsonl", "private"}
+
+
+def test_what_ended_a_run_is_told_whatever_becomes_of_its_dates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("privbo.runs.manifest.os.utime", refused)
+    with pytest.raises(StoppedError):
+        small_run(tmp_path / "run", on_round=stopping(1))
 
 
 def test_the_ledgers_view_has_what_was_published_in_addition(tmp_path: Path) -> None:

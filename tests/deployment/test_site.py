@@ -148,17 +148,23 @@ class Fails(Echo):
         return np.ones((2, 2))
 
 
+@pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("is_hidden", [True, False])
-def test_clients_that_raise_are_absent_where_the_server_must_not_tell(is_hidden: bool, tmp_path: Path) -> None:
+def test_clients_that_raise_are_absent_where_the_server_must_not_tell(
+    is_hidden: bool, first: bool, tmp_path: Path
+) -> None:
     record, wanted = SiteRecord.open(tmp_path, "run"), dataclasses.replace(VECTORS, is_hidden=is_hidden)
-    record.answer(question(1, {}), wanted, Fails())
+    if not first:
+        record.answer(question(1, {}), wanted, Fails())
     if not is_hidden:
         with pytest.raises(ValueError, match="a private value"):
             record.answer(question(2, {}), wanted, Fails())
         return
     made, _ = record.answer(question(2, {}), wanted, Fails())
     assert np.isnan(made["vectors"]).all()
-    assert load_arrays(tmp_path / "run" / "state" / "000002.npz")["acted"] == 1  # as before the round
+    assert load_arrays(tmp_path / "run" / "state" / "000002.npz")["acted"] == 1 - first  # as before the round
+    with pytest.raises(pb.RunError, match="another way"):
+        record.answer(question(2, {"x": np.ones(1)}), wanted, Fails())
     assert "a private value" in (tmp_path / "run" / "errors.log").read_text()
 
 
