@@ -59,7 +59,7 @@ def test_the_same_id_is_charged_once(path: Path) -> None:
         again = charge(ledger, 0)
         assert (first.known, again.known) == (False, True)
         assert (again.sequence, again.head) == (first.sequence, first.head)
-        with pytest.raises(LedgerError, match="or give it another id"):
+        with pytest.raises(LedgerError, match="an id of its own"):
             charge(ledger, 0, gaussian(2.0))
         assert len(ledger.entries()) == 1
 
