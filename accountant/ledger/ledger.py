@@ -327,7 +327,7 @@ class Ledger:
                 if (to_dict(entry.event), entry.noise_source) != (to_dict(event), noise_source):
                     raise LedgerError(
                         f"release {release_id!r} was charged as {entry.event} with {entry.noise_source} noise and is "
-                        f"now asked for as {event} with {noise_source} noise; ask for the same, or give the new release an id of its own"
+                        f"now asked for as {event} with {noise_source} noise; give the new release an id of its own"
                     )
                 return Receipt(sequence=entry.sequence, head=entry.digest, release_id=release_id, known=True)
             self._require_kind(noise_source, run)
