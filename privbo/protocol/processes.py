@@ -17,48 +17,75 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache, partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import DupFd
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any, NoReturn, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, cast
 
 from privbo.protocol.errors import ConfigurationError, RunError
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """What numerical libraries read when they are loaded."""
 
 
+_LIMITING = threading.Lock()
+_LIMITS: list[int] = []
+_BEFORE = ExitStack()
+
+
 @contextmanager
 def limited_threads(count: int) -> Iterator[None]:
-    """Limit BLAS, OpenMP and torch to ``count`` threads.
+    """Limit BLAS, OpenMP and torch to ``count`` threads; the last limit holds, also of those set by other threads.
 
-    Clients' matrices are small: more than one thread waits more than it works, and on a
-    busy machine it waits by spinning.
+    Clients' matrices are small: more than one thread waits more than it works, on a busy machine by spinning, and
+    rounds differently.
     """
-    import torch
-    from threadpoolctl import threadpool_limits
+    import torch  # noqa: F401 (else it is limited only where it is loaded)
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        with threadpool_limits(count):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    with limited_loaded_threads(count):
+        yield
 
 
 @contextmanager
 def limited_loaded_threads(count: int) -> Iterator[None]:
-    """As ``limited_threads``, for a process that should not load torch only to limit it."""
-    from threadpoolctl import threadpool_limits
-
-    with limited_threads(count) if "torch" in sys.modules else threadpool_limits(count):
+    """As ``limited_threads``, where torch should not be loaded only to limit it."""
+    with _LIMITING:
+        if not _LIMITS:
+            _BEFORE.enter_context(_libraries(len(sys.modules)).limit(limits=count))
+            if torch := sys.modules.get("torch"):
+                _BEFORE.callback(torch.set_num_threads, torch.get_num_threads())
+        _LIMITS.append(count)
+        _limit(count)
+    try:
         yield
+    finally:
+        with _LIMITING:
+            _LIMITS.remove(count)
+            if _LIMITS:
+                _limit(_LIMITS[-1])
+            else:
+                _BEFORE.close()
+
+
+def _limit(count: int) -> None:
+    _libraries(len(sys.modules)).limit(limits=count)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(count)
+
+
+@lru_cache(maxsize=1)
+def _libraries(n_modules: int) -> ThreadpoolController:  # noqa: ARG001 (what is loaded is looked for once)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 Stopped: TypeAlias = Callable[[], bool]

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,9 +15,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 import privbo as pb
-from privbo.protocol.processes import VARIABLES, NoAnswerError, WorkerProcess, process_pool, within
+from privbo.algorithms.thompson import local_model
+from privbo.protocol.processes import (
+    VARIABLES,
+    NoAnswerError,
+    WorkerProcess,
+    limited_loaded_threads,
+    process_pool,
+    within,
+)
 
 SCRIPT = """
 import privbo as pb
@@ -275,3 +285,59 @@ def test_calls_that_draw_from_a_global_generator_do_not_all_draw_the_same(draw):
 def test_a_call_that_raises_says_so():
     with pytest.raises(NoAnswerError, match="ZeroDivisionError: "):
         within(60.0, lambda: 1 / 0)
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_last_limit_holds_whoever_set_it_and_the_first_threads_come_back():
+    before = _counts()
+    with ThreadPoolExecutor(1) as other, limited_loaded_threads(3):
+        entered, left = threading.Event(), threading.Event()
+
+        def limited():
+            with limited_loaded_threads(1):
+                entered.set()
+                left.wait()
+
+        ended = other.submit(limited)
+        entered.wait()
+        with limited_loaded_threads(1):
+            assert _counts() == {1}
+        left.set()
+        ended.result()
+        with limited_loaded_threads(3):
+            assert _counts() == {3}
+    assert _counts() == before
+
+
+def _counts():
+    return {torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info())}
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("executor", ["serial", "threads"])
+def test_models_have_one_thread_and_objectives_what_they_had(executor, monkeypatch):
+    models, objectives, maximise = set(), set(), local_model.maximise
+
+    def counted(*args):
+        models.add(torch.get_num_threads())
+        return maximise(*args)
+
+    def objective(client, params):
+        objectives.add(torch.get_num_threads())
+        return -abs(params["x"] - 0.1 * client)
+
+    monkeypatch.setattr(local_model, "maximise", counted)
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=objective, n_clients=4)
+    how = {"executor": executor} | ({"jobs": 2} if executor == "threads" else {})
+    pb.run(problem, pb.SharedPrior(evaluations=8), privacy=pb.NoPrivacy(), rounds=8, seed=0, **how)
+    assert models == {1}
+    assert torch.get_num_threads() == 2
+    assert 2 in objectives if executor == "threads" else objectives == {2}

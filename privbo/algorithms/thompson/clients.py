@@ -39,6 +39,7 @@ from privbo.protocol.messages import (
     IntArray,
     Setting,
 )
+from privbo.protocol.processes import limited_loaded_threads
 
 T = TypeVar("T")
 
@@ -125,7 +126,7 @@ class ModellingClients(Clients, Generic[T]):
         if not self.asks(round_):
             return np.empty((len(self.clients), 0))
         answer = np.empty((len(self.clients), self.features.n_features))
-        with torch.no_grad():
+        with torch.no_grad(), limited_loaded_threads(1):
             for rows in self.pieces():
                 answer[rows] = self.weights(rows, round_).cpu().numpy()
         answer[self.seen.lacking(round_, self.failures)] = np.nan

@@ -40,6 +40,7 @@ from privbo.algorithms.thompson.posterior import (
 from privbo.algorithms.thompson.settings import OwnModel, Theorem1, information_gains
 from privbo.algorithms.thompson.streams import Stream, client_normals, public_stream
 from privbo.protocol.messages import Array, Arrays, BoolArray, FloatArray, IntArray, Setting
+from privbo.protocol.processes import limited_loaded_threads
 from privbo.protocol.space import Space
 
 Acquisition: TypeAlias = Literal["log-ei", "thompson"]
@@ -161,7 +162,7 @@ class LocalModel:
         if own.draw == "exact":  # known where it was drawn, and nowhere else
             search = Search(n_candidates=own.n_candidates, n_starts=1, n_refinements=0)
         n_points = own.n_candidates if self._logits else 2 * own.n_candidates  # held at once: a mean has a variance
-        with torch.no_grad():
+        with torch.no_grad(), limited_loaded_threads(1):
             for known in self._pieces(seen, rows, round_, prior_mean, n_points, self._failures):
                 points[known.rows] = maximise(self._wishes(known), space, search, self._candidates(round_))
         return np.asarray(points[rows])
@@ -175,7 +176,7 @@ class LocalModel:
         """
         values = np.full((len(self._clients), len(units)), np.nan)
         knowing = np.flatnonzero(np.isfinite(seen.values[:, seen.rounds < round_]).any(axis=1))
-        with torch.no_grad():
+        with torch.no_grad(), limited_loaded_threads(1):
             for known in self._pieces(seen, knowing, round_, prior_mean, len(units), "ignored"):
                 values[known.rows] = self._posterior(known)(units[None])[0].cpu().numpy()
         return values

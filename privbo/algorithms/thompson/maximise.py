@@ -20,6 +20,7 @@ from scipy.stats import qmc
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.common import spread
 from privbo.protocol.messages import FloatArray, Setting
+from privbo.protocol.processes import limited_loaded_threads
 from privbo.protocol.space import Space
 
 _ENOUGH, _WIDE = 16, 8192  # points that keep constraints, and the points among which they are looked for
@@ -50,6 +51,7 @@ class Search:
     n_refinements: int = 6
 
 
+@limited_loaded_threads(1)
 def maximise(functions: Functions, space: Space, search: Search, generator: np.random.Generator) -> FloatArray:
     """The best canonical point found for every function, ``(n, n_dims)``.
 
@@ -150,6 +152,7 @@ def public_points(setting: Setting) -> FloatArray:
     return candidates(setting.space, _POINTS, public_stream(setting.public_seed, Stream.FEATURES, 1))
 
 
+@limited_loaded_threads(1)
 def peaks(setting: Setting, values: Functions | None, count: int) -> FloatArray:
     """Give up to ``count`` points, ``(k, n_dims)``: the largest of a shared function that are apart from each other.
 

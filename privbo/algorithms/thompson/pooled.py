@@ -31,6 +31,7 @@ from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.common import spread
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, Setting
+from privbo.protocol.processes import limited_loaded_threads
 from privbo.protocol.space import Categorical, Space
 
 # Expected values and what makes up their uncertainty.
@@ -183,6 +184,7 @@ class Decoder:
             self._last = key, self._pooled(weights, noise_stddev, inside)
         return self._last[1]
 
+    @limited_loaded_threads(1)
     def _pooled(self, weights: FloatArray, noise_stddev: float, inside: dict[int, float]) -> Pooled:
         parts = np.array([self._algorithm.pool_weight(at, share) for at, share in inside.items()])
         answers = Answers.mean([self.answers(self._algorithm.n_init + at) for at in inside], parts)

@@ -19,6 +19,7 @@ from privbo.algorithms.thompson.exploration import first_points
 from privbo.protocol.common import spread
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, IntArray, Setting
+from privbo.protocol.processes import limited_loaded_threads
 from privbo.protocol.space import Categorical, Space
 
 _CORRELATIONS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.97)
@@ -144,6 +145,7 @@ class Posterior:
         variance: Of a surface, expected.
     """
 
+    @limited_loaded_threads(1)
     def __init__(self, space: Space, releases: Releases) -> None:
         self._releases, self._kernels = releases, kernels(space)
         self._net = spread(space, _NET, np.zeros(space.n_dims))
@@ -211,6 +213,7 @@ class Posterior:
         """Give the setting whose mean over all sites is expected to be largest, ``(n_dims,)``."""
         return np.asarray(self._net[int(np.argmax(self.expected(self._net)))])
 
+    @limited_loaded_threads(1)
     def likely_best(self, count: int, generator: np.random.Generator) -> FloatArray:
         """Give the settings that are best in most draws of the mean surface, ``(count, n_dims)``.
 
