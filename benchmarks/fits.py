@@ -1,4 +1,4 @@
-"""Compiled fits beside the same steps made by GPyTorch, and small runs either way; CPU seconds, one thread."""
+"""Compiled fits beside the same steps made by GPyTorch on one thread, and small runs either way; CPU seconds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import privbo as pb
 from benchmarks._rows import TRANSCENDENTAL, Row, least, smallest
 from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.processes import limited_threads
 
 if TYPE_CHECKING:
     from privbo.algorithms.thompson.posterior import Observations
@@ -23,11 +24,9 @@ N_CLIENTS, EVALUATIONS = 40, 22
 
 def rows() -> Iterator[Row]:
     """Fits per client at several lengths of history, and whole runs."""
-    import torch
-
-    torch.set_num_threads(1)
-    for t in LENGTHS:
-        yield from _fits(t, n=N_CLIENTS if t <= 40 else 4)
+    with limited_threads(1):
+        for t in LENGTHS:
+            yield from _fits(t, n=N_CLIENTS if t <= 40 else 4)
     yield _run(pb.SharedPrior(evaluations=EVALUATIONS))
     yield _run(pb.DPFTSDE(evaluations=EVALUATIONS))
 
@@ -83,7 +82,7 @@ def _observed(n: int, t: int) -> Observations:
 
 
 def _run(algorithm: pb.SharedPrior | pb.DPFTSDE) -> Row:
-    """A whole run, door and ledger included, and the way that it does not take; compiled code is kept already."""
+    """A whole run as it is called, door and ledger included, and the way that it does not take, its code compiled."""
     compiled = isinstance(algorithm, pb.DPFTSDE)
     ours = smallest(partial(_play, algorithm))
     with _either(not compiled):
