@@ -43,7 +43,8 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -87,6 +88,7 @@ Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _DECLARED = ("run", "kind", "events", "settings", "delta", "noise_source", "stopping")
 _DIGITS = 1e-9  # relative; two machines' arithmetic
 _SHOWN = 300  # characters of a foreign value that are kept
+_ANSWERED = ("*/sent/*.npz", "*/rounds/*.json", "*/answered/*.jsonl")
 
 
 @settings(table="approved")
@@ -521,12 +523,7 @@ def judged(run: PartyRun) -> Decision:
         ConfigurationError: If policy and ledger disagree.
         RunError: If the ledger is gone though the party has answered.
     """
-    party, policy = run.party, required_policy(run.party)
-    if not ledger_path(party).exists():
-        _require_unanswered(party)
-        return _decision(run, None)
-    with Ledger.open(ledger_path(party)) as ledger:
-        _require_bound(party, policy, ledger)
+    with _opened(run.party, None) as ledger:
         return _decision(run, ledger)
 
 
@@ -544,17 +541,16 @@ def admit(run: PartyRun, name: str, *, answered: Set[int]) -> None:
         RunError: If the ledger does not know a run that the party has answered, or knows it with other settings, or
             an answer that left is not stored any more.
     """
-    party, policy = run.party, required_policy(run.party)
-    with alone(ledger_path(party).parent), _opened(party, policy) as ledger:
-        _require_bound(party, policy, ledger)
+    party, path = run.party, ledger_path(run.party)
+    required_policy(party)
+    with alone(path.parent), _opened(party, path) as ledger:
         known = ledger.book().plans.get(name)
         if known is not None and known.declared.settings != run.declared(name).settings:
             raise RunError(f"run {name!r} was charged with other settings than it has now; it is not answered")
         private = run.spec.privacy.noise_source != "none"
         if known is None and answered and private:
             raise RunError(
-                f"{ledger_path(party)} does not know run {name!r}, which this {party.role} has answered; restore it "
-                "from a copy"
+                f"{path} does not know run {name!r}, which this {party.role} has answered; restore it from a copy"
             )
         left = {row["round"] for row in read_lines(_answered_path(party, name))}
         if gone := sorted(left - answered):
@@ -579,25 +575,24 @@ def _answered_path(party: Party, run: str) -> Path:
     return ledger_path(party).with_name("answered") / f"{run}.jsonl"
 
 
-def _decision(run: PartyRun, ledger: Ledger | None, *, is_new: bool = True) -> Decision:
-    paid = () if ledger is None else ledger.book().all_paid
+def _decision(run: PartyRun, ledger: Ledger, *, is_new: bool = True) -> Decision:
     event = compose(run.counted("run").events) if is_new else None
-    return run.spec.judged(required_policy(run.party), event, paid)
+    return run.spec.judged(required_policy(run.party), event, ledger.book().all_paid)
 
 
-def _opened(party: Party, policy: Policy) -> Ledger:
-    """The party's ledger; made before its first answer, and never after it."""
-    path = ledger_path(party)
+@contextmanager
+def _opened(party: Party, made: Path | None) -> Iterator[Ledger]:
+    """The party's ledger, held to its policy; before its first answer, and never after it, a new one may be made."""
+    policy, path = required_policy(party), ledger_path(party)
     if path.exists():
-        return Ledger.open(path)
-    _require_unanswered(party)
-    return Ledger.create(path, policy.ledger_policy(POPULATION))
-
-
-def _require_unanswered(party: Party) -> None:
-    path, kept = ledger_path(party), ("sent/*.npz", "rounds/*.json", "answered/*.jsonl")
-    if any(any(path.parent.parent.glob(f"*/{answers}")) for answers in kept):
+        opened = Ledger.open(path)
+    elif any(any(path.parent.parent.glob(answers)) for answers in _ANSWERED):
         raise RunError(f"{path} is gone though this {party.role} has answered; restore it from a copy")
+    else:
+        opened = Ledger.create(made, policy.ledger_policy(POPULATION))
+    with opened as ledger:
+        _require_bound(party, policy, ledger)
+        yield ledger
 
 
 def _require_bound(party: Party, policy: Policy, ledger: Ledger) -> None:
