@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -96,34 +96,28 @@ def serve(grid: Grid, home: Path, directory: RunDirectory) -> None:
     federation = federation.checked(spec.problem.n_clients).on_grid(spec)
     require_guardians(federation, spec.privacy)
     require_hidden(spec, federation)
-    committee: FlowerCommittee | None = None
+    committee = FlowerCommittee(grid=grid, federation=federation, directory=directory)
 
     def gather(manifest: Manifest) -> Gather:
-        nonlocal committee
         if spec.privacy.trust == "sites":
             absent = noise_of(manifest.plan.noise_source, directory.seed, "noise of absent sites")
             return lambda round_, mechanism, request, rows: joined_blocks(
                 mechanism, request, np.asarray(rows), absent.stream(str(round_))
             )
         keep_cards(directory, federation.guardians, "Flower")
-        committee = FlowerCommittee(
-            grid=grid, federation=federation, directory=directory, manifest=manifest, nodes=guardians
-        )
-        return committee.gather
+        return partial(committee.gather, manifest)
 
     reached = None if spec.privacy.trust == "server" else gather
     plan, begun = plan_run(spec), directory.config_path.exists()
-    guardians: dict[str, int] = {}
     # A run that was charged goes on, no matter which sites are ready: that may follow from what clients did in it.
     if not begun:
         terms = terms_of(plan, settings=spec.digest())
         require_ready(grid, federation, ReadinessQuestion(terms=terms))
-        guardians = met(grid, federation, GuardianQuestion(kind="meet", run="", terms=terms))
+        committee.meet(GuardianQuestion(kind="meet", run="", terms=terms))
     with directory.settled(), ExitStack() as held:
         run = open_run(spec, plan, directory, resume=begun, gather=reached, held=held)
         transport = Flower(grid=grid, federation=federation, run=run, guardians=committee, started=not begun)
-        if committee is not None:
-            committee.meet()
+        committee.meet(GuardianQuestion(kind="meet", run=run.record.run_id))
         with run.record.ledger:
             if spec.times is not None:
                 transport.wait_for_sites()  # before the grid begins: how long they take is not of it
@@ -218,7 +212,7 @@ class Flower:
         grid: Flower's grid.
         federation: Sites, their clients, waiting times, and the number of sites without which no round is played.
         run: The run.
-        guardians: Those who sum, if any; their nodes are no sites.
+        guardians: Those who sum, perhaps none; their nodes are no sites.
         started: Whether every site was waited for.
         seen: By site, the last place of the ledger that it has countersigned, or named when it refused.
     """
@@ -226,7 +220,7 @@ class Flower:
     grid: Grid
     federation: Federation
     run: Run
-    guardians: FlowerCommittee | None = None
+    guardians: FlowerCommittee
     started: bool = False
     seen: dict[str, Position] = field(init=False)
     hides_senders: bool = True  # where that is declared: the settings refuse it elsewhere
@@ -315,8 +309,8 @@ class Flower:
             RunError: If fewer than ``min_sites`` are there in time.
         """
         n_sites, least = len(self.federation.clients), self.federation.min_sites
-        apart = () if self.guardians is None else self.guardians.nodes.values()
-        nodes = _registered(self.grid, self.federation, least if self.started else n_sites, apart)
+        least_there, apart = least if self.started else n_sites, self.guardians.nodes.values()
+        nodes = _registered(self.grid, self.federation, least_there, apart)
         if len(nodes) < least:
             raise RunError(
                 f"{len(nodes)} of {n_sites} sites are connected and min_sites is {least}; start their SuperNodes and "
@@ -359,26 +353,63 @@ class FlowerCommittee:
         grid: Flower's grid.
         federation: Waiting times, and every guardian's public keys by name, in the order of shares.
         directory: The run's, which keeps every guardian's signed receipt.
-        manifest: Of the run.
         nodes: By name, where each guardian was met last.
     """
 
     grid: Grid
     federation: Federation
     directory: RunDirectory
-    manifest: Manifest
-    nodes: dict[str, int] = field(default_factory=dict)
+    nodes: dict[str, int] = field(default_factory=dict, init=False)
 
-    def meet(self) -> None:
-        """Find the node of every guardian, or wait for those that are missing.
+    def meet(self, question: GuardianQuestion) -> None:
+        """Find the node of every guardian, or wait for those that are missing; nothing is charged.
+
+        Args:
+            question: Names the run; before it is made, its public terms: who would not guard such a run is not met.
 
         Raises:
-            RunError: If one is not there in time.
+            RunError: If one is not there in time, or would not guard the run.
         """
-        question = GuardianQuestion(kind="meet", run=self.manifest.run_id)
-        self.nodes = met(self.grid, self.federation, question, self.nodes)
+        names, federation = self.federation.guardians.keys(), self.federation
+        n_nodes = len(names) + (0 if federation.has_keys else len(federation.sites))  # that may be guardians
+        deadline, asked = time.monotonic() + federation.start_timeout, set[int]()
+        while names:
+            there = {int(node.node_id): bytes(node.public_key) for node in self.grid.get_nodes()}
+            self.nodes = {name: node for name, node in self.nodes.items() if node in there}
+            asked &= there.keys()
+            unknown = [n for n, key in there.items() if n not in asked and federation.site_with(key) is None]
+            if len(self.nodes) < len(names) and unknown:
+                asked.update(unknown)
+                self.nodes |= dict(self._greeted(unknown, question))
+            if len(self.nodes) == len(names):
+                break
+            missing, is_over = ", ".join(sorted(names - self.nodes.keys())), time.monotonic() > deadline
+            # All there: who refuses is not awaited.
+            if question.terms is not None and (is_over or len(asked) >= n_nodes):
+                raise RunError(
+                    f"guardians {missing} are not connected, or would not guard the run; no run was made, and nothing "
+                    "was charged. Start their SuperNodes; at a guardian, errors.log in its directory says why it "
+                    "refuses"
+                )
+            if is_over:
+                raise RunError(f"guardians {missing} are not connected; start their SuperNodes: {_AGAIN}")
+            time.sleep(POLL)
 
-    def gather(self, round_: int, mechanism: PrivateSum, request: Request, answers: object) -> IntArray:
+    def _greeted(self, nodes: Sequence[int], question: GuardianQuestion) -> Iterator[tuple[str, int]]:
+        """Ask nodes who they are: a guardian's registered key signs this very greeting."""
+        asked, federation = dict.fromkeys(nodes, question), self.federation
+        came = exchange(self.grid, asked, GuardianReply, federation, group="-1", seconds=federation.start_timeout)
+        for node, nonce, reply in came:
+            statement = None if isinstance(reply, str) else reply.statement
+            with suppress(LedgerError, KeyError, TypeError):
+                content, key = checked(statement, MEETING), (statement or {})["key"]
+                is_fresh = (content["run"], content["nonce"]) == (question.run, nonce.hex())
+                if is_fresh and federation.guardians[name := str(content["guardian"])].signing == key:
+                    yield name, node
+
+    def gather(
+        self, manifest: Manifest, round_: int, mechanism: PrivateSum, request: Request, answers: object
+    ) -> IntArray:
         """Give the noisy sums of ciphertexts in grid units; see ``privbo.door.door``.
 
         Raises:
@@ -386,8 +417,7 @@ class FlowerCommittee:
         """
         if not isinstance(answers, SealedRound):
             raise RunError(f"guardians on other machines sum ciphertexts, and not {type(answers).__name__}")
-        manifest, cards = self.manifest, self.federation.guardians
-        run = manifest.run_id
+        cards, run = self.federation.guardians, manifest.run_id
         declared = declared_by(manifest.plan, run=run, settings=manifest.spec.digest())
         question = question_digest(mechanism, request)
         asked = GuardianQuestion(kind="receive", run=run, public_seed=manifest.public_seed, broadcast=answers.broadcast)
@@ -412,7 +442,7 @@ class FlowerCommittee:
         Raises:
             RunError: If one refuses, is gone, or does not answer in time.
         """
-        self.meet()
+        self.meet(GuardianQuestion(kind="meet", run=next(iter(questions.values())).run))
         asked, found = {self.nodes[name]: question for name, question in questions.items()}, dict[str, GuardianReply]()
         came = exchange(self.grid, asked, GuardianReply, self.federation, group=str(round_))
         replied = {node: reply for node, _, reply in came}
@@ -429,56 +459,3 @@ class FlowerCommittee:
     @cached_property
     def _keep(self) -> Callable[[Json], None]:
         return keeping(self.directory)
-
-
-def met(
-    grid: Grid, federation: Federation, question: GuardianQuestion, known: Mapping[str, int] | None = None
-) -> dict[str, int]:
-    """Find the node of every guardian, or wait for those that are missing; nothing is charged.
-
-    Args:
-        grid: Flower's grid.
-        federation: Waiting times, and the guardians.
-        question: Names the run; before it is made, its public terms: who would not guard such a run is not met.
-        known: By name, nodes of those that were met before.
-
-    Raises:
-        RunError: If one is not there in time, or would not guard the run.
-    """
-    nodes, n_guardians = dict(known or {}), len(federation.guardians)
-    n_nodes = n_guardians + (0 if federation.has_keys else len(federation.sites))  # that may be guardians
-    deadline, asked = time.monotonic() + federation.start_timeout, set[int]()
-    while n_guardians:
-        there = {int(node.node_id): bytes(node.public_key) for node in grid.get_nodes()}
-        nodes = {name: node for name, node in nodes.items() if node in there}
-        asked &= there.keys()
-        unknown = [n for n, key in there.items() if n not in asked and federation.site_with(key) is None]
-        if len(nodes) < n_guardians and unknown:
-            asked.update(unknown)
-            nodes |= dict(_greeted(grid, federation, unknown, question))
-        if len(nodes) == n_guardians:
-            break
-        missing, is_over = ", ".join(sorted(federation.guardians.keys() - nodes.keys())), time.monotonic() > deadline
-        if question.terms is not None and (is_over or len(asked) >= n_nodes):  # all there: who refuses is not awaited
-            raise RunError(
-                f"guardians {missing} are not connected, or would not guard the run; no run was made, and nothing was "
-                "charged. Start their SuperNodes; at a guardian, errors.log in its directory says why it refuses"
-            )
-        if is_over:
-            raise RunError(f"guardians {missing} are not connected; start their SuperNodes: {_AGAIN}")
-        time.sleep(POLL)
-    return nodes
-
-
-def _greeted(
-    grid: Grid, federation: Federation, nodes: Sequence[int], question: GuardianQuestion
-) -> Iterator[tuple[str, int]]:
-    """Ask nodes who they are: a guardian's registered key signs this very greeting."""
-    asked, seconds = dict.fromkeys(nodes, question), federation.start_timeout
-    for node, nonce, reply in exchange(grid, asked, GuardianReply, federation, group="-1", seconds=seconds):
-        statement = None if isinstance(reply, str) else reply.statement
-        with suppress(LedgerError, KeyError, TypeError):
-            content, key = checked(statement, MEETING), (statement or {})["key"]
-            is_fresh = (content["run"], content["nonce"]) == (question.run, nonce.hex())
-            if is_fresh and federation.guardians[name := str(content["guardian"])].signing == key:
-                yield name, node
