@@ -29,6 +29,7 @@ from accountant.errors import PrivacyError
 from accountant.ledger import Budget, Ledger
 from accountant.ledger.chain import Position
 from accountant.ledger.signing import sign
+from privbo.door.mechanism import PrivateSum
 from privbo.door.payload import encode_answer
 from privbo.door.shares import own_units
 from privbo.door.sums import own_blocks
@@ -65,14 +66,14 @@ from privbo.flower.party import (
     read_site,
 )
 from privbo.flower.registry import read_federation
-from privbo.flower.site import SiteRecord, Wanted, keep_words, require_run_name
-from privbo.guardians.ciphertexts import GuardianKeys, encrypt_shares, guardian_keys, stored
+from privbo.flower.site import SiteRecord, Wanted, as_they_are, keep_words, require_run_name
+from privbo.guardians.ciphertexts import Call, GuardianKeys, encrypt_shares, guardian_keys, stored
 from privbo.guardians.guardian import Guardian, StateStore
 from privbo.plans.policy import Policy
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError, PolicyError, RefusedError, RunError
 from privbo.protocol.files import private_folder
-from privbo.protocol.messages import Arrays, FloatArray
+from privbo.protocol.messages import Arrays, FloatArray, Request
 from privbo.protocol.processes import Stopped, limited_loaded_threads, watched_interrupts
 from privbo.protocol.settings import JsonObject, read_settings
 from privbo.runs.clients import clients_of
@@ -165,35 +166,29 @@ def _wanted(run: PartyRun, record: SiteRecord, question: Question) -> Wanted:
     """
     name, round_ = question.run, question.broadcast.round
     request = run.request(question.broadcast, public_seed=question.public_seed, released=question.released)
-    event = run.event(request, record.releases(but=round_))
-    wanted = Wanted(
+    event, trust, send = run.event(request, record.releases(but=round_)), run.spec.privacy.trust, as_they_are
+    if request is not None and trust != "server":
+        send = partial(_hidden, run, *run.call(name, round_, request), request)
+    return Wanted(
         dim=0 if request is None else request.dim,
         event="" if event is None else event_name(event),
         require_ledger=partial(run.require_ledger, name, round_, event),
-        is_hidden=run.spec.privacy.trust != "server",
+        send=send,
+        is_hidden=trust != "server",
     )
-    if request is None or run.spec.privacy.trust == "server":
-        return wanted
-    call, mechanism = run.call(name, round_, request)
-    clients = run.clients()
-    own = run.spec.privacy.trust == "sites"
+
+
+def _hidden(run: PartyRun, call: Call, mechanism: PrivateSum, request: Request, vectors: FloatArray) -> Arrays:
+    """The sum of a site's vectors under noise of its own, or encrypted for the guardians of the approved federation."""
+    clients, own = run.clients(), run.spec.privacy.trust == "sites"
     label = f"{'noise' if own else 'coins'} of {clients.tolist()}"
-    secret = noise_of(run.plan.noise_source, run.clients_seed or 0, label).stream(str(round_))
+    secret = noise_of(run.plan.noise_source, run.clients_seed or 0, label).stream(str(call.round))
     if own:
-        return dataclasses.replace(
-            wanted, send=lambda vectors: {"vectors": own_blocks(mechanism, request, vectors, clients, secret)}
-        )
-    cards, sites = run.federation.guardians, run.federation.key_digests()
-
-    def encrypted(vectors: FloatArray) -> Arrays:
-        """The sum of a site's vectors, encrypted for the guardians of the approved federation."""
-        units = own_units(mechanism, request, vectors, clients, secret)
-        together = units.sum(axis=0, keepdims=True)  # the grid's step leaves room for the sum of all clients
-        return stored(
-            round_, encrypt_shares(call, together, clients[:1].tolist(), cards=cards, site=sites[int(clients[0])])
-        )
-
-    return dataclasses.replace(wanted, send=encrypted)
+        return {"vectors": own_blocks(mechanism, request, vectors, clients, secret)}
+    # The grid's step leaves room for the sum of all clients.
+    together = own_units(mechanism, request, vectors, clients, secret).sum(axis=0, keepdims=True)
+    cards, site = run.federation.guardians, run.federation.key_digests()[int(clients[0])]
+    return stored(call.round, encrypt_shares(call, together, clients[:1].tolist(), cards=cards, site=site))
 
 
 def _answer(run: PartyRun, record: SiteRecord, question: Question, wanted: Wanted, stopped: Stopped) -> Reply:
