@@ -12,23 +12,24 @@ from tests.thompson.conftest import MIXED, PLANE, bumps, setting
 CLIENTS = np.array([0, 1, 7, 1000, 2**31, 2**40 + 3])
 
 
+def alone(seed, client, round_, stream):
+    """A client's generator, made for it alone."""
+    first, second = np.random.SeedSequence(seed).generate_state(2, np.uint64)
+    key = np.array([first, int(second) ^ int(client)], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=[0, round_, int(stream), 0]))
+
+
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 64])
 @pytest.mark.parametrize("seed", [0, 3, 2**62 + 11])
-def test_draws_are_those_of_numpys_generators(seed: int, count: int):
-    for round_, stream in ((0, Stream.INITIAL), (5, Stream.CHOICE)):
-        expected = [g.random(count) for g in client_streams(seed, CLIENTS, round_, stream)]
-        np.testing.assert_array_equal(client_uniforms(seed, CLIENTS, round_, stream, count), expected)
-        expected = [g.standard_normal(count) for g in client_streams(seed, CLIENTS, round_, stream)]
-        np.testing.assert_array_equal(client_normals(seed, CLIENTS, round_, stream, (count,)), expected)
-
-
-def test_draws_of_many_clients_are_those_of_each_alone():
-    """600,000 normals: some 4,000 in the layers' wedges, and 160 in the tail."""
-    clients = np.concatenate([np.arange(594), CLIENTS]).astype(np.int64)
-    draws = client_normals(2**62 + 11, clients, 5, Stream.PRIOR, (100, 10))
-    expected = [g.standard_normal((100, 10)) for g in client_streams(2**62 + 11, clients, 5, Stream.PRIOR)]
-    np.testing.assert_array_equal(draws, expected)
-    assert np.abs(draws).max() > 3.66  # beyond which a ziggurat's tail is drawn
+def test_draws_are_those_of_each_clients_own_generator(seed: int, count: int):
+    for whose in ((0, Stream.INITIAL), (5, Stream.CHOICE)):
+        expected = [alone(seed, client, *whose).random(count) for client in CLIENTS]
+        np.testing.assert_array_equal(client_uniforms(seed, CLIENTS, *whose, count), expected)
+        expected = [alone(seed, client, *whose).standard_normal(count) for client in CLIENTS]
+        np.testing.assert_array_equal(client_normals(seed, CLIENTS, *whose, (count,)), expected)
+        expected = [alone(seed, client, *whose).integers(7, dtype=np.uint32) for client in CLIENTS]
+        drawn = [stream.integers(7, dtype=np.uint32) for stream in client_streams(seed, CLIENTS, *whose)]
+        np.testing.assert_array_equal(drawn, expected)  # half a word, of which a client after it sees nothing
 
 
 @pytest.mark.parametrize("space", [PLANE, MIXED], ids=["plane", "mixed"])
@@ -40,9 +41,11 @@ def test_initial_points_are_those_of_every_clients_own_stream(space, start: str)
     regions = algorithm.regions(where) if start == "region" else Regions.of(1, space)
     homes = np.arange(30) % 4 if start == "region" else np.zeros(30, dtype=int)
     units = cohort.history().units
-    for client, generator in enumerate(client_streams(5, np.arange(30), 0, Stream.INITIAL)):
-        home = int(regions.index(units[client])[0]) if start == "region" else int(homes[client])
-        np.testing.assert_array_equal(units[client, :3], regions.sample(home, 3, space, generator))
+    for client, home in enumerate(homes):
+        corner = np.unravel_index(home, regions.splits)
+        low, high = np.array([edges[i : i + 2] for edges, i in zip(regions.edges, corner, strict=True)]).T
+        drawn = space.snap(low + alone(5, client, 0, Stream.INITIAL).random((400, space.n_dims)) * (high - low))
+        np.testing.assert_array_equal(units[client, :3], drawn[regions.index(drawn) == home][:3])
 
 
 def test_streams_keep_their_numbers():

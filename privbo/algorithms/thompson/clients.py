@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from privbo.algorithms.thompson.evaluations import INITIAL_ROUND, Evaluations, Failures, of_length_one, standardise
-from privbo.algorithms.thompson.exploration import Regions, assign_regions, first_in_regions, first_points
+from privbo.algorithms.thompson.exploration import Regions, assign_regions, first_points
 from privbo.algorithms.thompson.features import FourierFeatures, InducingFeatures
 from privbo.algorithms.thompson.local_model import LocalModel, chunks
 from privbo.algorithms.thompson.maximise import Search, maximise
@@ -25,7 +25,7 @@ from privbo.algorithms.thompson.pooled import Decoder, Pooled, of_releases
 from privbo.algorithms.thompson.posterior import GrowingRidge, Observations, is_compiled, ridge_mean, ridge_sample
 from privbo.algorithms.thompson.releases import STARTING, Posterior, Releases, front
 from privbo.algorithms.thompson.settings import SharedPriorSettings, ThompsonSettings, digest_array, shared_vectors
-from privbo.algorithms.thompson.streams import Stream, client_normals, client_streams, client_uniforms, public_stream
+from privbo.algorithms.thompson.streams import Stream, client_normals, client_uniforms, public_stream
 from privbo.protocol.common import CHOSEN
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import (
@@ -198,13 +198,11 @@ class Agents(ModellingClients[FloatArray]):
         """Random points of every client's own region (Algorithm 2, line 2)."""
         space, count = self.setting.space, self.algorithm.n_init
         regions = self._regions if self.algorithm.start == "region" else Regions.of(1, space)
-        homes = self._home % regions.count
-        draws = client_uniforms(self.seed, self.clients, 0, Stream.INITIAL, 4 * count * space.n_dims)
-        points, short = first_in_regions(regions, homes, count, space, draws)
-        streams = client_streams(self.seed, self.clients[short], 0, Stream.INITIAL)
-        for row, generator in zip(short, streams, strict=True):
-            points[row] = regions.sample(int(homes[row]), count, space, generator)
-        return points.swapaxes(0, 1)
+
+        def draw(rows: IntArray, many: int) -> FloatArray:
+            return client_uniforms(self.seed, self.clients[rows], 0, Stream.INITIAL, many)
+
+        return regions.sample(self._home % regions.count, count, space, draw).swapaxes(0, 1)
 
     def alone(self, round_: int) -> BoolArray:
         """Clients whose coin says that they act on their own posteriors, ``(n,)``."""

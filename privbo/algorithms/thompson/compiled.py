@@ -33,12 +33,11 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cache, wraps
 from pathlib import Path
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeVar, cast
 
 import numba
 import numpy as np
-import numpy.typing as npt
-from numba import boolean, float64, int64, uint64, void
+from numba import boolean, float64, int64, void
 from numba.core.typing.templates import Signature
 
 from privbo.protocol.messages import BoolArray, FloatArray
@@ -47,14 +46,12 @@ if sys.platform != "win32":
     import fcntl
 
 F = TypeVar("F", bound=Callable[..., object])
-Words: TypeAlias = npt.NDArray[np.uint64]
 _PIVOTS, _POINTS = 8, 64  # worked on at once
 _LEAST_EXPONENT, _ROUND, _BIAS, _MANTISSA = -708.0, 1.5 * 2.0**52, 1023, 52
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(14))
 _TURN = 2.0 * math.pi
 _SINE = tuple((-1) ** k * _TURN ** (2 * k + 1) / math.factorial(2 * k + 1) for k in range(10))  # of a share of a turn
-_WORDS = uint64[::1]
 _LINE, _TABLE, _CUBE, _MASK = float64[::1], float64[:, ::1], float64[:, :, ::1], boolean[:, ::1]
 
 
@@ -695,81 +692,3 @@ def draw_weights(
             for k in range(m):
                 weight[k] += values[client, t] * features[client, t, k]
         _solve(factor, weight)
-
-
-@_compiled_inside
-def _product_of_words(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """The two words of a product, from those of their halves."""
-    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
-    cross, other, last = (a >> half) * (b & low), (a & low) * (b >> half), (a & low) * (b & low)
-    carried = (last >> half) + (cross & low) + (other & low)
-    return (a >> half) * (b >> half) + (cross >> half) + (other >> half) + (carried >> half), a * b
-
-
-@_compiled_inside
-def _next_word(stream: Words, constants: Words) -> np.uint64:
-    """The next word of a Philox4x64 stream: its counter, its key, the place in its last block, and that block."""
-    if stream[6] == 4:
-        stream[0] += np.uint64(1)
-        a, b, c, d, first, second = stream[0], stream[1], stream[2], stream[3], stream[4], stream[5]
-        for _ in range(10):
-            high, low = _product_of_words(constants[0], a)
-            other_high, other_low = _product_of_words(constants[1], c)
-            a, b, c, d = other_high ^ b ^ first, other_low, high ^ d ^ second, low
-            first, second = first + constants[2], second + constants[3]
-        stream[6], stream[7], stream[8], stream[9], stream[10] = 0, a, b, c, d
-    stream[6] += np.uint64(1)
-    word: np.uint64 = stream[np.int64(stream[6]) + 6]
-    return word
-
-
-@_compiled_inside
-def _uniform(stream: Words, constants: Words) -> float:
-    return np.float64(_next_word(stream, constants) >> np.uint64(11)) * 2.0**-53
-
-
-@_compiled(void(_WORDS, _WORDS, _WORDS, _WORDS, _TABLE, _TABLE))
-def normals(
-    constants: Words, counter: Words, keys: Words, below: Words, ziggurat: FloatArray, draws: FloatArray
-) -> None:
-    """Standard normals of many Philox4x64 streams, those of numpy's generators (a ziggurat of 256 layers) to the bit.
-
-    Args:
-        constants: Philox's two multipliers and what is added to the two words of a key in a round, ``(4,)``.
-        counter: The streams' counter, ``(4,)``.
-        keys: The first word of all keys, then every stream's second one, ``(n + 1,)``.
-        below: Integers below which a layer is accepted at once, ``(256,)``.
-        ziggurat: Widths and heights of the layers, and where the tail begins with its inverse, ``(2, 257)`` and more.
-        draws: Filled, ``(n, k)``.
-    """
-    stream, one, tail, inverse = np.empty(11, np.uint64), np.uint64(1), ziggurat[0, 256], ziggurat[1, 256]
-    for client in range(len(draws)):
-        for k in range(4):  # an assignment of slices takes Numba two seconds, for the words of its error
-            stream[k] = counter[k]
-        stream[4], stream[5], stream[6] = keys[0], keys[client + 1], 4
-        for k in range(draws.shape[1]):
-            while True:
-                word = _next_word(stream, constants)
-                layer = np.int64(word & np.uint64(0xFF))
-                place = (word >> np.uint64(9)) & np.uint64((1 << 52) - 1)
-                x = np.float64(place) * ziggurat[0, layer]
-                if (word >> np.uint64(8)) & one:
-                    x = -x
-                if place < below[layer]:
-                    break
-                if layer == 0:
-                    while True:
-                        away, height = (
-                            -inverse * math.log1p(-_uniform(stream, constants)),
-                            -math.log1p(-_uniform(stream, constants)),
-                        )
-                        if height + height > away * away:
-                            break
-                    x = tail + away
-                    if (place >> np.uint64(8)) & one:
-                        x = -x
-                    break
-                step = ziggurat[1, layer - 1] - ziggurat[1, layer]
-                if step * _uniform(stream, constants) + ziggurat[1, layer] < math.exp(-0.5 * x * x):
-                    break
-            draws[client, k] = x

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
@@ -240,17 +240,32 @@ class Regions:
         cells = [np.searchsorted(edges[1:-1], units[..., i], side="right") for i, edges in enumerate(self.edges)]
         return np.asarray(np.ravel_multi_index(tuple(cells), self.splits), dtype=np.int64)
 
-    def sample(self, region: int, count: int, space: Space, generator: np.random.Generator) -> FloatArray:
-        """``count`` random canonical points of one region, ``(count, n_dims)``."""
-        corner = np.unravel_index(region, self.splits)
-        low = np.array([edges[i] for edges, i in zip(self.edges, corner, strict=True)])
-        high = np.array([edges[i + 1] for edges, i in zip(self.edges, corner, strict=True)])
-        points = np.empty((0, space.n_dims))
-        while len(points) < count:
-            # Rounding to canonical values can leave the box, so points are drawn until enough stay.
-            drawn = space.snap(low + generator.random((4 * count, space.n_dims)) * (high - low))
-            points = np.concatenate([points, drawn[(self.index(drawn) == region) & space.allows(drawn)]])
-        return points[:count]
+    def sample(
+        self, homes: IntArray, count: int, space: Space, draw: Callable[[IntArray, int], FloatArray]
+    ) -> FloatArray:
+        """Random canonical points of every client's region, ``(n, count, n_dims)``.
+
+        Rounding to canonical values can leave the box, so the first points of a client's draws that stay are taken.
+
+        Args:
+            homes: Region of every client, ``(n,)``.
+            count: Points of each.
+            space: The search space.
+            draw: Gives some clients' first draws from [0, 1), so many, ``(k, many)``.
+        """
+        corner = np.unravel_index(homes, self.splits)
+        edges = [np.array(one) for one in self.edges]
+        low = np.stack([one[i] for one, i in zip(edges, corner, strict=True)], axis=-1)[:, None]
+        high = np.stack([one[i + 1] for one, i in zip(edges, corner, strict=True)], axis=-1)[:, None]
+        points, short, tried = np.empty((len(homes), count, space.n_dims)), np.arange(len(homes)), 4 * count
+        while len(short):
+            units = draw(short, tried * space.n_dims).reshape(len(short), tried, space.n_dims)
+            drawn = space.snap(low[short] + units * (high - low)[short])
+            stays = (self.index(drawn) == homes[short, None]) & space.allows(drawn)
+            order = np.argsort(~stays, axis=1, kind="stable")[:, :count]
+            points[short] = np.take_along_axis(drawn, order[..., None], axis=1)
+            short, tried = short[stays.sum(axis=1) < count], 2 * tried
+        return points
 
 
 def _beginning(parameter: Parameter, value: Value) -> float:
@@ -351,31 +366,6 @@ def _coins(seed: int, first: int, count: int) -> IntArray:
     words = public_words(seed, Stream.INITIAL, first // 2, (first % 2 + count + 1) // 2)
     halves = words.astype("<u8").view("<u4")[first % 2 :][:count]
     return (halves >> np.uint32(31)).astype(np.int64)
-
-
-def first_in_regions(
-    regions: Regions, homes: IntArray, count: int, space: Space, draws: FloatArray
-) -> tuple[FloatArray, IntArray]:
-    """Points that ``Regions.sample`` gives every client from its first draws, and clients for whom those are too few.
-
-    Args:
-        regions: Of the space.
-        homes: Region of every client, ``(n,)``.
-        count: Points of each.
-        space: The search space.
-        draws: From [0, 1), ``(n, 4 * count * n_dims)``.
-
-    Returns:
-        Canonical points, ``(n, count, n_dims)``; rows that are short, which hold nothing of use.
-    """
-    corner = np.unravel_index(homes, regions.splits)
-    edges = [np.array(one) for one in regions.edges]
-    low = np.stack([one[i] for one, i in zip(edges, corner, strict=True)], axis=-1)[:, None]
-    high = np.stack([one[i + 1] for one, i in zip(edges, corner, strict=True)], axis=-1)[:, None]
-    drawn = space.snap(low + draws.reshape(len(homes), -1, space.n_dims) * (high - low))
-    stays = (regions.index(drawn) == homes[:, None]) & space.allows(drawn)
-    order = np.argsort(~stays, axis=1, kind="stable")[:, :count]
-    return np.take_along_axis(drawn, order[..., None], axis=1), np.flatnonzero(stays.sum(axis=1) < count)
 
 
 def _spread(row: FloatArray, space: Space, generator: np.random.Generator) -> None:
