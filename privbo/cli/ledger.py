@@ -15,8 +15,8 @@ from privbo.cli.options import NamedLedger, Overrides, Receipts, RunDir, Trust, 
 from privbo.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from accountant.ledger import Ledger
     from accountant.ledger.export import Format
-    from accountant.ledger.tables import Place
 
 app = typer.Typer(help="The privacy-loss ledger of a run.", no_args_is_help=True)
 
@@ -63,44 +63,40 @@ def left(
     ledger: NamedLedger = None,
 ) -> object:
     """The bound, what has been charged of it so far, and what is left; also of all runs at a site."""
-    from accountant.ledger import Ledger
     from privbo.door.sampling import Sample
 
     event = None if noise_multiplier is None else Sample(n_clients=1, sample_rate=sample_rate).event(noise_multiplier)
-    place = _place(path, ledger)
-    if place is not None:
-        with Ledger.open(place) as opened:
-            return opened.left(delta, event=event)
-    from privbo.flower.party import POPULATION, read_party, required_policy
-
-    with Ledger.create(None, required_policy(read_party(Path(path))).ledger_policy(POPULATION)) as nothing_yet:
-        return nothing_yet.left(delta, event=event)
+    with _opened(path, ledger) as opened:
+        return opened.left(delta, event=event)
 
 
-def _place(path: str, named: str | None) -> Place | None:
-    """The ledger that a path names, or that the run there has or shares; None of a party without one yet.
+def _opened(path: str, named: str | None) -> Ledger:
+    """The ledger that a path names, or that the run there has or shares; an empty one of a party without one yet.
 
     Raises:
         ConfigurationError: If there is none.
     """
+    from accountant.ledger import Ledger
     from accountant.ledger.address import is_postgres, place_of
     from privbo.protocol.files import require_contained
     from privbo.runs.manifest import RunDirectory, readable_ledger
 
     if path.endswith(".toml"):
-        from privbo.flower.party import ledger_path, read_party
+        from privbo.flower.party import POPULATION, ledger_path, read_party, required_policy
 
-        own = ledger_path(read_party(Path(path)))
-        return own if own.exists() else None
+        party = read_party(Path(path))
+        if (own := ledger_path(party)).exists():
+            return Ledger.open(own)
+        return Ledger.create(None, required_policy(party).ledger_policy(POPULATION))
     if is_postgres(path) or not Path(path).is_dir():
-        return place_of(path)
+        return Ledger.open(place_of(path))
     inside = (Path(path) / "ledger.sqlite", Path(path) / "_policy" / "ledger.sqlite")
     if found := [file for file in inside if file.is_file()]:
         require_contained(Path(path))
-        return found[0]
+        return Ledger.open(found[0])
     home = RunDirectory(Path(path))
     if home.config_path.exists():
-        return readable_ledger(home, home.manifest(), named)
+        return Ledger.open(readable_ledger(home, home.manifest(), named))
     raise ConfigurationError(
         f"{path} holds no ledger; name the file or address of the one that its runs share, or a site.toml"
     )

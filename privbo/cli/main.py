@@ -349,21 +349,16 @@ def watch(
     ledger: NamedLedger = None,
 ) -> None:
     """Watch runs as they go on, side by side in a browser: public facts, unless --private asks for more."""
-    import threading
-
     from privbo.cli.watch import live_server, write_until
     from privbo.reports.watch import Watch
 
     if once and static is None:
         raise ConfigurationError("--once is for --static FILE")
     watched = Watch(directories=directories, private=private, every=every, ledger=ledger)
-    stop = threading.Event()
     try:
         if static is not None:
-            if once:
-                stop.set()
             say(f"{static}, every {every} s" if not once else str(static))
-            write_until(watched.page, static, every=every, stop=stop, private=private)
+            write_until(watched.page, static, every=None if once else every, private=private)
             return
         server, address = live_server(watched.page, port)
         say(f"open once: {address}")

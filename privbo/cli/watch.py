@@ -10,6 +10,7 @@ import hmac
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -107,8 +108,8 @@ def live_server(render: Render, port: int = 0) -> tuple[ThreadingHTTPServer, str
     return server, f"http://{LOOPBACK}:{here}/?token={token.text}"
 
 
-def write_until(render: Render, path: Path, *, every: float, stop: threading.Event, private: bool) -> None:
-    """Write the page at fixed times until told to stop; what is private is for its owner's eyes only.
+def write_until(render: Render, path: Path, *, every: float | None, private: bool) -> None:
+    """Write the page, and again so many seconds later, until interrupted; what is private is for its owner's eyes only.
 
     Raises:
         RunError: If the file is a link.
@@ -120,7 +121,8 @@ def write_until(render: Render, path: Path, *, every: float, stop: threading.Eve
     try:
         while True:
             write_atomically(path, render(None).encode())
-            if stop.wait(every):
+            if every is None:
                 return
+            time.sleep(every)
     finally:
         os.umask(mask)

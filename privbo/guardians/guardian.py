@@ -395,26 +395,21 @@ class LocalCommittee:
     """Clients and guardians in this process: for tests, plans and sweeps. Its operator sees everything.
 
     Attributes:
-        guardians: By name, in the order of shares.
-        cards: Their public keys by name, in the same order.
-        run: Name of the run.
-        plan: Digest of its declared plan.
+        guardians: By name, in the order of shares, all of one run.
         coins: Source of every client's own coin.
         outbox: Keeps ciphertexts before they are delivered, so that a round that is asked again gets the same ones.
         note: Receives every guardian's signed receipt.
     """
 
     guardians: Mapping[str, Guardian]
-    cards: Mapping[str, Card]
-    run: str
-    plan: str
     coins: NoiseSource
     outbox: StateStore
     note: Callable[[Json], None] = lambda _: None
 
     def gather(self, round_: int, mechanism: PrivateSum, request: Request, answers: object) -> IntArray:
         """Give the noisy sums of the clients' vectors in grid units, ``(n_entries,)``; see ``privbo.door.door``."""
-        call = Call(run=self.run, round=round_, plan=self.plan, question=question_digest(mechanism, request))
+        question = question_digest(mechanism, request)
+        call = Call(run=self._first.run, round=round_, plan=self._first.plan, question=question)
         totals = self.collect_sums(call, request, self._ciphertexts(call, mechanism, request, answers))
         self.outbox.drop_arrays(round_)
         return totals
@@ -431,13 +426,17 @@ class LocalCommittee:
             for place, guardian in enumerate(self.guardians.values())
         ]
         answers = {name: each.answer(call, request, signed) for name, each in self.guardians.items()}
-        return joined_answers(answers, self.cards, call, request, self.note)
+        return joined_answers(answers, self._first.cards, call, request, self.note)
+
+    @property
+    def _first(self) -> Guardian:
+        return next(iter(self.guardians.values()))
 
     def _ciphertexts(
         self, call: Call, mechanism: PrivateSum, request: Request, answers: object
     ) -> Sequence[Ciphertext]:
         if (kept := self.outbox.arrays(call.round)) is not None:
-            box = CiphertextBox(call.round, request, len(self.cards))
+            box = CiphertextBox(call.round, request, len(self.guardians))
             for client, message in zip(kept["clients"].tolist(), kept["messages"], strict=True):
                 box.receive(client, message.tobytes())
             return box.close()
@@ -446,6 +445,6 @@ class LocalCommittee:
         for start in range(0, request.n_clients, _AT_ONCE):
             some = np.arange(start, min(start + _AT_ONCE, request.n_clients))
             units = own_units(mechanism, request, rows[some], some, coins)
-            ciphertexts += encrypt_shares(call, units, some.tolist(), cards=self.cards, site="")
+            ciphertexts += encrypt_shares(call, units, some.tolist(), cards=self._first.cards, site="")
         self.outbox.put_arrays(call.round, stored(call.round, ciphertexts))
         return ciphertexts

@@ -172,10 +172,7 @@ def _guardians(home: RunDirectory) -> Json:
         return {}
     known: Json = read_json(path)
     keys = {name: card["signing"] for name, card in known["cards"].items()}
-    signed: list[Json] = []
-    for row in sorted(read_lines(home.path / RECEIPTS), key=lambda row: int(str(row["round"]))):
-        if row not in signed:  # who was asked again has answered the same
-            signed.append(row)
+    signed = sorted(read_lines(home.path / RECEIPTS), key=lambda row: int(str(row["round"])))
     return {"guardians": {"where": known["where"], "cards": keys, "signed": signed}}
 
 

@@ -71,9 +71,6 @@ def guarded_here(manifest: Manifest, home: RunDirectory | None, policy: LedgerPo
     }
     return LocalCommittee(
         guardians=guardians,
-        cards=cards,
-        run=manifest.run_id,
-        plan=plan_name(declared),
         coins=noise_of(manifest.plan.noise_source, root, "coins"),
         outbox=StateStore(path=None if folder is None else folder / "outbox"),
         note=(lambda _: None) if home is None else keeping(home),  # a simulation in memory keeps no receipts

@@ -127,17 +127,8 @@ def shares(written: list[Ciphertext], place: int) -> list[bytes]:
     return [one.share(place) for one in written]
 
 
-def committee(
-    guardians: dict[str, Guardian], coins: NoiseSource | None = None, cards: dict[str, Card] | None = None
-) -> LocalCommittee:
-    return LocalCommittee(
-        guardians=guardians,
-        cards=cards or cards_of(guardians),
-        run=RUN,
-        plan=PLAN,
-        coins=coins or SecureNoise(),
-        outbox=StateStore(),
-    )
+def committee(guardians: dict[str, Guardian], coins: NoiseSource | None = None) -> LocalCommittee:
+    return LocalCommittee(guardians=guardians, coins=coins or SecureNoise(), outbox=StateStore())
 
 
 def call(round_: int = 0, request: Request = REQUEST, **changes) -> Call:

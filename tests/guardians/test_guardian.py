@@ -373,7 +373,7 @@ def test_an_answer_that_is_not_a_guardians_own_is_no_release() -> None:
         lying = Changed(own, answer=lambda *given, own=own, bend=bend: bend(own.answer(*given)))
         bent = dict(guardians) | {"guardian2": lying}
         with pytest.raises((RunError, LedgerError)):
-            committee(bent, cards=cards_of(guardians)).collect_sums(call(), REQUEST, written)
+            committee(bent).collect_sums(call(), REQUEST, written)
     assert total(guardians, written).any()
     with pytest.raises(LedgerError, match="no guardian's sum"):
         NoisySum.decode(b"nothing of the kind")
