@@ -206,11 +206,20 @@ class PartyRun:
         """The run with the site's own problem; loads the site's code and data.
 
         Raises:
-            ConfigurationError: If the problem is another one than the run's.
+            ConfigurationError: If the problem is another one than the run's, or the device is not here.
         """
         if not isinstance(self.party, SiteSettings):
             raise RunError("a guardian has no clients, and loads no problem")
-        return site_spec(self.files.home, self.files.run, self.party)
+        spec, own = self.spec, own_problem(self.party)
+        require_device(spec.device)
+        if own is None:
+            return spec.loaded()
+        found = load_problem(own, spec.name)
+        # Of records, too: what one of them moves is computed from the run's own range.
+        of_records = ("n_records", "score_range", "training") if spec.privacy.unit == "record" else ()
+        stated = spec.problem.table()
+        require_same("this site's problem", found, stated, ("space", "constraints", "n_clients", *of_records))
+        return replace(spec, problem=found)
 
     @cached_property
     def _digest(self) -> str:
@@ -454,24 +463,6 @@ def require_registered(run: PartyRun) -> None:
             f"{party.role}.toml: name={party.name!r} is no {party.role} of federation.toml, which has "
             f"{', '.join(known) or 'none'}; a guardian's own file has a name that begins with guardian"
         )
-
-
-def site_spec(home: Path, content: bytes, site: SiteSettings) -> Spec:
-    """Read the run in the content of a ``run.toml`` with the site's own problem, if any, and load the site's code.
-
-    Raises:
-        ConfigurationError: If the problem is another one than the run's, or the device is not here.
-    """
-    spec, own = spec_of(home, content), own_problem(site)
-    require_device(spec.device)
-    if own is None:
-        return spec.loaded()
-    found = load_problem(own, spec.name)
-    # Of records, too: what one of them moves is computed from the run's own range.
-    of_records = ("n_records", "score_range", "training") if spec.privacy.unit == "record" else ()
-    stated = spec.problem.table()
-    require_same("this site's problem", found, stated, ("space", "constraints", "n_clients", *of_records))
-    return replace(spec, problem=found)
 
 
 def keep_refusal(party: Party, run: str, error: BaseException) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from accountant.wording import multipliers_text, upper_text
 from privbo.comparisons.comparison import OF_CLIENTS, Comparison, Row
-from privbo.comparisons.verdict import Kind, Measure, Setting, best_alone, curve_of, standard_error
+from privbo.comparisons.verdict import Kind, best_alone, curve_of, standard_error
 from privbo.protocol.files import write_atomically
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.table import Table, text_of
@@ -189,35 +189,27 @@ def _frontier(comparison: Comparison) -> Figure:
                 colour=index,
             )
         )
-    series += [_level(kind, settings, comparison.measure, places) for kind, settings in _controls(comparison).items()]
+    series += _controls(comparison, places)
     ticks = epsilons[:: max(1, len(epsilons) // 8)]
     scores = "mean best score over clients, " if curve_of(comparison.measure) == "score" else ""
     y = Axis(label=f"{scores}{comparison.measure} (the objective's unit)")
     return Figure(series=series, x=Axis(label=words, log=True, ticks=ticks), y=y)
 
 
-def _level(kind: Kind, settings: Sequence[Setting], measure: Measure, places: Mapping[str, float]) -> Series:
-    """A control's line: level, or over the epsilons at which its noise was drawn."""
-    means: dict[float | None, float] = {}  # of several at one epsilon the best one
-    best = np.fmax if curve_of(measure) == "score" else np.fmin
-    for setting in settings:
-        mean = float(setting.utilities(measure).mean())
-        at = places.get(setting.label)
-        means[at] = float(best(mean, means.get(at, mean)))
-    x = [1.0] if len(means) == 1 else sorted(e for e in means if e is not None)
-    y = list(means.values()) if len(means) == 1 else [means[e] for e in x]
-    label = settings[0].label if len(settings) == 1 else _NAMES[kind]
-    return Series(label=label, x=x, y=y, kind="line", colour=_LINES[kind])
-
-
-def _controls(comparison: Comparison) -> dict[Kind, list[Setting]]:
-    """Controls by kind; of those that share nothing the best one."""
+def _controls(comparison: Comparison, places: Mapping[str, float]) -> Iterator[Series]:
+    """Lines of the controls: level, or over the epsilons at which noise was drawn; of what shares nothing the best."""
     alone = best_alone(comparison.settings, comparison.measure)
-    found: dict[Kind, list[Setting]] = {}
-    for setting in comparison.settings:
-        if setting.kind in _LINES and (setting.kind != "local" or setting is alone):
-            found.setdefault(setting.kind, []).append(setting)
-    return found
+    chosen = [s for s in comparison.settings if s.kind in _LINES and (s.kind != "local" or s is alone)]
+    best = np.fmax if curve_of(comparison.measure) == "score" else np.fmin
+    for kind in dict.fromkeys(s.kind for s in chosen):
+        settings, means = [s for s in chosen if s.kind == kind], dict[float | None, float]()
+        for setting in settings:  # of several at one epsilon the best one
+            mean, at = float(setting.utilities(comparison.measure).mean()), places.get(setting.label)
+            means[at] = float(best(mean, means.get(at, mean)))
+        x = [1.0] if len(means) == 1 else sorted(e for e in means if e is not None)
+        y = list(means.values()) if len(means) == 1 else [means[e] for e in x]
+        label = settings[0].label if len(settings) == 1 else _NAMES[kind]
+        yield Series(label=label, x=x, y=y, kind="line", colour=_LINES[kind])
 
 
 def _convergence(comparison: Comparison) -> dict[str, Figure]:

@@ -156,7 +156,7 @@ def survives_absences(subject: Subject) -> None:
             np.allclose(ours, theirs, rtol=tolerance, atol=0.0),
             "clients that are away must not change the noise; they did",
         )
-        require(all(np.isfinite(r.values).all() for r in record.releases), "releases must be finite; one is not")
+        require(np.isfinite(values_of(record)).all(), "releases must be finite; one is not")
         if share == 1.0:
             _only_noise(record.releases[0].values, record.releases[0].noise_stddev)
 
@@ -194,10 +194,8 @@ def survives_hostile_answers(subject: Subject) -> None:
         require(
             len(record.releases) == plan.releases, f"malformed answers ({name}) must stop no release; one is missing"
         )
-        require(
-            all(np.isfinite(r.values).all() for r in record.releases),
-            f"malformed answers ({name}) must not enter a release; one is not finite",
-        )
+        finite = np.isfinite(values_of(record)).all()
+        require(finite, f"malformed answers ({name}) must not enter a release; one is not finite")
 
 
 def keeps_its_sensitivity(subject: Subject) -> None:
@@ -376,7 +374,7 @@ def survives_failing_objectives(subject: Subject) -> None:
     record = subject.play(problem=toy_clients(moody, subject.unit))
     require(np.isnan(record.clients.values[1]).all(), "a failed evaluation must count as NaN; it has a value")
     require(np.isfinite(record.clients.values[0]).any(), "other clients must go on where one fails; they did not")
-    require(all(np.isfinite(r.values).all() for r in record.releases), "releases must be finite; one is not")
+    require(np.isfinite(values_of(record)).all(), "releases must be finite; one is not")
 
 
 def _score(client: int, params: Mapping[str, Value]) -> float:

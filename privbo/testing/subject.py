@@ -79,13 +79,12 @@ def toy_problem(n_clients: int = N_CLIENTS, unit: UnitName = "client", score: Ba
 
 def toy_clients(score: Callable[[int, dict[str, Value]], float], unit: UnitName) -> Problem:
     """Give the problem of the checks with an objective that is called client by client."""
-    if unit != "record":
-        return Problem(space=_SPACE, objective=score, n_clients=N_CLIENTS, name="bumps")
+    of_records = unit == "record"
     return Problem(
         space=_SPACE,
-        objective=lambda client, params: np.full(N_RECORDS, score(client, params)),
+        objective=(lambda client, params: np.full(N_RECORDS, score(client, params))) if of_records else score,
         n_clients=N_CLIENTS,
-        n_records=(N_RECORDS,) * N_CLIENTS,
+        n_records=(N_RECORDS,) * N_CLIENTS if of_records else None,
         name="bumps",
     )
 

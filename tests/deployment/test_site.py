@@ -24,7 +24,7 @@ from accountant.ledger.chain import encode_rows
 from privbo.flower import answers
 from privbo.flower.answers import client_app
 from privbo.flower.messages import Question, error_class
-from privbo.flower.party import read_site, site_spec
+from privbo.flower.party import AppFiles, read_site, run_of
 from privbo.flower.registry import Federation, SiteEntry, canonical_key
 from privbo.flower.server import serve
 from privbo.flower.site import SiteRecord, Wanted, keep_words
@@ -309,11 +309,11 @@ def test_sites_draw_their_own_seeds_unless_a_simulation_names_one(noise: str, tm
 
 def test_a_site_with_another_problem_answers_nothing(tmp_path: Path) -> None:
     federation = make(tmp_path, rounds=1)
-    site = read_site(federation.site_file("north"))
-    run = (federation.home / "run.toml").read_bytes()
-    assert site_spec(federation.home, run, site).problem.n_clients == 7
+    site, files = read_site(federation.site_file("north")), AppFiles.read(federation.home)
+    assert run_of(files, site).own_spec.problem.n_clients == 7
+    other = dataclasses.replace(files, run=files.run.replace(b"high = 10.0", b"high = 5.0"))
     with pytest.raises(pb.ConfigurationError, match="same space"):
-        site_spec(federation.home, run.replace(b"high = 10.0", b"high = 5.0"), site)
+        _ = run_of(other, site).own_spec
 
 
 def pem(line: str) -> bytes:
