@@ -119,27 +119,21 @@ def ready(message: Message, context: Context, home: Path) -> Message:
 
     It is given here and not by the site's own process, which an objective of an earlier run may hold up or end.
     """
-    site, nonce = SiteSettings(name="", directory=""), nonce_of(ReadinessQuestion, message.content)
-    try:
-        question, site = decode(ReadinessQuestion, message.content), _site(context, home)
-        approved_run(home, site).require_ready(question.terms)
-        reply = Reply(site=site.name, clients=[], vectors=[])
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        _keep_error(site, "", error, context)
-        reply = failure(site.name, error)
-    return Message(encode(reply, nonce), reply_to=message)
+    return Message(answered(message.content, context, home, ReadinessQuestion), reply_to=message)
 
 
-def answered(content: RecordDict, context: Context, home: Path) -> RecordDict:
-    """Answer a question from the site's own disk."""
-    site, run_name, nonce, record = SiteSettings(name="", directory=""), "", nonce_of(Question, content), None
+def answered(
+    content: RecordDict, context: Context, home: Path, kind: type[Question | ReadinessQuestion] = Question
+) -> RecordDict:
+    """Answer a question of a kind from the site's own disk."""
+    site, run_name, nonce, record = SiteSettings(name="", directory=""), "", nonce_of(kind, content), None
     with watched_interrupts() as stopped:
         try:
-            question = decode(Question, content)
-            run_name, site = question.run, _site(context, home)
-            require_run_name(run_name)
+            question, site = decode(kind, content), _site(context, home)
+            if isinstance(question, ReadinessQuestion):
+                approved_run(home, site).require_ready(question.terms)
+                return encode(Reply(site=site.name, clients=[], vectors=[]), nonce)
+            require_run_name(run_name := question.run)
             record = SiteRecord(path=Path(site.directory) / run_name)
             run = approved_run(home, site)
             wanted = _wanted(run, record, question)

@@ -146,13 +146,11 @@ class GuardianReply:
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {
     kind: TypeAdapter(kind) for kind in (Question, GuardianQuestion, ReadinessQuestion, Reply, GuardianReply)
 }
-Asked = TypeVar("Asked", Question, GuardianQuestion, ReadinessQuestion)
-Replied = TypeVar("Replied", Reply, GuardianReply)
+Asked = TypeVar("Asked", bound=Question | GuardianQuestion | ReadinessQuestion)
+Replied = TypeVar("Replied", bound=Reply | GuardianReply)
 
 
-def encode(
-    message: Question | GuardianQuestion | ReadinessQuestion | Reply | GuardianReply, nonce: bytes
-) -> RecordDict:
+def encode(message: Asked | Replied, nonce: bytes) -> RecordDict:
     """Encode a message with a question's nonce."""
     fields: dict[str, Any] = {"nonce": nonce}
     records: dict[str, Any] = {message.record: fields}
