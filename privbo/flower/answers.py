@@ -200,25 +200,25 @@ def _answer(run: PartyRun, record: SiteRecord, question: Question, wanted: Wante
         client_seconds=None if spec.times is None else spec.times.of_one(len(clients)),
         evaluation_seconds=spec.evaluation_seconds,
     )
-    waiting = None
+    asking = None
     if problem.is_asked:  # for values that are told it waits for what is left of the round but for its answer
         timeout = run.federation.on_grid(spec).round_timeout
         patience = max(0.5 * timeout, timeout - _FOR_ITS_ANSWER)
-        waiting = PendingTrials(spec=spec, evaluate=evaluate, folder=record.path, patience=patience)
+        asking = partial(PendingTrials, spec=spec, folder=record.path, patience=patience)
     own = clients_of(
         spec.played,
         spec.setting(question.public_seed),
         clients=clients,
         evaluate=evaluate,
         seed=record.seed(run.clients_seed),
-        waiting=waiting,
+        asking=asking,
     )
     record.keep_facts(clients, problem.search_space)
     with limited_loaded_threads(spec.threads):
         made, receipt = record.answer(question, wanted, own)
     is_last = CHOSEN in question.broadcast.arrays or (spec.final is None and round_ >= spec.rounds - 1)
-    if waiting is not None and is_last:
-        waiting.journal.finish()  # the last planned question was answered: no server says more to a site
+    if isinstance(own, PendingTrials) and is_last:
+        own.journal.finish()  # the last planned question was answered: no server says more to a site
     numbers = clients.tolist()
     if "messages" in made:
         numbers, messages = made["clients"].tolist(), [message.tobytes() for message in made["messages"]]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,39 +46,25 @@ from privbo.runs.states import Group, difference
 FINISHED = "finished_round"
 
 
-class Waiting(Protocol):
-    """The way in which clients' evaluations are waited for."""
-
-    def evaluates(self, client: int) -> Evaluate:
-        """Give what a client's cohort evaluates with."""
-
-    def answer(self, each: Each, broadcast: Broadcast, dim: int) -> FloatArray:
-        """Answers to a broadcast, ``(n, dim)``; a row that is not finite is an absence."""
-
-
 @dataclass(kw_only=True)
 class Each:
-    """A cohort of one for every client; PRIVATE.
+    """A cohort of one for every client, whose objectives are called one client after the other; PRIVATE.
 
     Attributes:
         clients: Numbers of the clients, ``(n,)``.
         made: Makes the cohort of some of them.
         evaluate: Their objectives; told of every client's first error.
-        waiting: How their evaluations are waited for; None calls their objectives, one client after the other.
     """
 
     clients: IntArray
     made: Callable[[IntArray, Evaluate], Cohort]
     evaluate: Evaluator
-    waiting: Waiting | None = None
     _cohorts: dict[int, Cohort] = field(default_factory=dict, init=False, repr=False)
     _kept: dict[int, dict[str, Array]] = field(default_factory=dict, init=False, repr=False)
     _histories: dict[int, ClientHistory] = field(default_factory=dict, init=False, repr=False)
 
     def answer(self, broadcast: Broadcast, dim: int) -> FloatArray:
         """Every client's answer, ``(n, dim)``; NaN rows for those that raised, were late or answered otherwise."""
-        if self.waiting is not None:
-            return self.waiting.answer(self, broadcast, dim)
         rows = np.full((len(self.clients), dim), np.nan)
         for row, client in zip(rows, map(int, self.clients), strict=True):
             with self.guarded(client):
@@ -114,6 +100,10 @@ class Each:
         self._kept[client], self._histories[client] = kept, history
         return found
 
+    def evaluates(self, client: int) -> Evaluate:  # noqa: ARG002 (of one that asks for trials there is one each)
+        """Give what a client's cohort evaluates with."""
+        return self.evaluate
+
     def mark_finished(self, client: int, round_: int) -> None:
         """Store with a client's state that it has finished a round, whatever came of it."""
         self._kept[client] = {**self._kept.get(client, {}), FINISHED: np.array(round_)}
@@ -142,8 +132,7 @@ class Each:
 
     def _cohort(self, client: int) -> Cohort:
         if client not in self._cohorts:
-            evaluate = self.evaluate if self.waiting is None else self.waiting.evaluates(client)
-            made = self.made(np.array([client]), evaluate)
+            made = self.made(np.array([client]), self.evaluates(client))
             kept = {name: array for name, array in self._kept.get(client, {}).items() if name != FINISHED}
             if kept:
                 made.restore(kept)
@@ -201,7 +190,7 @@ def clients_of(
     evaluate: Evaluator,
     seed: int,
     sent: Callable[[Cohort], Cohort] = lambda cohort: cohort,
-    waiting: Waiting | None = None,
+    asking: Callable[..., Each] | None = None,
     apart: bool = False,
 ) -> Cohort | Each:
     """Make the private side for some clients: one cohort where the algorithm answers for all at once, else one each.
@@ -216,7 +205,7 @@ def clients_of(
         evaluate: Their objectives.
         seed: Of the clients' own randomness.
         sent: Alters what a cohort sends.
-        waiting: Asks for trials, where the problem has no objective to call.
+        asking: Makes clients that ask for trials, where the problem has no objective to call.
         apart: Whether each has a cohort of its own in any case.
 
     Raises:
@@ -227,15 +216,15 @@ def clients_of(
         return sent(algorithm.cohort(setting, clients=some, evaluate=by, seed=seed))
 
     require_takes(algorithm, evaluate.problem)
-    if evaluate.problem.is_asked and waiting is None:
+    if evaluate.problem.is_asked and asking is None:
         raise ConfigurationError(
             "objective='ask' stores its trials with the run, and this one has no directory (a simulation or a control "
             "in memory); name a directory, and drop controls"
         )
     # What one client brings along must not move another one, not even by the length of a common array.
-    if waiting is None and answers_together(algorithm) and evaluate.problem.earlier is None and not apart:
+    if asking is None and answers_together(algorithm) and evaluate.problem.earlier is None and not apart:
         return made(clients)
-    return Each(clients=clients, made=made, evaluate=evaluate, waiting=waiting)
+    return (asking or Each)(clients=clients, made=made, evaluate=evaluate)
 
 
 def require_takes(algorithm: Algorithm, problem: Problem) -> None:
@@ -359,13 +348,17 @@ class LocalWorker:
         setup: The run.
         evaluate: Calls the clients' objectives.
         keep: Called with every evaluation, before its client learns of it.
-        waiting: Asks for trials, where the problem has no objective to call.
+        asking: As of ``clients_of``.
     """
 
     def __init__(
-        self, setup: WorkerSetup, evaluate: Evaluator, keep: Callable[[Rows], None], waiting: Waiting | None = None
+        self,
+        setup: WorkerSetup,
+        evaluate: Evaluator,
+        keep: Callable[[Rows], None],
+        asking: Callable[..., Each] | None = None,
     ) -> None:
-        self._setup, self._evaluate, self._keep, self._waiting = setup, evaluate, keep, waiting
+        self._setup, self._evaluate, self._keep, self._asking = setup, evaluate, keep, asking
         self._held: dict[Group, tuple[Cohort | Each, Arrays | None]] = {}
 
     @np.errstate(all="ignore")  # whatever a problem's module has set: a client's numbers decide nothing here
@@ -417,7 +410,7 @@ class LocalWorker:
             evaluate=self._evaluate,
             seed=setup.seed,
             sent=sent,
-            waiting=self._waiting,
+            asking=self._asking,
         )
         if task.state is not None:
             made.restore(_copied(task.state))

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
@@ -248,13 +249,13 @@ def in_process(
     kept = EvaluationJournal(path, setting.space.n_dims, ever=journal is not None)
     workers: LocalWorker | WorkerPool
     if backend == "serial":
-        waiting = None
+        asking = None
         if spec.problem.is_asked and home is not None:
             from privbo.runs.trials import PendingTrials
 
             patience = None if spec.times is None else spec.times.patience
-            waiting = PendingTrials(spec=spec, evaluate=evaluate, folder=home.private, patience=patience)
-        workers, parts = LocalWorker(setup, evaluate, kept.add, waiting), 1
+            asking = partial(PendingTrials, spec=spec, folder=home.private, patience=patience)
+        workers, parts = LocalWorker(setup, evaluate, kept.add, asking), 1
     else:
         from privbo.runs.worker_pool import WorkerPool
 

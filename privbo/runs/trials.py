@@ -391,18 +391,16 @@ class _Asking:
 
 
 @dataclass(kw_only=True)
-class PendingTrials:
-    """Clients that ask for trials and wait in threads until they are told; PRIVATE.
+class PendingTrials(Each):
+    """A cohort of one for every client, which asks for trials and waits in a thread until they are told; PRIVATE.
 
     Attributes:
         spec: The run.
-        evaluate: Told of failures; evaluates nothing.
         folder: Where trials, and questions that are not answered yet, are kept.
         patience: Seconds for which a round waits; None waits until everything is told.
     """
 
     spec: Spec
-    evaluate: Evaluator
     folder: Path
     patience: float | None = None
     _asking: dict[int, _Asking] = field(default_factory=dict, init=False, repr=False)
@@ -417,20 +415,20 @@ class PendingTrials:
             self._asking[client] = _Asking(journal=self.journal, client=client, evaluate=self.evaluate)
         return self._asking[client]
 
-    def answer(self, each: Each, broadcast: Broadcast, dim: int) -> FloatArray:
+    def answer(self, broadcast: Broadcast, dim: int) -> FloatArray:
         """Every client's answer, ``(n, dim)``; NaN rows for those that were not told in time, or raised."""
         space, points = self.spec.problem.search_space, takes_points(self.spec.played)
-        self.journal.begin(each.clients, space, takes_points=points)
-        self._keep(each, broadcast, dim)
-        rows, over = np.full((len(each.clients), dim), np.nan), threading.Event()
+        self.journal.begin(self.clients, space, takes_points=points)
+        self._keep(broadcast, dim)
+        rows, over = np.full((len(self.clients), dim), np.nan), threading.Event()
         until = None if self.patience is None else time.monotonic() + self.patience
 
         def waits() -> bool:
             return not over.is_set() and (until is None or time.monotonic() < until)
 
         threads = [
-            threading.Thread(target=self._act, args=(each, client, broadcast, row, waits), daemon=True)
-            for client, row in zip(map(int, each.clients), rows, strict=True)
+            threading.Thread(target=self._act, args=(client, broadcast, row, waits), daemon=True)
+            for client, row in zip(map(int, self.clients), rows, strict=True)
         ]
         try:
             for thread in threads:
@@ -445,33 +443,33 @@ class PendingTrials:
                 thread.join()
         return rows
 
-    def _act(self, each: Each, client: int, broadcast: Broadcast, row: FloatArray, waits: Callable[[], bool]) -> None:
+    def _act(self, client: int, broadcast: Broadcast, row: FloatArray, waits: Callable[[], bool]) -> None:
         """Finish what a client has begun, then answer; whatever its code raises is its failure."""
-        before = [self._questions[round_] for round_ in self._open_rounds(each, client) if round_ < broadcast.round]
+        before = [self._questions[round_] for round_ in self._open_rounds(client) if round_ < broadcast.round]
         with limited_loaded_threads(self.spec.threads):
             for question, dim in (*before, (broadcast, len(row))):
-                last = each.finished(client)
+                last = self.finished(client)
                 try:
                     self.evaluates(client).begin(question.round, waits)
-                    found = each.act(client, question, dim)
+                    found = self.act(client, question, dim)
                 except _NotToldError:
-                    each.forget(client)
+                    self.forget(client)
                     return
                 except BaseException as error:
-                    each.forget(client)
+                    self.forget(client)
                     self.evaluate.note(client, named(error))
-                    each.mark_finished(client, question.round)
+                    self.mark_finished(client, question.round)
                     continue
-                each.mark_finished(client, max(question.round, last))
+                self.mark_finished(client, max(question.round, last))
                 if dim and question.round == broadcast.round:
                     row[:] = found[0]
 
-    def _open_rounds(self, each: Each, client: int) -> list[int]:
+    def _open_rounds(self, client: int) -> list[int]:
         """Rounds in which a client has asked for trials and that it has not finished, in order."""
         asked = {t.round for t in list(self.journal.trials.values()) if t.client == client}  # other threads add some
-        return sorted(round_ for round_ in asked if round_ > each.finished(client))
+        return sorted(round_ for round_ in asked if round_ > self.finished(client))
 
-    def _keep(self, each: Each, broadcast: Broadcast, dim: int) -> None:
+    def _keep(self, broadcast: Broadcast, dim: int) -> None:
         """Keep a question until all clients have finished its round, for late values; drop finished ones.
 
         A round counts as finished by the states that were restored or saved, so a crash leaves what it needs.
@@ -479,7 +477,7 @@ class PendingTrials:
         folder = self.folder / "asked"
         folder.mkdir(exist_ok=True)
         save_arrays(folder / f"{broadcast.round:06d}-{dim}.npz", broadcast.arrays)
-        kept = {broadcast.round}.union(*(self._open_rounds(each, client) for client in map(int, each.clients)))
+        kept = {broadcast.round}.union(*(self._open_rounds(client) for client in map(int, self.clients)))
         for path in folder.glob("*.npz"):
             round_, asked = map(int, path.stem.split("-"))
             if round_ not in kept:

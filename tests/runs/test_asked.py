@@ -24,7 +24,6 @@ from privbo.audits.clipping import publish_norms
 from privbo.cli.main import app
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Setting
-from privbo.runs.clients import Each
 from privbo.runs.spec import Spec
 from privbo.runs.trials import TRIALS, Journal, PendingTrials, Trial
 from tests.builders import same_releases
@@ -94,7 +93,7 @@ FAST = pb.FederatedFLCB()
 PLAIN: dict = {"privacy": pb.Privacy(noise_multiplier=1.0, noise="simulation"), "rounds": 3, "seed": 5}
 
 
-def client_alone(folder: Path, patience: float | None) -> Each:
+def client_alone(folder: Path, patience: float | None) -> PendingTrials:
     """Client 1 of a run, as a process that starts anew makes it."""
     folder.mkdir(exist_ok=True)
     setting = Setting(space=asked_problem().search_space, n_clients=N_CLIENTS, rounds=4, public_seed=5)
@@ -104,8 +103,8 @@ def client_alone(folder: Path, patience: float | None) -> Each:
 
     evaluate = asked_problem().evaluator()
     spec = Spec(name="asked", problem=asked_problem(), algorithm=FAST, privacy=PLAIN["privacy"], rounds=4)
-    waiting = PendingTrials(spec=spec, evaluate=evaluate, folder=folder, patience=patience)
-    return Each(clients=np.array([1]), made=made, evaluate=evaluate, waiting=waiting)
+    own = {"clients": np.array([1]), "made": made, "evaluate": evaluate}
+    return PendingTrials(**own, spec=spec, folder=folder, patience=patience)
 
 
 def questions() -> list[Broadcast]:
@@ -135,9 +134,9 @@ def people(*folders: Path) -> Iterator[None]:
             person.join()
 
 
-def told(client: Each, rounds: list[Broadcast]) -> list[FloatArray]:
+def told(client: PendingTrials, rounds: list[Broadcast]) -> list[FloatArray]:
     """Answers of a client that is told everything at once."""
-    with people(client.waiting.folder):
+    with people(client.folder):
         return [client.answer(broadcast, 3) for broadcast in rounds]
 
 
@@ -150,7 +149,7 @@ def test_who_is_told_late_is_absent_and_then_goes_on_where_it_was(tmp_path: Path
         assert np.isnan(client.answer(broadcast, 3)).all()
         snapshot = client.snapshot()
         # The second round asks for nothing: the first one is not finished.
-        assert len(client.waiting.journal.trials) == 1
+        assert len(client.journal.trials) == 1
     late, untroubled = client_alone(tmp_path / "late", None), client_alone(tmp_path / "whole", None)
     late.restore(snapshot)
     np.testing.assert_array_equal(told(late, rounds[2:])[0], told(untroubled, [rounds[0], rounds[2]])[1])
