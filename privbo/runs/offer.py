@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import statistics
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 from accountant.errors import PrivacyError
@@ -50,49 +52,48 @@ class Offer:
         """Whether any round asks for a release: none does of clients alone, nor where there are too few rounds."""
         return next(iter(self.algorithm.server(self.setting).plan()), None) is not None
 
-    def later(self, factor: float) -> tuple[float, Offer]:
-        """Give the run of a multiple of its rounds, and how many those are."""
-        rounds = round(factor * self.setting.rounds)
-        return rounds, replace(self, setting=replace(self.setting, rounds=rounds))
+    @property
+    def median_records(self) -> float | None:
+        """Records of a site of median size; None where the problem does not say."""
+        return None if self.setting.records is None else statistics.median(self.setting.records.counts)
 
-    def wider(self, factor: float) -> tuple[float, Offer]:
-        """Give the run of a multiple of a client's evaluations, and how many those are."""
-        algorithm = cast("Any", self.algorithm)
-        asked = round(factor * algorithm.evaluations)
-        return asked, replace(self, algorithm=replace(algorithm, evaluations=asked))
+    def ways(self) -> Iterator[tuple[str, Callable[[float], Offer]]]:
+        """What may be asked more of, in words, and the run of a multiple of it: of one that asks for nothing its length.
 
-    def louder(self) -> Iterator[tuple[str, Callable[[float], tuple[float, Offer]]]]:
-        """Words for what may be asked more of, and the run that asks for a multiple of it, with how much that is."""
-        privacy, setting, algorithm = self.privacy, self.setting, cast("Any", self.algorithm)
+        More sites do not make one of them louder, so of those it is records.
+        """
+        privacy, setting, algorithm, records = (
+            self.privacy,
+            self.setting,
+            cast("Any", self.algorithm),
+            self.setting.records,
+        )
+
+        def of(**facts: Any) -> Offer:  # noqa: ANN401 (fields of a setting)
+            return replace(self, setting=replace(setting, **facts))
+
+        def with_more(name: str, by: float) -> Offer:
+            return replace(self, algorithm=replace(algorithm, **{name: round(by * getattr(algorithm, name))}))
+
+        if not self.asks:
+            yield "{.setting.rounds:g} rounds", lambda by: of(rounds=round(by * setting.rounds))
+            if getattr(algorithm, "evaluations", None) is not None:
+                yield "{.algorithm.evaluations:g} evaluations of a client", partial(with_more, "evaluations")
+            return
         if isinstance(privacy, Privacy) and (epsilon := privacy.epsilon) is not None:
-
-            def dearer(factor: float) -> tuple[float, Offer]:
-                asked = float(upper_text(factor * epsilon, 2))
-                return asked, replace(self, privacy=replace(privacy, epsilon=asked))
-
-            yield "epsilon {:g}", dearer
-
-        def larger(factor: float) -> tuple[float, Offer]:
-            n_clients = round(factor * setting.n_clients)
-            return n_clients, replace(self, setting=replace(setting, n_clients=n_clients, records=None))
-
-        def deeper(factor: float) -> tuple[float, Offer]:
-            records = cast("Any", setting.records)
-            counts = tuple(round(factor * count) for count in records.counts)
-            more = replace(setting, records=replace(records, counts=counts))
-            return statistics.median(counts), replace(self, setting=more)
-
+            yield (
+                "epsilon {.privacy.epsilon:g}",
+                lambda by: replace(self, privacy=replace(privacy, epsilon=float(upper_text(by * epsilon, 2)))),
+            )
         if setting.unit != "record":
-            yield "{:g} clients", larger
-        elif setting.records is not None:  # more sites do not make one of them louder
-            yield "sites of {:g} records at the median", deeper
-        if (horizon := getattr(algorithm, "horizon", None)) is not None:
-
-            def longer(factor: float) -> tuple[float, Offer]:
-                asked = round(factor * horizon)
-                return asked, replace(self, algorithm=replace(algorithm, horizon=asked))
-
-            yield "a horizon of {:g}", longer
+            yield "{.setting.n_clients:g} clients", lambda by: of(n_clients=round(by * setting.n_clients), records=None)
+        elif records is not None:
+            yield (
+                "sites of {.median_records:g} records at the median",
+                lambda by: of(records=replace(records, counts=tuple(round(by * count) for count in records.counts))),
+            )
+        if getattr(algorithm, "horizon", None) is not None:
+            yield "a horizon of {.algorithm.horizon:g}", partial(with_more, "horizon")
 
     def price(self) -> Plan:
         """Price it."""
@@ -120,19 +121,15 @@ def remedy_of(offer: Offer) -> str | None:
 
     Of a run that asks for nothing it is a number of rounds or evaluations, or None: clients alone share nothing ever.
     """
-    ways = tuple(offer.louder())
-    if not offer.asks:
-        limited = getattr(offer.algorithm, "evaluations", None) is not None
-        ways = (("{:g} rounds", offer.later), ("{:g} evaluations of a client", offer.wider))[: 1 + limited]
-    ways = tuple(way for way in ways if _is_taken(way[1]))
+    ways = [(words, make) for words, make in offer.ways() if _is_taken(make)]
     found = [words.format(least) for words, make in ways if (least := _least(make)) is not None]
     if not offer.asks and not found:
-        ever = any(make(_FACTORS[-1])[1].asks for _, make in ways)
+        ever = any(make(_FACTORS[-1]).asks for _, make in ways)
         return "more rounds or evaluations alone would not change that" if ever else None
     return f"{' or '.join(found) or 'nothing within a hundred times what is asked'} would change that"
 
 
-def _is_taken(make: Callable[[float], tuple[float, Offer]]) -> bool:
+def _is_taken(make: Callable[[float], Offer]) -> bool:
     """Whether the algorithm takes the most that would be asked for."""
     try:
         make(_FACTORS[-1])
@@ -141,15 +138,11 @@ def _is_taken(make: Callable[[float], tuple[float, Offer]]) -> bool:
     return True
 
 
-def _least(make: Callable[[float], tuple[float, Offer]]) -> float | None:
-    """The least of what is asked for at which something is released; None if there is none on the grid."""
-    low, high = 0, len(_FACTORS) - 1
-    if not _releases(make(_FACTORS[high])[1]):
+def _least(make: Callable[[float], Offer]) -> Offer | None:
+    """The run that asks for the least at which something is released; None if there is none on the grid."""
+    if not _releases(make(_FACTORS[-1])):
         return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _releases(make(_FACTORS[middle])[1]) else (middle + 1, high)
-    return make(_FACTORS[high])[0]
+    return make(_FACTORS[bisect_left(_FACTORS[:-1], 1, key=lambda by: int(_releases(make(by))))])
 
 
 def _releases(offer: Offer) -> bool:
@@ -168,16 +161,14 @@ def left_out(offer: Offer) -> Plan | None:
     try:
         hash(offer)
     except TypeError:  # an algorithm of the user's that cannot be a key
-        return _left_out(offer)
-    return _kept(offer)
+        return _left_out.__wrapped__(offer)
+    return _left_out(offer)
 
 
+@functools.lru_cache(maxsize=256)
 def _left_out(offer: Offer) -> Plan | None:
     whole = offer.price()
     return None if acts(offer.algorithm, offer.setting, whole) else whole
-
-
-_kept = functools.lru_cache(maxsize=256)(_left_out)
 
 
 def voted(algorithm: Algorithm, share: float | None) -> Algorithm:
