@@ -79,7 +79,7 @@ def gathered(home: RunDirectory, run: str) -> tuple[list[Evidence], tuple[str, .
 def _read_evidence(path: Path, home: RunDirectory) -> Iterator[Evidence]:
     if path.suffix == ".states":
         if (stamp := States(path).stamp()) is not None:
-            yield Evidence(by="the clients' state", place=(stamp.sequence, stamp.head), round=stamp.round)
+            yield Evidence(by="the clients' state", place=(stamp["sequence"], stamp["head"]), round=stamp["round"])
         return
     is_public, name = path == home.history_path, path.relative_to(home.path).as_posix()
     for row in read_lines(path):

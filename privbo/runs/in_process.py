@@ -10,17 +10,17 @@ from __future__ import annotations
 import itertools
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
 from privbo.door.door import Ticket
-from privbo.door.sums import Partial, together
+from privbo.door.sums import Partial, Summing, together
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_json, write_once
 from privbo.protocol.messages import Arrays, Ask, Broadcast, ClientHistory, FloatArray
@@ -30,7 +30,7 @@ from privbo.runs.clients import LocalWorker, Result, WorkerSetup, WorkerTask, jo
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import OnPrivateRound, PrivateRound
 from privbo.runs.spec import Spec
-from privbo.runs.states import EvaluationJournal, Group, Stamp, States, applied
+from privbo.runs.states import EvaluationJournal, Group, States, applied
 
 if TYPE_CHECKING:
     from privbo.runs.worker_pool import RemoteWorker, WorkerPool
@@ -78,62 +78,63 @@ class InProcess:
         senders = None if ticket is None else ticket.senders
         summing = None if ticket is None or senders is not None else ticket.summing
         standing, round_ = ask.standing, ask.broadcast.round
-        stamp = None if standing is None else Stamp(round=round_, sequence=standing.sequence, head=standing.head)
         stays = self.folder is None or self.groups[-1][1] <= self.resident
 
-        def answered(group: Group, worker: LocalWorker | RemoteWorker, isolated: bool = False) -> Result:
-            result, change = worker.work(
-                WorkerTask(
-                    group=group,
-                    broadcast=ask.broadcast,
-                    dim=0 if ask.request is None else ask.request.dim,
-                    summing=None if summing is None else summing.of(slice(*group)),
-                    state=self._state(group),
-                    known=self.journal.known(round_, *group),
-                    keeps=self.keeps,
-                    stays=stays,
-                    isolated=isolated,
-                )
-            )
+        def keep(group: Group, change: Arrays) -> None:
             (self._held.add if stays else self._held.discard)(group)
             if self.keeps and self.folder is None:
                 self._memory[group] = applied(self._memory.get(group), change)
-            elif self.keeps and self.folder is not None and stamp is not None:  # durable before the answer goes on
+            elif self.keeps and self.folder is not None and standing is not None:  # durable before the answer goes on
+                stamp = {"round": round_, "sequence": standing.sequence, "head": standing.head}
                 self._files.setdefault(group, States.of(self.folder, group[0])).append(change, stamp)
-            return result
 
-        results = self.workers.each(self.groups, answered, self._held)
-        if self.keeps and (self.folder is None or stamp is not None):
+        dim = 0 if ask.request is None else ask.request.dim
+        results = self._each(ask.broadcast, keep, summing, dim=dim, keeps=self.keeps, stays=stays)
+        if self.keeps and (self.folder is None or standing is not None):
             self.journal.round_is_kept(round_)
         if self.on_private_round is not None:
             self._report(self.on_private_round, round_)
         if summing is not None:
-            return together(cast("list[Partial]", results))
-        vectors = cast("list[FloatArray]", results)
+            return together(results)
         # What has no shape is the door's to refuse.
-        answers = np.concatenate(vectors) if len(vectors) > 1 else vectors[0]
+        answers: FloatArray = np.concatenate(results) if len(results) > 1 else results[0]
         # Nothing leaves this process, so nobody sees who sent.
         return answers if senders is None else np.where(senders[:, None], answers, np.nan)
 
     def rehearse(self, broadcast: Broadcast) -> Rows:
         """Let every client make its first evaluation of a round, keep those in the journal, and give them."""
-        round_ = broadcast.round
-
-        def first(group: Group, worker: LocalWorker | RemoteWorker, isolated: bool = False) -> Result:
-            known = self.journal.known(round_, *group)
-            task = WorkerTask(group=group, broadcast=broadcast, known=known, isolated=isolated, rehearses=True)
-            return worker.work(task)[0]
-
-        self.workers.each(self.groups, first, self._held)
-        return self.journal.known(round_, 0, self.groups[-1][1])
+        self._each(broadcast, rehearses=True)
+        return self.journal.known(broadcast.round, 0, self.groups[-1][1])
 
     def history(self) -> ClientHistory:
         """Every evaluation of every client."""
+        return joined(self._each(None))
 
-        def asked(group: Group, worker: LocalWorker | RemoteWorker, _: bool = False) -> Result:
-            return worker.work(WorkerTask(group=group, broadcast=None, state=self._state(group)))[0]
+    def _each(
+        self,
+        broadcast: Broadcast | None,
+        keep: Callable[[Group, Arrays], None] = lambda *_: None,
+        summing: Summing | None = None,
+        **how: Any,  # noqa: ANN401 (fields of a task)
+    ) -> list[Any]:
+        """What comes of one task of every group; the change of its state is kept before the next one of its worker."""
 
-        return joined(cast("list[ClientHistory]", self.workers.each(self.groups, asked, self._held)))
+        def done(group: Group, worker: LocalWorker | RemoteWorker, isolated: bool) -> Result:
+            result, change = worker.work(
+                WorkerTask(
+                    group=group,
+                    broadcast=broadcast,
+                    summing=None if summing is None else summing.of(slice(*group)),
+                    state=self._state(group),
+                    known=None if broadcast is None else self.journal.known(broadcast.round, *group),
+                    isolated=isolated,
+                    **how,
+                )
+            )
+            keep(group, change)
+            return result
+
+        return self.workers.each(self.groups, done, self._held)
 
     def end(self) -> None:
         """Stop all workers, for good."""

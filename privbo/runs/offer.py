@@ -58,7 +58,7 @@ class Offer:
         return None if self.setting.records is None else statistics.median(self.setting.records.counts)
 
     def ways(self) -> Iterator[tuple[str, Callable[[float], Offer]]]:
-        """What may be asked more of, in words, and the run of a multiple of it: of one that asks for nothing its length.
+        """What may be asked more of, in words, and the run of a multiple of it; of one that asks for nothing its length.
 
         More sites do not make one of them louder, so of those it is records.
         """

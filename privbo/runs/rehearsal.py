@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from accountant.verify.text import shown
 from privbo.protocol.errors import ConfigurationError, RehearsalError
-from privbo.protocol.messages import Algorithm, FloatArray, IntArray
+from privbo.protocol.messages import Algorithm, Array, FloatArray, IntArray
 from privbo.protocol.problem import Evaluator, Problem, Rows
 from privbo.protocol.processes import watched_interrupts
 from privbo.protocol.space import Space
@@ -184,43 +184,37 @@ def rehearse(setup: WorkerSetup, evaluate: Evaluator, made: Callable[..., InProc
     Raises:
         RehearsalError: If no client has a value.
     """
-    ask, clipped = setup.spec.played.server(setup.setting).ask(), _clipped(evaluate)
-    clients = made(setup, None, evaluate)
-    started = time.perf_counter()
-    try:
-        rows = clients.rehearse(ask.broadcast) if ask is not None else clients.journal.known(0, 0, 0)
-    finally:
-        clients.end()
-    seconds, algorithm = time.perf_counter() - started, setup.spec.algorithm
-    found = replace(_found(evaluate, rows["client"], rows["value"], clipped, seconds, algorithm), made=rows)
+    ask, clients = setup.spec.played.server(setup.setting).ask(), made(setup, None, evaluate)
+
+    def first() -> Rows:
+        try:
+            return clients.rehearse(ask.broadcast) if ask is not None else clients.journal.known(0, 0, 0)
+        finally:
+            clients.end()
+
+    found = _rehearsed(evaluate, setup.spec.algorithm, first)
     if not found.n_clients:
-        found = _in_the_middle(evaluate, np.arange(setup.setting.n_clients), algorithm)
+        found = _in_the_middle(evaluate, np.arange(setup.setting.n_clients), setup.spec.algorithm)
     found.require_value()
     return found
 
 
 def _in_the_middle(evaluate: Evaluator, clients: IntArray, algorithm: Algorithm | None) -> Rehearsal:
-    started, clipped = time.perf_counter(), _clipped(evaluate)
     evaluate.rehearses, evaluate.memory = False, None
-    values = evaluate(clients, np.tile(middle(evaluate.problem.search_space), (len(clients), 1)))
-    return _found(evaluate, clients, values, clipped, time.perf_counter() - started, algorithm)
+    units = np.tile(middle(evaluate.problem.search_space), (len(clients), 1))
+    return _rehearsed(evaluate, algorithm, lambda: {"client": clients, "value": evaluate(clients, units)})
 
 
-def _clipped(evaluate: Evaluator) -> list[tuple[int, int, int]]:
-    """Collect how many scores are clipped from now on."""
+def _rehearsed(
+    evaluate: Evaluator, algorithm: Algorithm | None, evaluated: Callable[[], Rows | dict[str, Array]]
+) -> Rehearsal:
+    """What evaluations show; a run takes rows over."""
     clipped: list[tuple[int, int, int]] = []
     evaluate.on_clipped = lambda *counts: clipped.append(counts)
-    return clipped
-
-
-def _found(
-    evaluate: Evaluator,
-    clients: IntArray,
-    values: FloatArray,
-    clipped: list[tuple[int, int, int]],
-    seconds: float,
-    algorithm: Algorithm | None,
-) -> Rehearsal:
+    started = time.perf_counter()
+    made = evaluated()
+    seconds = time.perf_counter() - started
+    clients, values = made["client"], made["value"]
     lost = {client for client, changed, scored in clipped if changed == scored}
     low, high = getattr(algorithm, "reward_range", (-np.inf, np.inf))
     outside = np.isfinite(values) & ~((low <= values) & (values <= high))
@@ -230,5 +224,10 @@ def _found(
     valued = set(clients[np.isfinite(values)].tolist()) - lost
     failures = {client: reason for client, reason in sorted(evaluate.errors.items()) if client not in valued}
     n_clients = len(valued) + len(failures)
-    each = seconds / max(n_clients, 1)
-    return Rehearsal(n_clients=n_clients, failures=failures, seconds=each, clipped=tuple(clipped))
+    return Rehearsal(
+        n_clients=n_clients,
+        failures=failures,
+        seconds=seconds / max(n_clients, 1),
+        made=None if isinstance(made, dict) else made,
+        clipped=tuple(clipped),
+    )

@@ -9,12 +9,12 @@ from __future__ import annotations
 import io
 import json
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
+from accountant.events import Json
 from privbo.protocol.files import Journal, array_bytes
 from privbo.protocol.messages import Array, Arrays
 from privbo.protocol.problem import Rows, row_type
@@ -22,21 +22,6 @@ from privbo.protocol.problem import Rows, row_type
 Group: TypeAlias = tuple[int, int]
 """The first client of a group, and the first behind it."""
 _HOW = ("whole", "rows", "columns")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stamp:
-    """Place where the ledger stood when clients answered.
-
-    Attributes:
-        round: The round they answered.
-        sequence: Position of the last row of the ledger's chain that they were shown.
-        head: Its digest.
-    """
-
-    round: int
-    sequence: int
-    head: str
 
 
 def difference(old: Arrays | None, new: Arrays) -> dict[str, Array]:
@@ -92,6 +77,9 @@ def _same(old: Array, new: Array) -> bool:
 class States:
     """The state of some clients in a file: the changes of every round, each with its stamp.
 
+    A stamp says where the ledger stood when clients answered: ``round``, and ``sequence`` and ``head`` of the last row
+    of its chain that they were shown.
+
     Args:
         path: The file.
     """
@@ -116,18 +104,18 @@ class States:
                 state = applied(state, {name: archive[name] for name in archive.files})
         return state
 
-    def stamp(self) -> Stamp | None:
+    def stamp(self) -> Json | None:
         """Read where the ledger stood when these clients last answered; None if they never did.
 
         Raises:
             RunError: If the file is damaged before its end.
         """
         headers = [record.partition(b"\n")[0] for record in self._journal.records()]
-        return Stamp(**json.loads(headers[-1])) if headers else None
+        return json.loads(headers[-1]) if headers else None
 
-    def append(self, change: Arrays, stamp: Stamp) -> None:
+    def append(self, change: Arrays, stamp: Json) -> None:
         """Add what a round has changed, on the disk when this returns; rewrites a file that has doubled."""
-        header = json.dumps(vars(stamp)).encode() + b"\n"
+        header = json.dumps(stamp).encode() + b"\n"
         if self.path.exists():
             self._journal.append(header + array_bytes(change))
             if self._journal.end <= 2 * self._journal.first:

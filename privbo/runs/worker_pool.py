@@ -72,7 +72,10 @@ class WorkerPool:
         jobs, starts = setup.spec.jobs, list[Callable[[], WorkerProcess | DaskHandle]]()
         self.workers: Sequence[LocalWorker | RemoteWorker]
         if backend == "threads":
-            self.workers = [self._threaded(setup) for _ in range(n_jobs(jobs))]
+            own = [evaluator_of(setup, self._hear) for _ in range(n_jobs(jobs))]
+            for each in own:
+                each.on_evaluation, each.stopped = self._moved, evaluate.stopped
+            self.workers = [LocalWorker(setup, each, journal.add) for each in own]
             return
         if backend == "dask":
             client = dask_client(executor)
@@ -162,11 +165,6 @@ class WorkerPool:
         """Print what clients' code has printed elsewhere."""
         with self._lock:
             sys.stdout.write(text)
-
-    def _threaded(self, setup: WorkerSetup) -> LocalWorker:
-        own = evaluator_of(setup, self._hear)
-        own.on_evaluation, own.stopped = self._moved, self._evaluate.stopped
-        return LocalWorker(setup, own, self._journal.add)
 
 
 class ServedWorker:

@@ -28,7 +28,7 @@ from privbo.runs.loop import play as run_over, run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.spec import Spec, read_spec
-from privbo.runs.states import Stamp, States, applied, difference
+from privbo.runs.states import States, applied, difference
 from privbo.runs.worker_pool import ServedWorker
 from tests.builders import StoppedError, same_releases
 from tests.conformance import cases
@@ -298,7 +298,7 @@ if __name__ == "__main__":
 
 # ---- clients' states are appended to, survive a cut at any byte, and are rewritten before they have doubled for long
 
-STAMP, NEXT = Stamp(round=3, sequence=7, head="ab"), Stamp(round=4, sequence=8, head="cd")
+STAMP, NEXT = {"round": 3, "sequence": 7, "head": "ab"}, {"round": 4, "sequence": 8, "head": "cd"}
 ARRAYS = arrays.arrays(
     np.float64,
     arrays.array_shapes(min_dims=1, max_dims=3, max_side=4),
