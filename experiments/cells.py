@@ -21,10 +21,10 @@ import privbo as pb
 from experiments.outcome import Outcome, Player, Task, named_delta, world
 from experiments.study import Arm, Panel, merged
 from privbo.comparisons.cells import Cell, CellResult, complete, digest
-from privbo.plans.effect import always
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings
 from privbo.runs.code import CODE, CodeKey, code_key
+from privbo.runs.offer import always
 from privbo.runs.sources import ForeignAlgorithm, algorithm_table, algorithms, load_function, read_algorithm
 from privbo.runs.spec import read_privacy
 

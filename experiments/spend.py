@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 import privbo as pb
-from privbo.plans.effect import always
 from privbo.protocol.messages import Algorithm, FloatArray
+from privbo.runs.offer import always
 from privbo.testing import bumps
 
 CLIENTS, EVALUATIONS, EPSILON = (12, 40, 200), (22, 500, 5_000), 2.0

@@ -21,9 +21,9 @@ from privbo.door.door import Door
 from privbo.door.mechanism import Mechanism
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sampling import Sample
-from privbo.plans.effect import always
 from privbo.protocol.messages import Request
 from privbo.reports.figure import Figure, inline_svg
+from privbo.runs.offer import always
 from privbo.testing import toy_problem
 
 SIMULATED = pb.Privacy(noise_multiplier=1.0, noise="simulation")

@@ -33,7 +33,6 @@ from pydantic_core import CoreSchema, core_schema
 
 from accountant.events import Event
 from accountant.ledger import Ledger
-from privbo.plans.effect import is_optional
 from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision, Policy
 from privbo.plans.privacy import NoPrivacy, Privacy
@@ -55,7 +54,7 @@ from privbo.protocol.settings import (
 )
 from privbo.runs.altered import Attendance
 from privbo.runs.code import CodeKey, code_key
-from privbo.runs.offer import Offer, left_out, remedy_of, voted
+from privbo.runs.offer import Offer, is_optional, left_out, remedy_of, voted
 from privbo.runs.sources import (
     ForeignAlgorithm,
     algorithm_table,

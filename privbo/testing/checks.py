@@ -11,11 +11,11 @@ from typing import cast
 
 import numpy as np
 
-from privbo.plans.effect import is_optional, useful
 from privbo.protocol.errors import RunError
 from privbo.protocol.messages import FloatArray, IntArray
 from privbo.protocol.space import Value
 from privbo.runs.altered import AlteredCohort
+from privbo.runs.offer import is_optional, useful
 from privbo.runs.record import Record, Round
 from privbo.testing.boundary import derives_its_requests, holds_a_row_of, is_steered_by_releases, keeps_its_unit_bound
 from privbo.testing.subject import N_CLIENTS, NO_PRIVACY, SEED, Subject, bumps, require, same, toy_clients, values_of

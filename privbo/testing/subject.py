@@ -13,7 +13,6 @@ import numpy.typing as npt
 from pydantic import Field
 
 from accountant.errors import PrivacyError
-from privbo.plans.effect import always
 from privbo.plans.plan import Plan
 from privbo.plans.privacy import NoPrivacy, Privacy, Protects
 from privbo.protocol.common import Final
@@ -34,6 +33,7 @@ from privbo.protocol.problem import BatchObjective, Problem
 from privbo.protocol.space import Real, Space, Value
 from privbo.runs.altered import AlteredCohort
 from privbo.runs.loop import run_spec
+from privbo.runs.offer import always
 from privbo.runs.opening import plan_run
 from privbo.runs.record import OnRound, Record, Round
 from privbo.runs.sources import require_algorithm

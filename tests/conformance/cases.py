@@ -14,9 +14,9 @@ from experiments.baselines.flexible import FlexibleXArmed
 from experiments.baselines.private_search import PrivateSearch
 from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.scout import Scout
-from privbo.plans.effect import always
 from privbo.protocol.common import Final
 from privbo.protocol.messages import Algorithm, UnitName
+from privbo.runs.offer import always
 from privbo.testing import Subject, bumps
 from tests.conformance.small import N_CLIENTS, ROUNDS, problem
 

@@ -10,8 +10,8 @@ import pytest
 
 import privbo as pb
 from privbo.algorithms.elimination.alone import PersonalElimination
-from privbo.plans.effect import always
 from privbo.protocol.settings import dump_settings, read_settings, settings_schema
+from privbo.runs.offer import always
 from privbo.runs.sources import algorithm_table, read_algorithm
 from tests.conformance.cases import ALIKE, CASES
 

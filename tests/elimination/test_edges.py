@@ -14,8 +14,8 @@ import privbo as pb
 from accountant.events import Adjacency, Gaussian, Unit, compose
 from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.audits.empirical import audit_run
-from privbo.plans.effect import always
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, PlainEvaluate, Release, Setting
+from privbo.runs.offer import always
 from privbo.runs.record import load
 from tests.conformance.cases import bumps, problem
 

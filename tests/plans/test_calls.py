@@ -29,8 +29,8 @@ from accountant.filters import fixed_order_filter
 from accountant.ledger import Budget
 from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.scout import Scout
-from privbo.plans.effect import always
 from privbo.protocol.messages import Algorithm
+from privbo.runs.offer import always
 from privbo.runs.opening import policy_of
 from tests.cli.test_cli import X, privbo, toml
 

@@ -20,9 +20,9 @@ from experiments.baselines.dp_hype import DPHype
 from experiments.baselines.flexible import FlexibleXArmed
 from experiments.baselines.private_search import PrivateSearch
 from experiments.examples.zoom import Zoom
-from privbo.plans.effect import always
 from privbo.protocol.messages import Algorithm, Broadcast, Cohort, FloatArray, IntArray, Setting
 from privbo.runs.altered import AlteredCohort
+from privbo.runs.offer import always
 from privbo.runs.rehearsal import middle
 from privbo.runs.sources import algorithms
 from tests.builders import SIMULATED, Changed, StoppedError, stopping

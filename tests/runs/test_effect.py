@@ -11,7 +11,7 @@ import pytest
 
 import privbo as pb
 from accountant.errors import BudgetExceeded
-from privbo.plans.effect import acts, always, is_optional, useful
+from privbo.runs.offer import acts, always, is_optional, useful
 from privbo.runs.spec import Spec
 from privbo.testing import bumps
 
