@@ -40,7 +40,8 @@ from privbo.protocol.messages import FloatArray
 from privbo.protocol.settings import JsonObject, fields_of
 from privbo.protocol.table import in_two_lines
 from privbo.runs.clients import answers_of, clients_of
-from privbo.runs.manifest import clipped_shares, derive_seed
+from privbo.runs.manifest import clipped_shares
+from privbo.runs.opening import setup_of
 from privbo.runs.record import Record, replay
 from privbo.runs.sources import algorithm_table
 from privbo.runs.states import States
@@ -459,19 +460,11 @@ def _last_answers(record: Record) -> tuple[int, float, FloatArray]:
     if not asked or asked[-1].request is None:
         raise RunError(f"{home.path}: nothing was released yet, so there are no norms to publish")
     last, request = asked[-1].broadcast, asked[-1].request
-    seed = derive_seed(home.seed, "clients")
-    setting = spec.setting(record.manifest.public_seed)
+    setup = setup_of(spec, home.seed, record.manifest.public_seed)
     nobody = dataclasses.replace(spec.problem, objective=lambda _client, _params: math.nan, batch_objective=None)
     answers = []
-    for group in home.groups_of(setting.n_clients):
-        clients = clients_of(
-            spec.played,
-            setting,
-            clients=np.arange(*group),
-            evaluate=nobody.evaluator(_no_evaluation),
-            seed=seed,
-            apart=spec.problem.is_asked,
-        )
+    for group in home.groups_of(setup.setting.n_clients):
+        clients = clients_of(setup, np.arange(*group), nobody.evaluator(_no_evaluation), apart=spec.problem.is_asked)
         clients.restore(States.of(home.private, group[0]).load() or {})
         answers.append(answers_of(clients, last, request.dim))
     return last.round, request.clipping_norm / np.sqrt(request.n_blocks), np.concatenate(answers)

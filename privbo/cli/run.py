@@ -20,7 +20,7 @@ from privbo.audits.clipping import NOTE
 from privbo.cli.options import say
 from privbo.cli.terminal import Shown, render
 from privbo.plans.cost import PriceColumn, price, trust_lines, trust_text
-from privbo.plans.plan import Plan, SignalToNoise, signal_to_noise
+from privbo.plans.plan import Plan, SignalToNoise
 from privbo.plans.policy import Decision
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import (
@@ -41,7 +41,7 @@ from privbo.reports.report_page import Told, document, statement as statement_of
 from privbo.runs.in_process import printed_to
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
-from privbo.runs.opening import Admission, admission_of, decided, plan_run, planned_requests
+from privbo.runs.opening import Admission, admission_of, decided, plan_run
 from privbo.runs.record import load
 from privbo.runs.rehearsal import Rehearsal
 from privbo.runs.sources import require_same
@@ -325,13 +325,12 @@ def price_run(spec: Spec, *, opens: bool | None, resumed: Path | None = None) ->
     run = None if resumed is None else RunDirectory(resumed).manifest().run_id
     plan = replace(plan_run(spec), remedy=spec.remedy, calls_per_client=spec.calls_per_client)
     rows = price(plan.event, delta=plan.delta, n_clients=plan.n_units, adjacency=plan.adjacency)
-    made = ((plan.mechanism(request), request) for request in planned_requests(spec)) if plan.releases else ()
     return PricedPlan(
         name=spec.name,
         rounds=spec.rounds,
         plan=plan,
         epsilon_at=rows,
-        signal_to_noise=signal_to_noise(made),
+        signal_to_noise=plan.signal_to_noise,
         decision=None if opens is None else decided(spec, plan, run=run),
         admission=None if opens is None else admission_of(spec, plan, opens=opens, run=run),
         control_calls=_control_calls(spec, plan),

@@ -76,7 +76,7 @@ from privbo.protocol.files import private_folder
 from privbo.protocol.messages import Arrays, FloatArray, Request
 from privbo.protocol.processes import Stopped, limited_loaded_threads, watched_interrupts
 from privbo.protocol.settings import JsonObject, read_settings
-from privbo.runs.clients import clients_of
+from privbo.runs.clients import WorkerSetup, clients_of
 from privbo.runs.evidence import plan_name
 from privbo.runs.guarded import ledger_of
 from privbo.runs.manifest import SCORES, keep_clipped, noise_of
@@ -205,14 +205,8 @@ def _answer(run: PartyRun, record: SiteRecord, question: Question, wanted: Wante
         timeout = run.federation.on_grid(spec).round_timeout
         patience = max(0.5 * timeout, timeout - _FOR_ITS_ANSWER)
         asking = partial(PendingTrials, spec=spec, folder=record.path, patience=patience)
-    own = clients_of(
-        spec.played,
-        spec.setting(question.public_seed),
-        clients=clients,
-        evaluate=evaluate,
-        seed=record.seed(run.clients_seed),
-        asking=asking,
-    )
+    setup = WorkerSetup(spec=spec, setting=spec.setting(question.public_seed), seed=record.seed(run.clients_seed))
+    own = clients_of(setup, clients, evaluate, asking=asking)
     record.keep_facts(clients, problem.search_space)
     with limited_loaded_threads(spec.threads):
         made, receipt = record.answer(question, wanted, own)

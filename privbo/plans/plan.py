@@ -65,22 +65,23 @@ class SignalToNoise:
         return f"{what}: largest possible sum of norm {self.largest_sum:.3g} versus {beside}"
 
 
-def signal_to_noise(made: Iterable[tuple[Mechanism, Request]]) -> tuple[SignalToNoise, ...]:
-    """Say of every kind of release the most that it can say, in the plan's order; equal to three digits is one kind."""
-    kinds: dict[tuple[str, str], SignalToNoise] = {}
-    for mechanism, request in made:
-        if isinstance(mechanism, PrivateSum):
-            largest, numbers = mechanism.largest_norm(), request.dim * request.n_blocks
-            noise = mechanism.noise_stddev() * math.sqrt(numbers)
-            kind = (f"{largest:.3g}", f"{noise:.3g}")
-            count = kinds[kind].count + 1 if kind in kinds else 1
-            kinds[kind] = SignalToNoise(count=count, largest_sum=largest, noise=noise)
-    return tuple(kinds.values())
+def _at(releases: _Releases, z: float | None) -> list[tuple[Mechanism, int, int]]:
+    """Releases whose mechanisms were made for a multiplier of 1, at a run's: mechanism, numbers, count."""
+    return [
+        (
+            dataclasses.replace(made, noise_multiplier=z * made.noise_multiplier)
+            if isinstance(made, PrivateSum) and z is not None
+            else made,
+            numbers,
+            count,
+        )
+        for (made, numbers), count in releases.items()
+    ]
 
 
-def _event(privacy: Privacy | NoPrivacy, releases: _Releases, z: float | None) -> Event:
-    """The event of all releases together, at a run's multiplier."""
-    each = [(_at(mechanism, z).event(), count) for (mechanism, _), count in releases.items()]
+def _event(privacy: Privacy | NoPrivacy, made: Iterable[tuple[Mechanism, int, int]]) -> Event:
+    """The event of all releases together."""
+    each = [(mechanism.event(), count) for mechanism, _, count in made]
     if privacy.unit == "reward":
         return most_expensive(event for event, _ in each)
     whole = of_one_run(each)
@@ -91,13 +92,6 @@ def _event(privacy: Privacy | NoPrivacy, releases: _Releases, z: float | None) -
             f"({multipliers}); use sampling='poisson', or releases of equal noise"
         )
     return whole
-
-
-def _at(mechanism: Mechanism, z: float | None) -> Mechanism:
-    """A mechanism that was made for a multiplier of 1, at a run's multiplier."""
-    if isinstance(mechanism, PrivateSum) and z is not None:
-        return dataclasses.replace(mechanism, noise_multiplier=z * mechanism.noise_multiplier)
-    return mechanism
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +135,8 @@ class Plan:
             without noise.
         final: The vote at the end, which is one of the releases; None where the run ends without one.
         mechanisms: The different mechanisms of the plan with their counts; empty for a plan read from disk.
+        signal_to_noise: The most that its releases can say, by kind: equal to three digits is one. Empty for a plan
+            read from disk.
         remedy: What would give a plan of nothing a release, in words; None where it was not looked for.
         calls_per_client: Most calls of the objective by one client; None where the algorithm does not say, and for a
             plan read from disk.
@@ -164,6 +160,7 @@ class Plan:
     largest_over_noise: float | None = None
     final: FinalVote | None = None
     mechanisms: Mapping[Mechanism, int] = field(default_factory=dict, repr=False, compare=False)
+    signal_to_noise: tuple[SignalToNoise, ...] = field(default=(), repr=False, compare=False)
     n_records: int | None = None
     training: Event | None = None
     remedy: str | None = field(default=None, repr=False, compare=False)
@@ -361,22 +358,20 @@ def price_plan(
             "final='common' with sampling='random-allocation': the vote has a noise of its own, and a random "
             "allocation one for all releases; use sampling='poisson', or drop final"
         )
-    asked = _asked(privacy, requests)
-    vote = _asked(privacy, () if final is None else (final,))
-    releases = asked + vote
-    z = _multiplier(privacy, releases, delta)
-    chosen = None
-    for mechanism, candidates in vote:
-        made = _at(mechanism, z)
-        chosen = FinalVote(event=made.event(), candidates=candidates, noise_stddev=n_clients * made.noise_stddev())
+    asked, vote = _asked(privacy, requests), _asked(privacy, () if final is None else (final,))
+    z = _multiplier(privacy, asked + vote, delta)
+    sums, ballots = _at(asked, z), _at(vote, z)
     square = 0.0  # of the largest norms over the noise's typical norms: releases of one vector could be averaged
-    for (mechanism, numbers), count in asked.items():
-        made = _at(mechanism, z)
+    mechanisms, kinds = Counter[Mechanism](), dict[tuple[str, str], SignalToNoise]()
+    for place, (made, numbers, count) in enumerate(sums + ballots):
+        mechanisms[made] += count
         if isinstance(made, PrivateSum):
-            square += count * (made.largest_norm() / made.noise_stddev()) ** 2 / numbers
-    mechanisms: Counter[Mechanism] = Counter()
-    for (mechanism, _), count in releases.items():
-        mechanisms[_at(mechanism, z)] += count
+            largest, stddev = made.largest_norm(), made.noise_stddev()
+            square += count * (largest / stddev) ** 2 / numbers if place < len(sums) else 0.0
+            noise = stddev * math.sqrt(numbers)
+            kind = (f"{largest:.3g}", f"{noise:.3g}")
+            before = kinds[kind].count if kind in kinds else 0
+            kinds[kind] = SignalToNoise(count=before + count, largest_sum=largest, noise=noise)
     trained = [(made.training, n) for made, n in mechanisms.items() if isinstance(made, PrivateSum) and made.training]
     plan = Plan(
         privacy=privacy,
@@ -384,12 +379,19 @@ def price_plan(
         delta=delta,
         n_clients=n_clients,
         n_records=n_records,
-        event=_event(privacy, releases, z),
-        releases=releases.total(),
+        event=_event(privacy, sums + ballots),
+        releases=mechanisms.total(),
         budget=_budget(privacy, delta),
-        final=chosen,
+        final=next(
+            (
+                FinalVote(event=made.event(), candidates=candidates, noise_stddev=n_clients * made.noise_stddev())
+                for made, candidates, _ in ballots
+            ),
+            None,
+        ),
         largest_over_noise=math.sqrt(square) if square else None,
         mechanisms=mechanisms,
+        signal_to_noise=tuple(kinds.values()),
         training=compose(trained) if trained else None,
     )
     if privacy.budget is not None and (cost := min(plan.epsilon().values())) > privacy.budget:
@@ -416,7 +418,7 @@ def _multiplier(privacy: Privacy | NoPrivacy, releases: _Releases, delta: float)
     if privacy.epsilon is None:
         raise ConfigurationError("privacy names neither epsilon nor noise_multiplier")
     z = calibrate_noise(
-        lambda z: _event(privacy, releases, z), epsilon=privacy.epsilon, delta=delta, adjacency=privacy.adjacency
+        lambda z: _event(privacy, _at(releases, z)), epsilon=privacy.epsilon, delta=delta, adjacency=privacy.adjacency
     )
     # Every guardian computes z for itself, and all must mean the same plan: last digits are the machine's arithmetic.
     return z if privacy.trust == "server" else float(upper_text(z, _AGREED))

@@ -109,14 +109,7 @@ def best_points(history: ClientHistory, space: Space, clients: Numbers[int]) -> 
 
 def read_history(path: Path) -> ClientHistory:
     """PRIVATE: read the evaluations of clients as a run or a site keeps them."""
-    arrays = load_arrays(path)
-    return ClientHistory(
-        units=arrays["units"].astype(np.float64),
-        values=arrays["values"].astype(np.float64),
-        rounds=arrays["rounds"].astype(np.int64),
-        recommended=arrays["recommended"].astype(np.float64),
-        calls=arrays["calls"].astype(np.int64) if "calls" in arrays else None,
-    )
+    return ClientHistory(**load_arrays(path))
 
 
 @settings(table="facts")

@@ -182,13 +182,26 @@ def _places(history: ClientHistory) -> list[tuple[int, int]]:
     return list(zip(history.rounds.tolist(), numbers.tolist(), strict=True))
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkerSetup:
+    """A run, as far as its clients' side needs to know it.
+
+    Attributes:
+        spec: The run.
+        setting: Public facts of the run.
+        seed: PRIVATE: of the clients' own randomness.
+    """
+
+    spec: Spec
+    setting: Setting
+    seed: int
+
+
 def clients_of(
-    algorithm: Algorithm,
-    setting: Setting,
-    *,
+    setup: WorkerSetup,
     clients: IntArray,
     evaluate: Evaluator,
-    seed: int,
+    *,
     sent: Callable[[Cohort], Cohort] = lambda cohort: cohort,
     asking: Callable[..., Each] | None = None,
     apart: bool = False,
@@ -199,11 +212,9 @@ def clients_of(
     waits for another one's, and none is moved by them.
 
     Args:
-        algorithm: Its settings.
-        setting: Facts of the run.
+        setup: The run.
         clients: Numbers of the clients.
         evaluate: Their objectives.
-        seed: Of the clients' own randomness.
         sent: Alters what a cohort sends.
         asking: Makes clients that ask for trials, where the problem has no objective to call.
         apart: Whether each has a cohort of its own in any case.
@@ -211,9 +222,10 @@ def clients_of(
     Raises:
         ConfigurationError: If trials are to be asked and there is no place for them.
     """
+    algorithm = setup.spec.played
 
     def made(some: IntArray, by: Evaluate = evaluate) -> Cohort:
-        return sent(algorithm.cohort(setting, clients=some, evaluate=by, seed=seed))
+        return sent(algorithm.cohort(setup.setting, clients=some, evaluate=by, seed=setup.seed))
 
     require_takes(algorithm, evaluate.problem)
     if evaluate.problem.is_asked and asking is None:
@@ -290,21 +302,6 @@ def require_device(device: str) -> None:
     except (AssertionError, RuntimeError, TypeError) as error:
         why = str(error).partition("\n")[0]
         raise ConfigurationError(f"device={device!r} can't be used here ({why}); write device = 'cpu'") from None
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerSetup:
-    """A run, as far as its clients' side needs to know it.
-
-    Attributes:
-        spec: The run.
-        setting: Public facts of the run.
-        seed: PRIVATE: of the clients' own randomness.
-    """
-
-    spec: Spec
-    setting: Setting
-    seed: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -397,21 +394,13 @@ class LocalWorker:
         """Nothing to stop: tasks are done in the caller's time."""
 
     def _made(self, task: WorkerTask) -> Cohort | Each:
-        setup, spec = self._setup, self._setup.spec
+        spec = self._setup.spec
 
         def sent(cohort: Cohort) -> Cohort:
             cohort = zeroed(cohort) if spec.control == "zeroed" else cohort
             return cohort if spec.attendance is None else unreliable(cohort, spec.attendance)
 
-        made = clients_of(
-            spec.played,
-            setup.setting,
-            clients=np.arange(*task.group),
-            evaluate=self._evaluate,
-            seed=setup.seed,
-            sent=sent,
-            asking=self._asking,
-        )
+        made = clients_of(self._setup, np.arange(*task.group), self._evaluate, sent=sent, asking=self._asking)
         if task.state is not None:
             made.restore(_copied(task.state))
         return made

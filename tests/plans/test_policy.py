@@ -14,7 +14,7 @@ from accountant import Adjacency, Gaussian, Laplace, NonPrivate, numerical, repe
 from accountant.errors import BudgetExceeded, CalibrationError
 from accountant.events import PoissonSampledGaussian
 from privbo.audits.clipping import price_of_norms, publish_norms
-from privbo.plans.plan import price_plan, signal_to_noise
+from privbo.plans.plan import price_plan
 from privbo.plans.policy import Policy
 from privbo.protocol.errors import PolicyError
 from privbo.protocol.messages import Request
@@ -305,7 +305,7 @@ def test_each_kind_of_release_has_its_two_norms():
     """The first release has a mean of norm 2 under noise of norm 5 x 2 / 40 x 4 = 1; the others' is twice as loud."""
     requests = [mean(40), mean(40, noise_scale=2.0), mean(40, noise_scale=2.0)]
     plan = price_plan(pb.Privacy(noise_multiplier=5.0), requests, n_clients=40)
-    found = signal_to_noise((plan.mechanism(request), request) for request in requests)
+    found = plan.signal_to_noise
     assert [(kind.count, round(kind.largest_sum, 9), round(kind.noise, 9)) for kind in found] == [(1, 2, 1), (2, 2, 2)]
     assert found[1].text == "each of 2 releases: largest possible sum of norm 2 versus noise of typical norm 2"
     assert (found[0].largest_sum / found[0].noise) ** 2 + 2 * 1.0 == pytest.approx(plan.largest_over_noise**2)

@@ -14,7 +14,7 @@ import pytest
 import privbo as pb
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.problem import ProblemSource
-from privbo.runs.clients import clients_of
+from privbo.runs.clients import WorkerSetup, clients_of
 from privbo.runs.spec import Spec
 from privbo.testing.subject import noise_release
 from tests.builders import StoppedError, same_releases, stopping
@@ -77,9 +77,8 @@ def vectors(algorithm: Any, count: int) -> FloatArray:
     spec = Spec(name="brought", problem=problem, algorithm=algorithm, privacy=privacy, rounds=ROUNDS)
     setting, rows = spec.setting(public_seed=5), list[FloatArray]()
     server = algorithm.server(setting)
-    sides = clients_of(
-        algorithm, setting, clients=np.arange(CLIENTS), evaluate=problem.evaluator(on_failure=lambda *_: None), seed=3
-    )
+    setup, evaluate = WorkerSetup(spec=spec, setting=setting, seed=3), problem.evaluator(on_failure=lambda *_: None)
+    sides = clients_of(setup, np.arange(CLIENTS), evaluate)
     while ask := server.ask():
         answers = sides.answer(ask.broadcast, 0 if ask.request is None else ask.request.dim)
         if ask.request is not None:
