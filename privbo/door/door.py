@@ -127,7 +127,7 @@ class Door:
     mechanism: Callable[[Request], Mechanism]
     clipper: QuantileClipper | None = None
     only_sampled_send: bool = False
-    keeper: Keeper | None = None
+    keeper: Keeper = field(default_factory=Keeper)
     gather: Gather | None = None
     _allocation: BoolArray | None = field(default=None, init=False)
 
@@ -196,17 +196,15 @@ class Door:
                 f"place {position} of run {self.run!r} is another round's than {round_}; resume it as it was"
             )
         if self._allocation is None:
-            table = None if self.keeper is None else self.keeper.kept()
+            table = self.keeper.kept()
             if table is None and taken:
                 raise LedgerError(
                     f"run {self.run!r} has charged releases and its allocation is gone; restore private/ from a copy, "
                     "or end the run here: what was charged stays charged"
                 )
             if table is None:
-                table = sample.allocate(self.noise.stream("allocation"))
-                if self.keeper is not None:
-                    self.keeper.keep(table)
-                    table = self.keeper.kept()  # another process may have been first
+                self.keeper.keep(sample.allocate(self.noise.stream("allocation")))
+                table = self.keeper.kept()  # another process may have been first
             shape = (sample.n_clients, sample.n_releases)
             if table is None or table.shape != shape or np.any(table.sum(axis=1) != sample.participations):
                 raise LedgerError(

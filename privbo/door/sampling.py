@@ -29,7 +29,7 @@ that ends early is charged for all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -221,11 +221,15 @@ def require_sampling(sampling: str, sample_rate: float, max_cohort: int | None, 
         )
 
 
-class Keeper(Protocol):
-    """Place on the private side that keeps one run's allocation."""
+class Keeper:
+    """Keeps one run's allocation: in memory, for as long as the process lives."""
+
+    _table: BoolArray | None = None
 
     def kept(self) -> BoolArray | None:
         """SECRET: the allocation, ``(n_clients, n_releases)``; None if none is kept."""
+        return self._table
 
     def keep(self, table: BoolArray) -> None:
-        """Keep an allocation, durable on return; changes nothing where one is kept already."""
+        """Keep an allocation, as durable on return as it ever is; one that is kept already stays."""
+        self._table = table if self._table is None else self._table

@@ -193,12 +193,11 @@ def _answer(run: PartyRun, record: SiteRecord, question: Question, wanted: Wante
         keep_clipped(record.path / SCORES, client, clipped, scored, round=round_, place=places[client])
         places[client] += 1
 
-    evaluate = problem.evaluator(
+    evaluate = spec.evaluator(
+        len(clients),
         on_failure=lambda client, reason: record.note(f"client {client}: {reason}"),
         on_clipped=on_clipped,
         stopped=stopped,
-        client_seconds=None if spec.times is None else spec.times.of_one(len(clients)),
-        evaluation_seconds=spec.evaluation_seconds,
     )
     asking = None
     if problem.is_asked:  # for values that are told it waits for what is left of the round but for its answer

@@ -324,18 +324,17 @@ def run_spec(
     """
     executor = spec.executor if executor is None else executor
     made = partial(in_process, executor=executor, backend=backend_of(executor, spec), quiet=output is not None)
-    home, limit = None if directory is None else RunDirectory(directory.absolute()), spec.client_seconds
+    home = None if directory is None else RunDirectory(directory.absolute())
+    evaluate = spec.evaluator(on_evaluation=on_evaluation)
     if not resume:
         require_answers(spec)
-    evaluator = partial(
-        spec.problem.evaluator, on_evaluation, client_seconds=limit, evaluation_seconds=spec.evaluation_seconds
-    )
     priced, root, rehearsed, said = plan_run(spec), None, None, io.StringIO()
     if on_rehearsal is not None and priced.has_secret_noise and not (resume or spec.problem.is_asked):
         require_beginning(spec, priced, home)
         root = root_of(spec)
         with watched_interrupts() as stopped, printed_to(output and said):
-            rehearsed = rehearse(setup_of(spec, root), evaluator(stopped=stopped), made)
+            first = spec.evaluator(on_evaluation=on_evaluation, stopped=stopped)
+            rehearsed = rehearse(setup_of(spec, root), first, made)
         on_rehearsal(rehearsed)
     with (
         nullcontext() if home is None else home.settled(),
@@ -345,7 +344,7 @@ def run_spec(
         watched_interrupts() as stopped,
         printed_to(output),
     ):
-        evaluate = evaluator(stopped=stopped)
+        evaluate.stopped = stopped
         if home is not None:
             evaluate.on_failure, evaluate.on_clipped = home.keep_failure, partial(keep_clipped, home.scores_path)
             evaluate.errors |= home.failures()

@@ -37,6 +37,7 @@ from accountant.ledger.address import place_of, stands
 from accountant.ledger.policy import digest_of
 from accountant.ledger.tables import Place
 from privbo.door.noise import ExactNoise, NoiseSource, SecureNoise, SimulatedNoise
+from privbo.door.sampling import Keeper
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import (
@@ -413,7 +414,7 @@ def readable_ledger(home: RunDirectory, manifest: Manifest, named: Path | str | 
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptAllocation:
+class KeptAllocation(Keeper):
     """Keeps who takes part in which release, as bits, under the run's name.
 
     Attributes:

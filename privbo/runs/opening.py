@@ -22,6 +22,7 @@ from accountant.ledger.tables import Place
 from accountant.wording import upper_text
 from privbo.door.adaptive import QuantileClipper
 from privbo.door.door import Door, Gather
+from privbo.door.sampling import Keeper
 from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision
 from privbo.plans.shared_ledger import SharedLedger
@@ -261,7 +262,7 @@ def open_run(
         mechanism=plan.mechanism,
         clipper=None if asked is None else QuantileClipper(settings=asked),
         only_sampled_send=plan.privacy.channel == "anonymous",
-        keeper=None if home is None else KeptAllocation(home=home, run=manifest.run_id),
+        keeper=Keeper() if home is None else KeptAllocation(home=home, run=manifest.run_id),
         gather=None if gather is None else gather(manifest),
     )
     setup = setup_of(spec, root, manifest.public_seed)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 from weakref import WeakValueDictionary
@@ -212,13 +213,11 @@ class Session:
         'Session'
     """
 
-    def __init__(self, problem: Problem, algorithm: Algorithm | None, directory: Path, settings: StartSettings) -> None:
+    def __init__(self, directory: Path, play: Callable[[], Record]) -> None:
         self.directory = directory
         self._end: Future[Record] = Future()
         self._opened: Record | None = None
-        thread = threading.Thread(
-            target=self._play, args=(problem, algorithm, settings), name=f"privbo run {directory}", daemon=True
-        )
+        thread = threading.Thread(target=self._play, args=(play,), name=f"privbo run {directory}", daemon=True)
         self.site = Site(directory, going=thread.is_alive)
         thread.start()
 
@@ -235,9 +234,9 @@ class Session:
             record.home.settle(record.manifest.created)  # opening touches the file
         return self._opened
 
-    def _play(self, problem: Problem, algorithm: Algorithm | None, settings: StartSettings) -> None:
+    def _play(self, play: Callable[[], Record]) -> None:
         try:
-            record = run(problem, algorithm, directory=self.directory, **settings)
+            record = play()
             record.ledger.close()  # a ledger belongs to the thread that opened it
             record.home.settle(record.manifest.created)
             self._end.set_result(record)
@@ -301,5 +300,5 @@ def start(
     else:
         require_answers(spec)
         require_beginning(spec, plan, place)
-    session = _sessions[home.resolve()] = Session(problem, algorithm, home, settings)
+    session = _sessions[home.resolve()] = Session(home, partial(run, problem, algorithm, directory=home, **settings))
     return session

@@ -40,7 +40,7 @@ from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.common import Final
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.messages import Algorithm, Records, Setting
-from privbo.protocol.problem import FACTS, Problem, ProblemSource
+from privbo.protocol.problem import FACTS, Evaluator, Problem, ProblemSource
 from privbo.protocol.settings import (
     NAME,
     Count,
@@ -401,10 +401,14 @@ class Spec:
     def _share(self) -> float | None:
         return None if self.final is None else self.final_share
 
-    @property
-    def client_seconds(self) -> float | None:
-        """Seconds of a round that one client's evaluations may take; None without a grid."""
-        return None if self.times is None else self.times.of_one(self.problem.n_clients)
+    def evaluator(self, n_clients: int | None = None, **options: Any) -> Evaluator:  # noqa: ANN401 (checked there)
+        """Give the batched objective within the run's times, of so many clients in one process; by default of all.
+
+        Raises:
+            ConfigurationError: If all of them together may overrun the round.
+        """
+        limit = None if self.times is None else self.times.of_one(n_clients or self.problem.n_clients)
+        return self.problem.evaluator(client_seconds=limit, evaluation_seconds=self.evaluation_seconds, **options)
 
     @property
     def n_records(self) -> int | None:

@@ -279,11 +279,9 @@ def served(setup: bytes) -> ServedWorker:
 
 def evaluator_of(setup: WorkerSetup, on_message: OnMessage) -> Evaluator:
     """Give the evaluator of a worker, which sends clients' first failures and clipped scores."""
-    return setup.spec.problem.evaluator(
+    return setup.spec.evaluator(
         on_failure=lambda client, reason: on_message((client, reason)),
         on_clipped=lambda client, clipped, scored: on_message((client, clipped, scored)),
-        client_seconds=setup.spec.client_seconds,
-        evaluation_seconds=setup.spec.evaluation_seconds,
     )
 
 

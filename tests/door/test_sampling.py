@@ -176,19 +176,6 @@ EVENT = RandomAllocationGaussian(n_rounds=T, participations=K, noise_multiplier=
 REQUEST = Request(dim=CLIENTS, clipping_norm=1.0, weights=np.ones((1, CLIENTS)))
 
 
-class InMemory:
-    """Keeps an allocation as long as the process lives."""
-
-    def __init__(self) -> None:
-        self.table: BoolArray | None = None
-
-    def kept(self) -> BoolArray | None:
-        return self.table
-
-    def keep(self, table: BoolArray) -> None:
-        self.table = table if self.table is None else self.table
-
-
 def declared(event: RandomAllocationGaussian = EVENT, run: str = "run") -> Declaration:
     return Declaration(run=run, events=((event, 1),), settings="s", plan="p", delta=1e-5, noise_source="secure")
 
@@ -233,7 +220,7 @@ def book() -> Ledger:
 
 
 def test_every_client_is_in_exactly_k_of_all_releases_however_often_the_run_is_begun_again(book: Ledger) -> None:
-    kept = InMemory()
+    kept = Keeper()
     table = play(book, iter([kept] * T))
     assert np.array_equal(table.sum(axis=1), np.full(CLIENTS, K))
     assert np.array_equal(table, kept.kept())
@@ -241,7 +228,7 @@ def test_every_client_is_in_exactly_k_of_all_releases_however_often_the_run_is_b
     assert np.array_equal(again, table)
 
 
-class Redrawn:
+class Redrawn(Keeper):
     """Planted fault: an allocation of the right form at every beginning, and another one each time."""
 
     def __init__(self) -> None:
@@ -265,7 +252,7 @@ def test_an_allocation_drawn_again_at_every_beginning_is_caught() -> None:
 
 
 def test_two_processes_that_begin_at_once_share_what_the_first_kept(book: Ledger) -> None:
-    kept = InMemory()
+    kept = Keeper()
     one, other = door(book, kept), door(book, kept)
     first = seen(one, 0)
     rest = [seen(other, position) for position in range(1, T)]
@@ -273,7 +260,7 @@ def test_two_processes_that_begin_at_once_share_what_the_first_kept(book: Ledger
 
 
 def test_every_place_serves_one_round(book: Ledger) -> None:
-    here = door(book, InMemory())
+    here = door(book, Keeper())
     here.open(0, REQUEST, plan_position=0)
     for round_, position in ((1, 0), (0, 1), (1, None), (1, T), (1, -1)):
         with pytest.raises(LedgerError, match="place"):
@@ -283,7 +270,7 @@ def test_every_place_serves_one_round(book: Ledger) -> None:
 
 @pytest.mark.parametrize("wrong", [np.ones((CLIENTS, T - 1), bool), np.eye(CLIENTS, T, dtype=bool)])
 def test_an_allocation_that_is_not_the_runs_is_refused(book: Ledger, wrong: BoolArray) -> None:
-    keeper = InMemory()
+    keeper = Keeper()
     keeper.keep(wrong)
     with pytest.raises(LedgerError, match="is not the one that was drawn"):
         door(book, keeper).open(0, REQUEST, plan_position=0)
@@ -293,7 +280,7 @@ def test_an_allocation_that_is_not_the_runs_is_refused(book: Ledger, wrong: Bool
 def test_releases_that_no_plan_has_paid_for_are_refused() -> None:
     book = ledger()
     with pytest.raises(LedgerError, match="covers several releases; reserve the plan"):
-        seen(door(book, InMemory()), 0)
+        seen(door(book, Keeper()), 0)
     assert book.entries() == []
 
 
