@@ -28,7 +28,7 @@ from privbo.comparisons.cells import Cell, CellResult, How, Kept, Reuse, complet
 from privbo.comparisons.comparison import Comparison
 from privbo.comparisons.sweep_file import OWN_CONTROLS, Control, Panel, Planned, Sweep, control_name
 from privbo.comparisons.verdict import VALUED, Data, Kind, Setting, curve_of
-from privbo.plans.cost import Agree, agree_to_all, finite, spending
+from privbo.plans.cost import Agree, finite, spending
 from privbo.plans.privacy import NoPrivacy, default_delta
 from privbo.plans.shared_ledger import SharedLedger
 from privbo.protocol.errors import ConfigurationError
@@ -251,7 +251,7 @@ class SweepResult:
         return (panels[0] if len(panels) == 1 else found) | ({} if self.reuse is None else {"reuse": plain(self.reuse)})
 
 
-def run_sweep(sweep: Sweep, out: Path, *, agree: Agree = agree_to_all, **how: Unpack[How]) -> SweepResult:
+def run_sweep(sweep: Sweep, out: Path, *, agree: Agree = lambda _: None, **how: Unpack[How]) -> SweepResult:
     """Run the cells that are missing or made by other code, and compare the settings.
 
     Args:

@@ -71,10 +71,6 @@ Agree: TypeAlias = Callable[[Spending], None]
 """Called with a cost before it is charged; what it raises prevents the charge."""
 
 
-def agree_to_all(_: Spending) -> None:
-    """Accept any cost: for callers who have named what is charged themselves."""
-
-
 def spending(
     ledger: Ledger,
     delta: float,

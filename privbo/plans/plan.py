@@ -108,10 +108,6 @@ class FinalVote:
     candidates: int
     noise_stddev: float
 
-    def to_dict(self) -> JsonObject:
-        """Give the vote as JSON."""
-        return vars(self) | {"event": to_dict(self.event)}
-
 
 _AGREED = 9  # significant digits of a noise multiplier on which all guardians agree
 
@@ -296,7 +292,7 @@ class Plan:
 
     def to_dict(self) -> JsonObject:
         """Give the plan as JSON, with the privacy that was asked for."""
-        final: JsonObject = {} if self.final is None else {"final": self.final.to_dict()}
+        final = {} if self.final is None else {"final": vars(self.final) | {"event": to_dict(self.final.event)}}
         training: JsonObject = {} if self.training is None else {"training": to_dict(self.training)}
         return {
             **final,

@@ -29,7 +29,7 @@ from accountant.errors import EventError
 from accountant.events import Event, compose, from_dict, to_dict
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Array, BoolArray, FloatArray, IntArray, PullObjective
-from privbo.protocol.processes import NoAnswerError, Stopped, named, nobody_stops, within
+from privbo.protocol.processes import NoAnswerError, Stopped, named, within
 from privbo.protocol.settings import Count, JsonObject, Range, Sequence, settings
 from privbo.protocol.space import Parameter, Space, Value
 
@@ -341,7 +341,7 @@ class Evaluator:
     on_evaluation: Callable[[], None] | None = None
     on_failure: Callable[[int, str], None] | None = None
     on_clipped: Callable[[int, int, int], None] | None = None
-    stopped: Stopped = nobody_stops
+    stopped: Stopped = lambda: False
     client_seconds: float | None = None
     evaluation_seconds: float | None = None
     isolated: bool = False

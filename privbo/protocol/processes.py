@@ -91,11 +91,6 @@ def _libraries(n_modules: int) -> ThreadpoolController:  # noqa: ARG001 (what is
 Stopped: TypeAlias = Callable[[], bool]
 
 
-def nobody_stops() -> bool:
-    """Say that no operator can interrupt."""
-    return False
-
-
 @contextmanager
 def watched_interrupts() -> Iterator[Stopped]:
     """Note every SIGINT and hand it on; yields what tells whether one came.
@@ -109,7 +104,7 @@ def watched_interrupts() -> Iterator[Stopped]:
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield nobody_stops
+        yield lambda: False
         return
     seen = threading.Event()
 

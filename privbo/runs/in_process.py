@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from privbo.runs.worker_pool import RemoteWorker, WorkerPool
 
 LARGEST_GROUP = 2**15
-RESIDENT = 2**18
+RESIDENT = 2**18  # most clients whose states stay in memory; of more, those of one group per worker
 _private_log = logging.getLogger("privbo.private")
 
 
@@ -57,7 +57,6 @@ class InProcess:
         folder: The private folder that states of groups are kept in; None keeps them in memory.
         keeps: Whether states have to be kept at all.
         journal: Where evaluations are kept until they are part of a state.
-        resident: Most clients whose states stay in memory; of more, those of one group per worker.
         on_private_round: PRIVATE: called with the clients' evaluations after every round; its errors change nothing.
     """
 
@@ -66,7 +65,6 @@ class InProcess:
     folder: Path | None
     keeps: bool
     journal: EvaluationJournal
-    resident: int = RESIDENT
     on_private_round: OnPrivateRound | None = None
     hides_senders: bool = True
     _held: set[Group] = field(default_factory=set, repr=False)
@@ -78,7 +76,7 @@ class InProcess:
         senders = None if ticket is None else ticket.senders
         summing = None if ticket is None or senders is not None else ticket.summing
         standing, round_ = ask.standing, ask.broadcast.round
-        stays = self.folder is None or self.groups[-1][1] <= self.resident
+        stays = self.folder is None or self.groups[-1][1] <= RESIDENT
 
         def keep(group: Group, change: Arrays) -> None:
             (self._held.add if stays else self._held.discard)(group)

@@ -18,7 +18,7 @@ from accountant.events import Event, Gaussian, RandomAllocationGaussian, parts
 from accountant.ledger import Ledger
 from accountant.ledger.book import Reservation
 from accountant.wording import counted
-from privbo.plans.cost import Agree, agree_to_all, spending
+from privbo.plans.cost import Agree, spending
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
 from privbo.runs.evidence import Chains, Evidence, beyond, declaration, gathered, plan_of, recovery_text
@@ -50,7 +50,7 @@ class Recovered:
     text: str
 
 
-def recover(home: RunDirectory, *, agree: Agree = agree_to_all, ledger: Path | str | None = None) -> Recovered:
+def recover(home: RunDirectory, *, agree: Agree = lambda _: None, ledger: Path | str | None = None) -> Recovered:
     """Charge every uncertain round of a run once more, so that it may go on.
 
     Nothing that stands on disk is taken away or written over. The same loss is charged once,

@@ -232,13 +232,14 @@ def test_a_problem_that_cannot_be_sent_is_refused_before_anything_is_made(tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_states_that_are_paged_out_come_back_as_they_were(tmp_path):
+def test_states_that_are_paged_out_come_back_as_they_were(tmp_path, monkeypatch):
     whole = play(Noting(tmp_path / "whole"))
     spec = dataclasses.replace(whole.spec, problem=problem(Noting(tmp_path / "calls")))
     home = RunDirectory(tmp_path / "run")
     opened = open_run(spec, plan_run(spec), home)
     made = in_process(opened.setup, home, spec.problem.evaluator(), None)
-    paged = dataclasses.replace(made, groups=groups_of(7, 3), resident=0)
+    paged = dataclasses.replace(made, groups=groups_of(7, 3))
+    monkeypatch.setattr("privbo.runs.in_process.RESIDENT", 0)
     record = run_over(opened, paged)
     require_same(dataclasses.replace(record, _clients=paged.history()), whole)
     assert len(home.all_states()) == 3
