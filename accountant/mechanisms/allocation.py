@@ -60,7 +60,6 @@ _CELL_ERROR = 1e-12  # relative, of a cell's normal mass
 _UNHEARD = 1e-40  # mass that may be moved to a law's ends
 
 
-@dataclass(frozen=True, kw_only=True)
 class RandomAllocationGaussian(Basic):
     """A whole run of Gaussian sums: every unit takes part in exactly k of T rounds, at secret random times.
 

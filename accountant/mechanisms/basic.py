@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, dataclass_transform
 
 import numpy as np
 
@@ -131,8 +131,11 @@ def _built(value: object) -> object:
     return value.build() if isinstance(value, DpCall) else value
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Basic(ABC):
     """One kind of event: a subclass states its fields, and answers everything that the accountants ask of it.
+
+    Every subclass is a frozen dataclass of these fields, which are given by name.
 
     Attributes:
         kinds: Every kind by the name that ledgers store: its class' name in lower case with hyphens.
@@ -156,6 +159,7 @@ class Basic(ABC):
     unsound: ClassVar[Mapping[Adjacency, str]] = {}
 
     def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
         cls.kind = re.sub("(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
         cls.kinds[cls.kind] = cls
 
@@ -226,7 +230,6 @@ class Basic(ABC):
             raise EventError(f"{self!r} {self.unsound[adjacency]}")
 
 
-@dataclass(frozen=True, kw_only=True)
 class NonPrivate(Basic):
     """A release without any guarantee; its epsilon is infinite under every accountant.
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from accountant.mechanisms.basic import Adjacency, Basic, DpCall
 from accountant.mechanisms.pair import EPS, FloatArray, Pair, Tails, line_nodes, ndtr, normal_error
 
 
-@dataclass(frozen=True, kw_only=True)
 class Gaussian(Basic):
     """A vector query answered with Gaussian noise in every coordinate; all clients take part.
 
@@ -75,7 +72,6 @@ def gaussian_pair(mu: float) -> Pair:
     return Pair(tails=tails, loss_range=loss_range, loss_error=16.0 * EPS * (1.0 + mu * mu), nodes=nodes)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ZeroConcentrated(Basic):
     """A mechanism of which a bound of Rényi divergences is all that is known: at most xi + rho a at every order a > 1.
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -41,7 +40,6 @@ _MAX_PANELS = 2000  # beyond it an order is answered by bounds that hold without
 _Halves: TypeAlias = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Laplace(Basic):
     """A query answered with Laplace noise in every coordinate; all clients take part.
 
@@ -81,7 +79,6 @@ class Laplace(Basic):
         return DpCall("LaplaceDpEvent", {"noise_multiplier": factor * self.scale_multiplier})
 
 
-@dataclass(frozen=True, kw_only=True)
 class PoissonSampledLaplace(Basic):
     """Every unit joins independently with probability q, in secret; then a sum with Laplace noise in every coordinate.
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
@@ -40,7 +39,6 @@ _LEAST = 1e-300  # a chance that underflows is at least this
 _MOST = 512  # lengths of one event
 
 
-@dataclass(frozen=True, kw_only=True)
 class MixtureOfGaussians(Basic):
     """A Gaussian sum that one unit, or a group of them, moves by a length drawn in secret.
 

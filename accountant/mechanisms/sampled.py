@@ -38,7 +38,6 @@ The same pair is put on a lattice.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
@@ -76,7 +75,6 @@ from accountant.mechanisms.quadrature import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class PoissonSampledGaussian(Basic):
     """Every unit joins independently with probability q, in secret; then a Gaussian sum.
 
@@ -234,7 +232,6 @@ def _opposed_grid(q: float, z: float, top: float) -> Grid:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class FixedSizeSampledGaussian(Basic):
     """Exactly ``sample_size`` of ``n_clients`` units take part, drawn uniformly, in secret.
 

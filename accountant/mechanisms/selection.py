@@ -26,7 +26,6 @@ from accountant.mechanisms.pair import FloatArray
 Curve = Callable[[FloatArray], FloatArray]
 
 
-@dataclass(frozen=True, kw_only=True)
 class BestOfRandomRuns(Basic):
     """The best of K runs of one mechanism, released alone; K is secret and random.
 

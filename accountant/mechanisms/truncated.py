@@ -79,7 +79,6 @@ _ERROR_OF_MANY = 1e-6  # of more than a million units
 _LEAST = 1e-300
 
 
-@dataclass(frozen=True, kw_only=True)
 class TruncatedPoissonSampledGaussian(Basic):
     """Every unit joins with probability q, in secret; of more than B a uniform B stay; then a Gaussian sum.
 

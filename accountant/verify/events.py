@@ -11,10 +11,10 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any
+from typing import Any, dataclass_transform
 
 from accountant.verify.reading import BundleError, Json, canonical, number, quoted, rows, table, text, whole
 
@@ -27,19 +27,20 @@ class Adjacency(StrEnum):
     REPLACE_ONE = "replace-one"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Basic:
-    """A kind of event; a ledger's rows name it by its class' name in small letters with hyphens."""
+    """A kind of event, a frozen dataclass; a ledger's rows name it by its class' name in small letters with hyphens."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Gaussian(Basic):
     """A sum that all clients enter, with noise of so many sensitivities."""
 
     noise_multiplier: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class PoissonSampledGaussian(Basic):
     """A sum that each client enters by a secret coin."""
 
@@ -47,7 +48,6 @@ class PoissonSampledGaussian(Basic):
     noise_multiplier: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class FixedSizeSampledGaussian(Basic):
     """A sum over a secret subset of so many clients."""
 
@@ -61,7 +61,6 @@ class FixedSizeSampledGaussian(Basic):
         return self.sample_size / self.n_clients
 
 
-@dataclass(frozen=True, kw_only=True)
 class TruncatedPoissonSampledGaussian(Basic):
     """A sum that each client enters by a secret coin, cut to so many."""
 
@@ -71,7 +70,6 @@ class TruncatedPoissonSampledGaussian(Basic):
     noise_multiplier: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class RandomAllocationGaussian(Basic):
     """Sums of so many rounds, of which each client enters some at secret times."""
 
@@ -80,7 +78,6 @@ class RandomAllocationGaussian(Basic):
     noise_multiplier: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class MixtureOfGaussians(Basic):
     """A value that moves by a secret length."""
 
@@ -89,7 +86,6 @@ class MixtureOfGaussians(Basic):
     chances: tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
 class ZeroConcentrated(Basic):
     """A release of which the divergences alone are known."""
 
@@ -97,14 +93,12 @@ class ZeroConcentrated(Basic):
     xi: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class Laplace(Basic):
     """A sum with Laplace noise of so many sensitivities."""
 
     scale_multiplier: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class PoissonSampledLaplace(Basic):
     """A sum that each client enters by a secret coin, with Laplace noise."""
 
@@ -112,7 +106,6 @@ class PoissonSampledLaplace(Basic):
     scale_multiplier: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class BestOfRandomRuns(Basic):
     """The best of a secret random number of runs."""
 
@@ -121,12 +114,10 @@ class BestOfRandomRuns(Basic):
     gamma: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class NonPrivate(Basic):
     """A release without any guarantee."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Unknown(Basic):
     """A kind of release that this check has never heard of: nothing can be computed of it."""
 
@@ -195,7 +186,7 @@ def _basic(content: Json) -> Basic:
     made = _KINDS.get(kind, Unknown)
     if made is Unknown:
         return Unknown(kind=kind)
-    names = [field.name for field in fields(made)]
+    names = list(made.__annotations__)
     table(content, f"event {kind}", ("type", *names))
     given = {name: _field(name, content[name]) for name in names}
     for name, bound in _AT_MOST.items():
