@@ -117,13 +117,9 @@ class Chain:
         return self._paid(self.runs)
 
     def _paid(self, runs: set[str]) -> Paid:
-        planned = [self.plans[run].events for run in runs & self.plans.keys()]
-        again = [each.events for each in self.recoveries if each.run in runs]
-        once = self._together([*planned, *(self.outside[run] for run in runs & self.outside.keys())])
-        return sum((self._together([each]) for each in again), once)
-
-    def _together(self, groups: Iterable[Paid]) -> Paid:
-        return self.priced(sum(groups, Paid()))
+        once = sum((self.plans[run].events for run in runs & self.plans.keys()), Paid())
+        once += sum((self.outside[run] for run in runs & self.outside.keys()), Paid())
+        return sum((self.priced(each.events) for each in self.recoveries if each.run in runs), self.priced(once))
 
     def priced(self, events: Paid) -> Paid:
         """What such events cost one unit together: where none enters two releases, the one with the least noise."""

@@ -38,6 +38,7 @@ class Basic:
 class Gaussian(Basic):
     """A sum that all clients enter, with noise of so many sensitivities."""
 
+    sample_rate = 1.0
     noise_multiplier: float
 
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -47,9 +48,11 @@ from accountant.verify.lower.sums import FloatArray, Law, Scored, cumulant, norm
 
 # P(loss > l) under the first law of a dominating pair.
 Above = Callable[[FloatArray], FloatArray]
+Counted: TypeAlias = Gaussian | PoissonSampledGaussian | FixedSizeSampledGaussian
+"""Of these upper ends are computed."""
+Releases: TypeAlias = list[tuple[Counted, int]]
 
 _ORDERS = np.arange(2, 257)
-_COUNTED_ABOVE = (Gaussian, PoissonSampledGaussian, FixedSizeSampledGaussian)
 _FINEST = 2**20  # cells of one transform
 _WIDTH = 2e-3  # of epsilon, that rounding may cost all releases together
 _FAR = 30.0  # of a normal law, beyond which a tail is its density over a continued fraction
@@ -91,34 +94,28 @@ def recomputed(paid: Composed, delta: float, adjacency: Adjacency) -> Recomputat
         return Recomputation(lower=0.0, upper=0.0, how="exact")
     if all(isinstance(event, Unknown) for event in events):
         return None
-    if all(isinstance(event, _COUNTED_ABOVE) and _rate(event) == 1.0 for event in events):
-        found = _gaussian(math.sqrt(sum(n / _z(event) ** 2 for event, n in paid.parts)), delta)
+    counted = [(event, n) for event, n in paid.parts if isinstance(event, Counted)]
+    if len(counted) < len(events):
+        upper, how = math.inf, "a certified lower end by a test; upper ends are computed of Gaussian noise alone"
+    elif all(event.sample_rate == 1.0 for event, _ in counted):
+        found = _gaussian(math.sqrt(sum(n / event.noise_multiplier**2 for event, n in counted)), delta)
         return Recomputation(lower=found, upper=found, how="exact")
-    upper, how = _upper(paid, delta, adjacency)
+    else:
+        upper, how = _upper(counted, delta, adjacency)
     is_whole = not any(isinstance(event, Unknown) for event in events)
     return Recomputation(lower=lower_epsilon(paid, delta, adjacency), upper=upper, how=how, is_whole=is_whole)
 
 
-def _upper(paid: Composed, delta: float, adjacency: Adjacency) -> tuple[float, str]:
+def _upper(paid: Releases, delta: float, adjacency: Adjacency) -> tuple[float, str]:
     """The upper end, infinite where there is none, and how both ends were found."""
-    if not all(isinstance(event, _COUNTED_ABOVE) for event, _ in paid.parts):
-        return math.inf, "a certified lower end by a test; upper ends are computed of Gaussian noise alone"
-    everybody = sum(n / _z(event) ** 2 for event, n in paid.parts if _rate(event) == 1.0)
-    sampled = [(event, n) for event, n in paid.parts if _rate(event) < 1.0]
+    everybody = sum(n / event.noise_multiplier**2 for event, n in paid if event.sample_rate == 1.0)
+    sampled = [(event, n) for event, n in paid if event.sample_rate < 1.0]
     top = _renyi(paid, delta)
     both = [[(_above(event, adjacency, added=added), n) for event, n in sampled] for added in (False, True)]
     upper = max(_above_all(direction, everybody, delta, top) for direction in both)
     if upper < math.inf:
         return upper, "certified ends, the lower by a test and the upper by privacy losses on a grid"
     return math.inf if top is None else top, "certified ends, the lower by a test and the upper by Rényi divergences"
-
-
-def _rate(event: Basic) -> float:
-    return 1.0 if isinstance(event, Gaussian) else float(getattr(event, "sample_rate"))  # noqa: B009 (the others' field)
-
-
-def _z(event: Basic) -> float:
-    return float(getattr(event, "noise_multiplier"))  # noqa: B009 (every Gaussian event has one)
 
 
 def _gaussian(mu: float, delta: float) -> float:
@@ -158,8 +155,8 @@ def _position(q: float, z: float, loss: FloatArray) -> FloatArray:
         return np.asarray(z * z * np.log(np.maximum(1.0 + np.expm1(np.minimum(loss, 700.0)) / q, 0.0)) + 0.5)
 
 
-def _above(event: Basic, adjacency: Adjacency, *, added: bool) -> Above:
-    q, z = _rate(event), _z(event)
+def _above(event: Counted, adjacency: Adjacency, *, added: bool) -> Above:
+    q, z = event.sample_rate, event.noise_multiplier
 
     def tail(x: FloatArray, center: float = 1.0) -> FloatArray:
         return (1 - q) * _tail(x / z) + q * _tail((x - center) / z)
@@ -248,14 +245,13 @@ def _end(law: Law, sign: float, step: float, cut: float) -> float:
     return sign * (float(min(ends)) + 2 * step)
 
 
-def _renyi(paid: Composed, delta: float) -> float | None:
+def _renyi(paid: Releases, delta: float) -> float | None:
     """An upper bound of Gaussian and Poisson-sampled releases, zero-out or add-or-remove-one; None of others."""
-    if not all(isinstance(event, Gaussian | PoissonSampledGaussian) for event, _ in paid.parts):
+    if any(isinstance(event, FixedSizeSampledGaussian) for event, _ in paid):
         return None
-    divergences = [
-        n * np.array([_divergence(int(order), _rate(event), _z(event)) for order in _ORDERS]) for event, n in paid.parts
-    ]
-    spent = sum(divergences, np.zeros(len(_ORDERS)))
+    spent = np.zeros(len(_ORDERS))
+    for event, n in paid:
+        spent += n * np.array([_divergence(int(a), event.sample_rate, event.noise_multiplier) for a in _ORDERS])
     # Proposition 12 of Canonne, Kamath and Steinke (2020).
     bounds = spent + np.log((_ORDERS - 1) / _ORDERS) - (math.log(delta) + np.log(_ORDERS)) / (_ORDERS - 1)
     return max(0.0, float(np.min(bounds)))

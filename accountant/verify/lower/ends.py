@@ -45,10 +45,12 @@ from accountant.verify.lower.sums import (
     Masses,
     Parts,
     Scored,
+    Tail,
     cells,
     edges_of,
     laplace_tail,
     masses_of,
+    normal_tail,
     summed,
 )
 
@@ -121,7 +123,7 @@ def _releases(paid: Composed, delta: float, adjacency: Adjacency, *, added: bool
         ):
             yield found, count
     if mu_squared > _LEAST_MU**2:  # rounded down
-        yield _normal(((1.0, 1.0),), ((1.0, 0.0),), 1.0 / math.sqrt(mu_squared) * (1.0 + 1e-12), added=added), 1
+        yield _mixed(((1.0, 1.0),), ((1.0, 0.0),), 1.0 / math.sqrt(mu_squared) * (1.0 + 1e-12), added=added), 1
 
 
 def _mu_squared(part: Basic) -> float | None:
@@ -147,9 +149,9 @@ def _cells(part: Basic, count: int, delta: float, adjacency: Adjacency, *, added
     replacing = adjacency is Adjacency.REPLACE_ONE
     match part:
         case events.PoissonSampledGaussian(sample_rate=q, noise_multiplier=z):
-            return _normal(*_sampled(q, opposed=replacing), z, added=added)
+            return _mixed(*_sampled(q, opposed=replacing), z, added=added)
         case events.TruncatedPoissonSampledGaussian(noise_multiplier=z):
-            alone = _normal(*_sampled(least_rate(part), opposed=replacing), z, added=added)
+            alone = _mixed(*_sampled(least_rate(part), opposed=replacing), z, added=added)
             tried = [alone, *(_opposing(part, share, adjacency, added=added) for share in _OPPOSING)]
             usual = delta if count == 1 else math.sqrt(delta)  # of many releases rare losses decide less
             return max(tried, key=lambda one: one.epsilon(usual))
@@ -157,11 +159,11 @@ def _cells(part: Basic, count: int, delta: float, adjacency: Adjacency, *, added
             return _fixed_size(part.sample_rate, z)
         case events.MixtureOfGaussians(noise_multiplier=z):
             mixture = tuple(zip(part.chances, part.sensitivities, strict=True))
-            return _normal(mixture, ((1.0, 0.0),), z, added=added)
+            return _mixed(mixture, ((1.0, 0.0),), z, added=added)
         case events.Laplace(scale_multiplier=b):
-            return _laplace(*_sampled(1.0, opposed=False), b, added=added)
+            return _mixed(*_sampled(1.0, opposed=False), b, added=added, tail=laplace_tail)
         case events.PoissonSampledLaplace(sample_rate=q, scale_multiplier=b):
-            return _laplace(*_sampled(q, opposed=replacing and q < 1.0), b, added=added)
+            return _mixed(*_sampled(q, opposed=replacing and q < 1.0), b, added=added, tail=laplace_tail)
         case events.RandomAllocationGaussian():
             shares = _OF_ONE if part.participations == 1 else _OF_SEVERAL
             tried = [_allotted(part, delta, share, added=added) for share in (shares[:1] if added else shares)]
@@ -201,32 +203,21 @@ def _opposing(
         return [*inside, *out, (staying, own - back * (size - 1)), (full - staying, -back * size)]
 
     absent = adjacency is Adjacency.ADD_OR_REMOVE_ONE
-    return _normal(
+    return _mixed(
         law(whole), [*joined, (full, -back * size)] if absent else law(other), part.noise_multiplier,
         added=added, error=64.0 * error + 1e-12,
     )  # fmt: skip
 
 
-def _normal(p: Parts, q: Parts, z: float, *, added: bool, error: float = 0.0) -> Cells:
+def _mixed(p: Parts, q: Parts, scale: float, *, added: bool, tail: Tail = normal_tail, error: float = 0.0) -> Cells:
     """Cells of two mixtures whose weights err by ``error``, relatively."""
-    z = max(z, _LEAST_NOISE)
-    edges = edges_of(p, q, reach=REACH * z)
+    scale = max(scale, _LEAST_NOISE)
+    edges = edges_of(p, q, reach=REACH * scale if tail is normal_tail else 0.0)
     if not np.all(np.isfinite(edges)) or error >= 1.0:
         return _NOTHING
-    laws = (masses_of(law, z, edges) for law in (p, q))
+    laws = (masses_of(law, scale, edges, tail) for law in (p, q))
     one, other = (Masses(least=law.least * (1.0 - error), most=law.most * (1.0 + error)) for law in laws)
-    return _ordered(one, other, added=added)
-
-
-def _laplace(p: Parts, q: Parts, b: float, *, added: bool) -> Cells:
-    b = max(b, _LEAST_NOISE)
-    edges = edges_of(p, q, reach=0.0)
-    one, other = (masses_of(law, b, edges, laplace_tail) for law in (p, q))
-    return _ordered(one, other, added=added)
-
-
-def _ordered(p: Masses, q: Masses, *, added: bool) -> Cells:
-    return cells(q, p) if added else cells(p, q)
+    return cells(other, one) if added else cells(one, other)
 
 
 def _fixed_size(q: float, z: float) -> Cells:

@@ -35,6 +35,7 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 Parts = Sequence[tuple[float, float]]
 """A mixture's parts: weights and centers."""
+Tail: TypeAlias = Callable[[FloatArray], FloatArray]
 
 EPS = float(np.finfo(np.float64).eps)
 TINY = 1e-300
@@ -142,9 +143,7 @@ def laplace_tail(t: FloatArray) -> FloatArray:
     return np.asarray(0.5 * np.exp(-t), dtype=np.float64)
 
 
-def masses_of(
-    parts: Parts, scale: float, edges: FloatArray, tail: Callable[[FloatArray], FloatArray] = normal_tail
-) -> Masses:
+def masses_of(parts: Parts, scale: float, edges: FloatArray, tail: Tail = normal_tail) -> Masses:
     """Masses below the first edge, between all edges, and beyond the last, of a mixture of laws with such a tail."""
     each = [_between(tail, center, scale, edges) for _, center in parts]
     weights = [weight for weight, _ in parts]
@@ -157,7 +156,7 @@ def masses_of(
     )
 
 
-def _between(tail: Callable[[FloatArray], FloatArray], center: float, scale: float, edges: FloatArray) -> Masses:
+def _between(tail: Tail, center: float, scale: float, edges: FloatArray) -> Masses:
     t = (edges - center) / scale
     small = tail(np.abs(t))
     above, below = np.where(t >= 0.0, small, 1.0 - small), np.where(t >= 0.0, 1.0 - small, small)
