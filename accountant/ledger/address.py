@@ -77,7 +77,20 @@ def place_of(given: Path | PostgresAddress | str) -> Path | PostgresAddress:
     """
     if not isinstance(given, str):
         return given
-    return _postgres(given) if is_postgres(given) else Path(given)
+    if not is_postgres(given):
+        return Path(given)
+    endpoint, query = _read(given, _OWN)
+    ledger, commits = query.get("ledger", "privbo"), query.get("commits", "")
+    if not commits or not endpoint.role:
+        raise LedgerError(
+            f"{given} names no {'role' if commits else 'commit log'}; write "
+            "postgresql://ROLE@HOST/DATABASE?commits=FILE, where FILE is "
+            "yours and stays: it notices a database that was set back"
+        )
+    if not _NAME.fullmatch(ledger):
+        raise LedgerError(f"ledger={ledger!r} is no plain name of small letters, digits and underscores")
+    log = CommitLog(Path(commits), is_own=True)
+    return PostgresAddress(text=given, endpoint=endpoint, ledger=ledger, commit_log=log)
 
 
 def stands(place: Path | PostgresAddress) -> bool:
@@ -131,19 +144,3 @@ def _read(text: str, more: tuple[str, ...]) -> tuple[Endpoint, dict[str, str]]:
         raise LedgerError(f"{text} names no single host and port; write postgresql://ROLE@HOST:PORT/DATABASE")
     here = Endpoint(host=host, port=port, database=unquote(parts.path[1:]), role=unquote(role))
     return here, {name: query[name] for name in more if name in query}
-
-
-def _postgres(text: str) -> PostgresAddress:
-    endpoint, query = _read(text, _OWN)
-    ledger, commits = query.get("ledger", "privbo"), query.get("commits", "")
-    if not commits or not endpoint.role:
-        raise LedgerError(
-            f"{text} names no {'role' if commits else 'commit log'}; write "
-            "postgresql://ROLE@HOST/DATABASE?commits=FILE, where FILE is "
-            "yours and stays: it notices a database that was set back"
-        )
-    if not _NAME.fullmatch(ledger):
-        raise LedgerError(f"ledger={ledger!r} is no plain name of small letters, digits and underscores")
-    return PostgresAddress(
-        text=text, endpoint=endpoint, ledger=ledger, commit_log=CommitLog(Path(commits), is_own=True)
-    )

@@ -257,11 +257,12 @@ def total(book: Book, delta: float) -> Total:
         AccountingError: If delta lies outside (0, 1).
     """
     check_delta(delta)
-    budget = book.policy.budget
-    epsilon, rule = _priced(book, delta, budget)
-    held = None if budget is None or book.paid_again else _held(book, budget, delta)
-    if budget is not None and budget.rule == "planned" and not rule.startswith(FILTER):
-        held = None  # one run's own: its plan is what is quoted
+    budget = None if book.paid_again else book.policy.budget  # which no recovery was held to
+    held = None if budget is None else _held(book, budget, delta)
+    account = None if held is None else _charged(book, held)
+    epsilon, rule = _priced(book, delta, held, account)
+    if held is not None and held.rule == "planned" and not rule.startswith(FILTER):
+        held = account = None  # one run's own: its plan is what is quoted
     return Total(
         epsilon=epsilon,
         delta=delta,
@@ -269,31 +270,24 @@ def total(book: Book, delta: float) -> Total:
         runs=len(book.runs),
         releases=sum(r.declared.releases for r in book.reservations) + len(book.unplanned),
         bound=None if held is None else held.epsilon,
-        charged=None if held is None else _charged(book, held).epsilon,
+        charged=None if account is None else account.epsilon,
     )
 
 
-def _priced(book: Book, delta: float, budget: Budget | None) -> tuple[float, str]:
-    paid, adjacency, recovered = book.committed, book.policy.adjacency, bool(book.paid_again)
+def _priced(book: Book, delta: float, held: Budget | None, account: Account | None) -> tuple[float, str]:
+    """Epsilon and its rule, the budget's with what is left of reserved slots where that is what is guaranteed."""
+    paid, adjacency = book.committed, book.policy.adjacency
     if not parts(paid):
         return 0.0, NOTHING
-    disjoint = book.policy.disjoint and not recovered
+    disjoint = book.policy.disjoint and not book.paid_again
     if disjoint or book.declared_together:
         epsilon = min(numerical.epsilon_table(paid, delta, adjacency=adjacency).values())
         return epsilon, DISJOINT if disjoint else TOGETHER
-    if budget is not None and not recovered and (found := _kept(book, budget, delta)) is not None:
-        return found
-    return odometer([paid], delta, adjacency=adjacency), ODOMETER
-
-
-def _kept(book: Book, budget: Budget, delta: float) -> tuple[float, str] | None:
-    """Guarantee of the budget's filter, and its rule with what is left of reserved slots; None at another delta."""
-    guard = filter_under(budget, book.policy.adjacency)
-    if guard is None:
-        return (budget.epsilon, f"{FILTER} ({KEPT[budget.rule]})") if budget.delta <= delta else None
-    account = _charged(book, budget)
-    free = "" if (left := account.left) is None else f"; free: {event_text(left) or 'none'}"
-    return guard.epsilon_at(delta), f"{FILTER} ({KEPT[budget.rule]}{free})"
+    if held is None or account is None:
+        return odometer([paid], delta, adjacency=adjacency), ODOMETER
+    if (free := account.left) is None:
+        return held.epsilon, f"{FILTER} ({KEPT[held.rule]})"
+    return account.epsilon, f"{FILTER} ({KEPT[held.rule]}; free: {event_text(free) or 'none'})"
 
 
 def _held(book: Book, budget: Budget, delta: float) -> Budget | None:
