@@ -121,13 +121,8 @@ class RandomAllocationGaussian(Basic):
     def blocks(self) -> tuple[tuple[Basic, int], ...]:
         """One participation in each block of rounds."""
         size, longer = divmod(self.n_rounds, self.participations)
-        plan = ((size, self.participations - longer), (size + 1, longer))
-        return tuple((self._once(rounds), times) for rounds, times in plan if times)
-
-    def _once(self, rounds: int) -> Basic:
-        if rounds == 1:
-            return Gaussian(noise_multiplier=self.noise_multiplier)
-        return replace(self, n_rounds=rounds, participations=1)
+        openly, plan = self.seen_samples()[0], ((size, self.participations - longer), (size + 1, longer))
+        return tuple((openly if n == 1 else replace(self, n_rounds=n, participations=1), k) for n, k in plan if k)
 
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
         """Of one participation, where its noise lets a single ratio be exponentiated."""
@@ -398,8 +393,6 @@ def _mixed(one: _Mean, other: _Mean) -> _Mean:
 def _refined(law: _Mean, spacing: float) -> _Mean:
     """The same law on a grid that is some times twice as fine."""
     times = round(law.spacing / spacing)
-    if times == 1:
-        return law
     masses = np.zeros(times * (len(law.masses) - 1) + 1)
     masses[::times] = law.masses
     return replace(law, spacing=law.spacing / times, start=law.start * times, masses=masses)

@@ -30,10 +30,10 @@ import numpy as np
 from accountant.errors import AccountingError, EventError
 from accountant.mechanisms.basic import Adjacency, Basic, DpCall
 from accountant.mechanisms.pair import EPS, NODES, FloatArray, Pair, Tails, both_directions, gaussian_tails
-from accountant.mechanisms.quadrature import Grid, capped, divergence, line, step_of, top_of
+from accountant.mechanisms.quadrature import LOG_SQRT_2PI, Grid, capped, divergence, line, step_of, top_of
 
 _FAR: Final = 30.0  # of an exponent, beyond which nothing is subtracted from it
-_CHUNK: Final = 4096  # outputs at a time: every one has a term for each length
+_CHUNK: Final = 4096
 _STEPS: Final = 100
 _LEAST = 1e-300  # a chance that underflows is at least this
 _MOST = 512  # lengths of one event
@@ -95,20 +95,43 @@ class MixtureOfGaussians(Basic):
         return f"Gaussian, moved by a secret length of up to {length}, multiplier {z}"
 
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
+        z, furthest, chances = self.noise_multiplier, self.sensitivities[-1], self.chances
+        present = tuple(zip(chances, self.sensitivities, strict=True))
+        still = chances[0] if self.sensitivities[0] == 0.0 else 1.0
+
+        def tails(x: FloatArray) -> Tails:  # a normal one errs by the rounding of t^2 / 2 in its exponent, and more
+            t = np.minimum(np.abs(x) / z + furthest / z, 40.0 + furthest / z)
+            error = np.asarray(EPS * (8.0 + 2.0 * len(chances) + 2.0 * t * t), dtype=np.float64)
+            return gaussian_tails(present, ((1.0, 0.0),), z, x, error)
+
+        def points(low: float, high: float) -> tuple[FloatArray, FloatArray]:
+            x = np.linspace(low, high, NODES)
+            t = x / z
+            return x, -0.5 * t * t + math.log(t[1] - t[0]) - LOG_SQRT_2PI
+
         return both_directions(
-            self.noise_multiplier,
-            self.sensitivities[-1],
+            z,
+            furthest,
             loss=lambda x: ratio(self, x)[1],
-            position=lambda loss: _position(self, loss),
-            tails=lambda x: _tails(self, x),
-            line=lambda low, high: _line_points(self, low, high),
-            loss_error=_loss_error(self),
+            position=lambda loss: np.concatenate([_root(self, few) for few in _chunks(loss)]),
+            tails=tails,
+            line=points,
+            # of an edge: rounding, chances that sum to 1 to a few eps, and cancellation at the low end
+            loss_error=4.0 * _rounding(self) + 64.0 * EPS * (len(chances) + 1.0 / still),
         )
 
     def renyi_curve(self, orders: FloatArray, adjacency: Adjacency) -> FloatArray:
         """With 1 / z the largest length in standard deviations; were all as long, it only cost more."""
         z = self.noise_multiplier / self.sensitivities[-1]
-        return capped(lambda few: _divergence(self, few, line(z, top_of(few)), step_of(z)), orders, z, step_of(z))
+
+        def sampled(few: FloatArray) -> FloatArray:  # the larger direction's, by the trapezoid rule
+            t = line(z, top_of(few))
+            excess, log_ratio = ratio(self, t * self.noise_multiplier)
+            log_weight = np.log(step_of(z)) - LOG_SQRT_2PI - 0.5 * t * t
+            removed = Grid(log_weight=log_weight, excess=excess, log_ratio=log_ratio)
+            return np.maximum(divergence(removed, few), divergence(removed.exchanged(), few))
+
+        return capped(sampled, orders, z, step_of(z))
 
     def for_group(self, size: int, adjacency: Adjacency) -> MixtureOfGaussians:
         return joined(self.noise_multiplier, dict(zip(self.sensitivities, self.chances, strict=True)), size)
@@ -137,60 +160,27 @@ def joined(z: float, one: Mapping[float, float], size: int) -> MixtureOfGaussian
     return MixtureOfGaussians(noise_multiplier=z, sensitivities=tuple(lengths), chances=chances)
 
 
-def _exponents(event: MixtureOfGaussians, x: FloatArray) -> FloatArray:
-    """s_j at every output, shape ``(n, lengths)``."""
-    lengths = np.array(event.sensitivities)
-    return np.asarray((x[:, None] - 0.5 * lengths) * lengths / event.noise_multiplier**2, dtype=np.float64)
+def _chunks(values: FloatArray) -> list[FloatArray]:
+    """Some values at a time: every one has a term for each length."""
+    return [values[begin : begin + _CHUNK] for begin in range(0, len(values), _CHUNK)]
 
 
 def ratio(event: MixtureOfGaussians, x: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Likelihood ratio less 1, capped where it would overflow, and its log, at every output, shape ``(n,)`` each."""
-    chances = np.array(event.chances)
-    excess, log_ratio = np.empty_like(x), np.empty_like(x)
-    for begin in range(0, len(x), _CHUNK):
-        few = slice(begin, begin + _CHUNK)
-        s = _exponents(event, x[few])
+    chances, lengths, found = np.array(event.chances), np.array(event.sensitivities), []
+    for few in _chunks(x):
+        s = (few[:, None] - 0.5 * lengths) * lengths / event.noise_multiplier**2
         peak = s.max(axis=1)
-        excess[few] = np.expm1(np.minimum(s, 300.0)) @ chances
-        near = (peak < _FAR) & (excess[few] > -0.5)  # at less than a half 1 + excess has lost digits
+        excess = np.expm1(np.minimum(s, 300.0)) @ chances
+        near = (peak < _FAR) & (excess > -0.5)  # at less than a half 1 + excess has lost digits
         far = np.log(np.exp(s - peak[:, None]) @ chances) + peak
-        log_ratio[few] = np.where(near, np.log1p(np.where(near, excess[few], 0.0)), far)
-    return excess, log_ratio
-
-
-def _divergence(event: MixtureOfGaussians, orders: FloatArray, t: FloatArray, step: float) -> FloatArray:
-    """The larger direction's Rényi divergence, by the trapezoid rule at ``t`` standard deviations."""
-    excess, log_ratio = ratio(event, t * event.noise_multiplier)
-    log_weight = np.log(step) - 0.5 * np.log(2.0 * np.pi) - 0.5 * t * t
-    removed = Grid(log_weight=log_weight, excess=excess, log_ratio=log_ratio)
-    return np.maximum(divergence(removed, orders), divergence(removed.exchanged(), orders))
-
-
-def _line_points(event: MixtureOfGaussians, low: float, high: float) -> tuple[FloatArray, FloatArray]:
-    """Points between low and high with log weights of N(0, z^2)."""
-    x = np.linspace(low, high, NODES)
-    t = x / event.noise_multiplier
-    return x, -0.5 * t * t + math.log(t[1] - t[0]) - 0.5 * math.log(2.0 * math.pi)
-
-
-def _tails(event: MixtureOfGaussians, x: FloatArray) -> Tails:
-    """Tails of both beyond x; a normal tail errs by the rounding of t^2 / 2 in its exponent, and a little more."""
-    z, furthest = event.noise_multiplier, event.sensitivities[-1]
-    t = np.minimum(np.abs(x) / z + furthest / z, 40.0 + furthest / z)
-    error = np.asarray(EPS * (8.0 + 2.0 * len(event.chances) + 2.0 * t * t), dtype=np.float64)
-    return gaussian_tails(tuple(zip(event.chances, event.sensitivities, strict=True)), ((1.0, 0.0),), z, x, error)
-
-
-def _position(event: MixtureOfGaussians, loss: FloatArray) -> FloatArray:
-    """The x at which log r is ``loss``; -inf at and below the log of the chance of length 0."""
-    out = np.empty_like(loss)
-    for begin in range(0, len(loss), _CHUNK):
-        few = slice(begin, begin + _CHUNK)
-        out[few] = _root(event, loss[few])
-    return out
+        found.append((excess, np.where(near, np.log1p(np.where(near, excess, 0.0)), far)))
+    excesses, logs = zip(*found, strict=True)
+    return np.concatenate(excesses), np.concatenate(logs)
 
 
 def _root(event: MixtureOfGaussians, loss: FloatArray) -> FloatArray:
+    """The x at which log r is ``loss``; -inf at and below the log of the chance of length 0."""
     lengths, chances = np.array(event.sensitivities), np.array(event.chances)
     moved = lengths > 0.0
     still, rest = float(chances[~moved].sum()), float(chances[moved].sum())
@@ -217,9 +207,3 @@ def _rounding(event: MixtureOfGaussians) -> float:
     """Difference that rounding may leave between equal losses: exponents are sums of numbers of this size."""
     far = event.sensitivities[-1] / event.noise_multiplier
     return 16.0 * EPS * (4.0 + far * far + 45.0 * far - math.log(min(event.chances)))
-
-
-def _loss_error(event: MixtureOfGaussians) -> float:
-    """Of an edge: rounding, chances that sum to 1 to a few eps, and cancellation at the low end."""
-    still = event.chances[0] if event.sensitivities[0] == 0.0 else 1.0
-    return 4.0 * _rounding(event) + 64.0 * EPS * (len(event.chances) + 1.0 / still)
