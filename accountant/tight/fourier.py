@@ -18,9 +18,8 @@ the tilted sum,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -73,81 +72,21 @@ class TiltedSum:
     relative: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Flat:
-    """All cells of a sum in one array, for log-moment generating functions of the whole."""
+def _log_mgf_of(parts: Sequence[Cells], spacing: float) -> Callable[[float], FloatArray]:
+    """Log of the sum over cells of mass exp(tilt loss) by tilt, one number per part; all cells are in one array."""
+    sizes = [len(part.masses) for part in parts]
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+    loss = np.concatenate([spacing * (part.start + np.arange(len(part.masses))) for part in parts])
+    with np.errstate(divide="ignore"):
+        log_mass = np.maximum(np.log(np.concatenate([part.masses for part in parts])), -1e6)
 
-    loss: FloatArray
-    log_mass: FloatArray
-    starts: npt.NDArray[np.int64]
-    counts: FloatArray
-
-    def log_mgf(self, tilt: float) -> FloatArray:
-        """Log of the sum over cells of mass exp(tilt loss), one number per part."""
-        terms = self.log_mass + tilt * self.loss
-        peaks = np.maximum.reduceat(terms, self.starts)
-        sizes = np.diff(np.append(self.starts, len(terms)))
-        sums = np.add.reduceat(np.exp(terms - np.repeat(peaks, sizes)), self.starts)
+    def log_mgf(tilt: float) -> FloatArray:
+        terms = log_mass + tilt * loss
+        peaks = np.maximum.reduceat(terms, starts)
+        sums = np.add.reduceat(np.exp(terms - np.repeat(peaks, sizes)), starts)
         return np.asarray(np.log(sums) + peaks, dtype=np.float64)
 
-    def total(self, tilt: float) -> float:
-        """The same for the whole composition."""
-        return float(self.counts @ self.log_mgf(tilt))
-
-
-def _flatten(parts: Sequence[Cells], spacing: float) -> _Flat:
-    sizes = [len(part.masses) for part in parts]
-    with np.errstate(divide="ignore"):
-        log_mass = np.log(np.concatenate([part.masses for part in parts]))
-    loss = np.concatenate([spacing * (part.start + np.arange(len(part.masses))) for part in parts])
-    return _Flat(
-        loss=loss,
-        log_mass=np.maximum(log_mass, -1e6),
-        starts=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64),
-        counts=np.array([part.count for part in parts], dtype=np.float64),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Product:
-    """Transform of a sum, as its log, at the frequencies at which something is left of it.
-
-    Attributes:
-        heard: Indices of those frequencies.
-        log_value: Log of the transform there.
-        log_bound: Log of an upper bound of its modulus.
-        relative: Bound of its relative error.
-        grown: Log of how much rounding may have made any modulus grow beyond 1.
-    """
-
-    heard: npt.NDArray[np.int64]
-    log_value: npt.NDArray[np.complex128]
-    log_bound: FloatArray
-    relative: FloatArray
-    grown: float
-
-    def times(self, excess: npt.NDArray[np.complex128], own: float, count: int, n_parts: int) -> Self:
-        """The product with ``count`` times the transform 1 + ``excess``, whose error is ``own``, of so many parts."""
-        here = excess[self.heard]
-        modulus = np.sqrt(np.square(1.0 + here.real) + np.square(here.imag)) * (1.0 + 4.0 * EPS) + own
-        log_bound = self.log_bound + count * np.log(modulus)
-        left = np.nonzero(log_bound > -_FADED)[0]
-        here, modulus = here[left], modulus[left]
-        log_value, log_error = _log(here)
-        relative = self.relative[left] + count * (own / modulus + 2.0 * log_error)
-        if n_parts > 1:  # rounding of their running sum
-            relative += EPS * n_parts * count * np.abs(log_value)
-        return type(self)(
-            heard=self.heard[left],
-            log_value=self.log_value[left] + count * log_value,
-            log_bound=log_bound[left],
-            relative=relative,
-            grown=self.grown + count * own,
-        )
-
-    def faded(self, n_frequencies: int) -> float:
-        """The most that any one point, or all in the l2 norm, can owe to frequencies that were left out."""
-        return (n_frequencies - len(self.heard)) * math.exp(self.grown - 0.99 * _FADED)
+    return log_mgf
 
 
 def tilted_sum(
@@ -157,43 +96,70 @@ def tilted_sum(
 
     With ``outside`` the window is first moved and cut to where Chernoff's bounds leave exp(-outside) on either side.
     """
-    flat = _flatten(parts, spacing)
-    log_mgf = flat.log_mgf(theta)
-    log_scale = float(flat.counts @ log_mgf)
-    above, below = (flat.total(theta + extra) - log_scale for extra in (window.up, window.down))
+    log_mgf_at, counts = _log_mgf_of(parts, spacing), np.array([part.count for part in parts], dtype=np.float64)
+    log_mgf = log_mgf_at(theta)
+    log_scale = float(counts @ log_mgf)
+    above, below = (float(counts @ log_mgf_at(theta + extra)) - log_scale for extra in (window.up, window.down))
     if outside is not None:
         window = _fitted(window, spacing, (above + outside) / window.up, (below + outside) / window.down)
     size = window.size
-    forward = _FFT_CONSTANT * EPS * math.log2(size)
     # Chernoff's bounds of what lies above the window's top and below its bottom; sums of n cells err by n eps
-    slop = EPS * float(flat.counts @ np.abs(log_mgf)) + EPS * len(flat.loss) * float(flat.counts.sum())
+    slop = EPS * float(counts @ np.abs(log_mgf)) + EPS * sum(len(part.masses) for part in parts) * float(counts.sum())
     lost = math.exp(min(0.0, above + slop - window.up * spacing * (window.start + size)))
     lost += math.exp(min(0.0, below + slop - window.down * spacing * (window.start - 1)))
-    norms, shift = 0.0, 0
-    heard, nothing = np.arange(size // 2 + 1), np.zeros(size // 2 + 1)
-    one = nothing.astype(np.complex128)  # log of the transform of nothing, which is 1
-    product = _Product(heard=heard, log_value=one, log_bound=nothing, relative=nothing, grown=0.0)
+    norms, shift, laws = 0.0, 0, []
     for part, log_norm in zip(parts, log_mgf, strict=True):
         tilted, log_rest, rounding = _tilt(part, theta * spacing, log_norm)
-        peak, excess, transformed = _excess(tilted, size)
-        product = product.times(excess, (forward + 4.0 * EPS) * transformed, part.count, len(parts))
+        peak = int(np.argmax(tilted))
+        laws.append((tilted, peak, part.count))
         lost += math.expm1(min(1.0, part.count * rounding))
         log_scale += part.count * log_rest
         norms += part.count * EPS * (8.0 + math.log2(size) + abs(log_norm))
         shift += (part.start + peak) * part.count
-    spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
-    spectrum[product.heard] = np.exp(product.log_value)
+    spectrum, spread, each = _product(laws, size)
     values = np.roll(fft.irfft(spectrum, size), (shift - window.start) % size)
-    bound, faded = np.exp(product.log_bound), product.faded(size // 2 + 1)
     return TiltedSum(
         window=window,
         tilted=np.maximum(values, 0.0),
         log_scale=log_scale,
         outside=lost,
-        spread=math.sqrt(2.0 / size * float(np.sum(np.square(bound * product.relative)))) + faded,
-        each=2.0 / size * float(np.sum(bound)) * (forward + 8.0 * EPS) + faded,
+        spread=spread,
+        each=each,
         relative=2.0 * norms,
     )
+
+
+def _product(laws: Sequence[tuple[FloatArray, int, int]], size: int) -> tuple[npt.NDArray[np.complex128], float, float]:
+    """Transform of the sum of all laws, about their largest cells; its error in the l2 norm, and at any one point.
+
+    It is kept as its log, with a bound of its modulus and of its relative error, at the frequencies at which something
+    is left of it.
+
+    Args:
+        laws: Masses, their largest cell, and their number.
+        size: Of the window.
+    """
+    forward, spectrum = _FFT_CONSTANT * EPS * math.log2(size), np.zeros(size // 2 + 1, dtype=np.complex128)
+    heard, log_value = np.arange(len(spectrum)), spectrum.copy()
+    log_bound, relative, grown = np.zeros(len(spectrum)), np.zeros(len(spectrum)), 0.0
+    for tilted, peak, count in laws:
+        excess, transformed = _excess(tilted, peak, size)
+        own, here = (forward + 4.0 * EPS) * transformed, excess[heard]
+        modulus = np.sqrt(np.square(1.0 + here.real) + np.square(here.imag)) * (1.0 + 4.0 * EPS) + own
+        log_bound = log_bound + count * np.log(modulus)
+        left = np.nonzero(log_bound > -_FADED)[0]
+        heard, log_bound, modulus = heard[left], log_bound[left], modulus[left]
+        log, log_error = _log(here[left])
+        log_value = log_value[left] + count * log
+        relative = relative[left] + count * (own / modulus + 2.0 * log_error)
+        if len(laws) > 1:  # rounding of their running sum
+            relative += EPS * len(laws) * count * np.abs(log)
+        grown += count * own  # log of how much rounding may have made any modulus grow beyond 1
+    # the most that any one point, or all in the l2 norm, can owe to frequencies that were left out
+    faded = (len(spectrum) - len(heard)) * math.exp(grown - 0.99 * _FADED)
+    spectrum[heard], bound = np.exp(log_value), np.exp(log_bound)
+    spread = math.sqrt(2.0 / size * float(np.sum(np.square(bound * relative)))) + faded
+    return spectrum, spread, 2.0 / size * float(np.sum(bound)) * (forward + 8.0 * EPS) + faded
 
 
 def _tilt(part: Cells, step: float, log_norm: float) -> tuple[FloatArray, float, float]:
@@ -208,19 +174,16 @@ def _tilt(part: Cells, step: float, log_norm: float) -> tuple[FloatArray, float,
     return tilted, math.log(total), EPS * float(tilted @ sizes)
 
 
-def _excess(tilted: FloatArray, size: int) -> tuple[int, npt.NDArray[np.complex128], float]:
-    """A law's largest cell; its transform about that cell, less 1; and the mass that was transformed.
+def _excess(tilted: FloatArray, peak: int, size: int) -> tuple[npt.NDArray[np.complex128], float]:
+    """A law's transform about its largest cell, less 1; and the mass that was transformed.
 
     Where the largest cell holds half the mass it is what the rest leaves of 1.
     """
-    peak = int(np.argmax(tilted))
-    rest = tilted.copy()
+    rest, share = tilted.copy(), 1.0
     if tilted[peak] >= 0.5:
         rest[peak] = 0.0
-        less = share = float(np.sum(rest))
-    else:
-        less = share = 1.0
-    return peak, fft.rfft(np.roll(_fold(rest, size), -peak % size)) - less, share
+        share = float(np.sum(rest))
+    return fft.rfft(np.roll(_fold(rest, size), -peak % size)) - share, share
 
 
 def _log(excess: npt.NDArray[np.complex128]) -> tuple[npt.NDArray[np.complex128], FloatArray]:
