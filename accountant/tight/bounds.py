@@ -10,7 +10,6 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
@@ -99,26 +98,26 @@ class _Tails:
     own: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Running:
-    """Tail sums of a window, kept where its blocks of ``_BLOCK`` points begin, and at its end."""
+    """Tail sums of a window, kept where its blocks of ``_BLOCK`` points begin, and at its end.
 
-    total: TiltedSum
-    place: Place
-    mass: FloatArray
-    discounted: FloatArray
-    excess: FloatArray
+    Attributes:
+        tilt: Decay over one lattice step of the weights of the mass.
+        discount: The same of the discounted mass.
+    """
 
-    @classmethod
-    def of(cls, total: TiltedSum, place: Place) -> Self:
-        """Sum up all blocks."""
+    def __init__(self, total: TiltedSum, place: Place) -> None:
+        self.total, self.place = total, place
+        self.tilt, self.discount = place.theta * place.spacing, (place.theta + 1.0) * place.spacing
         padded = np.append(total.tilted, np.zeros(-len(total.tilted) % _BLOCK)).reshape(-1, _BLOCK)
-        (tilt, discount), step, inside = _rates(place), place.spacing, np.arange(_BLOCK)
-        mass, discounted = (_of_blocks(padded @ np.exp(-rate * inside), rate) for rate in (tilt, discount))
+        step, inside = place.spacing, np.arange(_BLOCK)
+        self.mass, self.discounted = (
+            _of_blocks(padded @ np.exp(-rate * inside), rate) for rate in (self.tilt, self.discount)
+        )
         # exp(-theta x) (1 - exp(-x)) at x = y + z is the sum of that at z, discounted by y, and of the weight of z
-        beyond = math.exp(-_BLOCK * tilt) * -math.expm1(-_BLOCK * step) * mass[1:]
-        excess = _of_blocks(padded @ (np.exp(-tilt * inside) * -np.expm1(-step * inside)) + beyond, discount)
-        return cls(total=total, place=place, mass=mass, discounted=discounted, excess=excess)
+        beyond = math.exp(-_BLOCK * self.tilt) * -math.expm1(-_BLOCK * step) * self.mass[1:]
+        weights = np.exp(-self.tilt * inside) * -np.expm1(-step * inside)
+        self.excess = _of_blocks(padded @ weights + beyond, self.discount)
 
     def at_blocks(self) -> _Tails:
         """The tails at the beginnings of all blocks."""
@@ -129,31 +128,29 @@ class _Running:
         """The tails at all points of the blocks from ``begin`` on, before ``end``."""
         begin, end = max(0, begin), min(end, len(self.mass) - 1)
         values = self.total.tilted[begin * _BLOCK : end * _BLOCK]
-        tilt, discount = _rates(self.place)
-        mass = _discounted_tail(values, tilt, float(self.mass[end]))
-        discounted = _discounted_tail(values, discount, float(self.discounted[end]))
-        beyond = math.exp(-tilt) * -math.expm1(-self.place.spacing) * np.append(mass[1:], self.mass[end])
-        excess = _discounted_tail(beyond, discount, float(self.excess[end]))
+        mass = _discounted_tail(values, self.tilt, float(self.mass[end]))
+        discounted = _discounted_tail(values, self.discount, float(self.discounted[end]))
+        beyond = math.exp(-self.tilt) * -math.expm1(-self.place.spacing) * np.append(mass[1:], self.mass[end])
+        excess = _discounted_tail(beyond, self.discount, float(self.excess[end]))
         return self._tails(np.arange(len(values), dtype=np.float64) + begin * _BLOCK, mass, discounted, excess)
 
     def _tails(self, points: FloatArray, mass: FloatArray, discounted: FloatArray, excess: FloatArray) -> _Tails:
-        total, (tilt, discount) = self.total, _rates(self.place)
+        total, theta = self.total, self.place.theta
         loss = self.place.spacing * (total.window.start + points)
         # a sum of positive terms loses eps a step within a block, and a little with every block that is carried on;
         # the unit's exponent a few eps of its size
         largest = self.place.spacing * max(abs(total.window.start), abs(total.window.start + total.window.size))
-        steps = _steps(tilt, total.window.size) + _steps(discount, total.window.size)
-        own = total.relative + 4.0 * EPS * (steps + abs(total.log_scale) + self.place.theta * largest)
+        steps = _steps(self.tilt, total.window.size) + _steps(self.discount, total.window.size)
+        own = total.relative + 4.0 * EPS * (steps + abs(total.log_scale) + theta * largest)
         # an error of each point, or of all in the l1 or l2 norm, enters a tail with weights exp(-theta (k - m) h)
         left = total.window.size - points
-        every, square = (np.minimum(left, -1.0 / math.expm1(-times * tilt)) for times in (1.0, 2.0))
+        every, square = (np.minimum(left, -1.0 / math.expm1(-times * self.tilt)) for times in (1.0, 2.0))
         # and an excess with those times 1 - exp(-(k - m) h), which are nowhere above ``most``
-        theta = self.place.theta
         most = math.exp(theta * math.log(theta / (theta + 1.0))) / (theta + 1.0)
         every_excess = np.minimum(left * most, every)
         return _Tails(
             loss=loss,
-            log_unit=total.log_scale - self.place.theta * loss,
+            log_unit=total.log_scale - theta * loss,
             mass=mass,
             discounted=discounted,
             excess=excess,
@@ -171,11 +168,6 @@ def _steps(rate: float, size: int) -> float:
     blocks = size / _BLOCK
     carried = max(1.0, min(blocks, 30.0 / (rate * _BLOCK)))
     return 2.0 * _BLOCK + carried + 4.0 * blocks / carried + 100.0
-
-
-def _rates(place: Place) -> tuple[float, float]:
-    """Decay over one lattice step of the weights of both tails."""
-    return place.theta * place.spacing, (place.theta + 1.0) * place.spacing
 
 
 def _of_blocks(sums: FloatArray, rate: float) -> FloatArray:
@@ -208,7 +200,7 @@ def upper_epsilon(sums: UpperSum, delta: float) -> float:
         target = np.exp(np.minimum(math.log(allowed) - tails.log_unit, 700.0))
         return target, tails.excess + tails.excess_slack - target
 
-    running = _Running.of(sums.total, sums.place)
+    running = _Running(sums.total, sums.place)
     enough = np.nonzero(excess(running.at_blocks())[1] <= 0.0)[0]
     block = int(enough[0]) if len(enough) else len(running.mass) - 1
     tails = running.within(block - 1, block + 1)
@@ -222,7 +214,7 @@ def upper_epsilon(sums: UpperSum, delta: float) -> float:
         return _rounded_up(high)
     # between the previous point and this one delta = excess + (1 - exp(eps - loss)) discounted + slack,
     # with the slack of the previous point, whose unit is the larger one
-    slack = float(tails.excess_slack[index - 1]) * math.exp(_rates(sums.place)[0])
+    slack = float(tails.excess_slack[index - 1]) * math.exp(running.tilt)
     left = float(target[index]) - float(tails.excess[index]) - slack
     low = float(tails.loss[index - 1])
     rest = float(tails.discounted[index]) * (1.0 + tails.own)
@@ -251,7 +243,7 @@ def lower_epsilon(sums: LowerSums, delta: float) -> float:
 
 def _best_test(sums: LowerSums, shown: Callable[[_Tails, _Tails], FloatArray]) -> float:
     """The most that a test shows: any threshold is one. Tried are the beginnings of blocks, then all about the best."""
-    p, q = _Running.of(sums.p, sums.place), _Running.of(sums.q, sums.place)
+    p, q = _Running(sums.p, sums.place), _Running(sums.q, sums.place)
     best = int(np.argmax(shown(p.at_blocks(), q.at_blocks())))
     return float(np.max(shown(p.within(best - 1, best + 1), q.within(best - 1, best + 1))))
 
@@ -273,11 +265,12 @@ def upper_delta(sums: UpperSum, epsilons: FloatArray) -> FloatArray:
         return found
     index, shifted = index[inside], shifted[inside]
     begin = (int(index.min()) - 1) // _BLOCK
-    tails = _Running.of(sums.total, sums.place).within(begin, int(index.max()) // _BLOCK + 1)
+    running = _Running(sums.total, sums.place)
+    tails = running.within(begin, int(index.max()) // _BLOCK + 1)
     index -= begin * _BLOCK
     between = -np.expm1(shifted - tails.loss[index])
     value = tails.excess[index] + between * tails.discounted[index] * (1.0 + tails.own)
-    total = value + tails.excess_slack[index - 1] * math.exp(_rates(sums.place)[0])
+    total = value + tails.excess_slack[index - 1] * math.exp(running.tilt)
     total = np.maximum(total, sys.float_info.min)  # a tail that underflowed is smaller than this, not nothing
     found[inside] = sums.infinite + np.exp(np.minimum(0.0, np.log(total) + tails.log_unit[index]))
     return found
@@ -285,7 +278,7 @@ def upper_delta(sums: UpperSum, epsilons: FloatArray) -> FloatArray:
 
 def lower_tests(sums: LowerSums) -> tuple[FloatArray, FloatArray]:
     """False-alarm rates, rounded up, and success rates, rounded down, of the tests of all thresholds."""
-    p, q = (_Running.of(one, sums.place) for one in (sums.p, sums.q))
+    p, q = (_Running(one, sums.place) for one in (sums.p, sums.q))
     success, alarms = (one.within(0, len(one.mass)) for one in (p, q))
     least, most = success.mass - success.slack, alarms.discounted + alarms.slack
     use = (least > 0.0) & (most > 0.0)

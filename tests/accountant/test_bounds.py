@@ -204,7 +204,7 @@ def test_the_slack_covers_running_sums_and_the_units_exponent():
         window=Window(start=-1000, size=n, up=1.0, down=-1.0), tilted=np.full(n, 1.0 / n), log_scale=-70.0, outside=1e-9
     )
     place = Place(pairs=(), theta=theta, spacing=SPACING, window=total.window, extent=Extent(t=0.0))
-    tails = bounds._Running.of(total, place).within(0, 1)
+    tails = bounds._Running(total, place).within(0, 1)
     assert np.all(tails.slack >= 1e-9 + 2.0 * EPS * (n + 70.0 + 30.0 * 100.0) * tails.mass)
     np.testing.assert_allclose(tails.loss, SPACING * (np.arange(n) - 1000), rtol=1e-15)
     np.testing.assert_allclose(tails.log_unit, -70.0 - 3.0 * (np.arange(n) - 1000.0), rtol=1e-14)
