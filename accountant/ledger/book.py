@@ -139,6 +139,11 @@ class Reservation:
         """Name of the run."""
         return self.declared.run
 
+    def to_dict(self) -> Json:
+        """Plain values, for exports: what was declared, and its place."""
+        place = {name: value for name, value in vars(self).items() if name != "declared"}
+        return self.declared.to_dict() | place
+
 
 def read_row(row: Row, policy: LedgerPolicy) -> Reservation | Entry:
     """The reservation or charge that a verified row holds.

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from accountant.dp_event import dp_event_expression
 from accountant.errors import LedgerError
-from accountant.events import Json, compose
+from accountant.events import compose
 from accountant.ledger import Ledger
 from accountant.ledger.book import Declaration, Reservation
 from accountant.ledger.policy import Entry
@@ -38,7 +38,7 @@ def export(ledger: Ledger, format: Format, run: str | None = None) -> str:  # no
     book = ledger.book()
     names = [name for name in book.runs if run is None or name == run or name.startswith(f"{run}-")]
     found = sorted((row for name in names for row in book.runs[name]), key=lambda row: row.sequence)
-    lines = [_plain(row) for row in found]
+    lines = [row.to_dict() for row in found]
     if format == "jsonl":
         return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
     if format == "csv":
@@ -60,10 +60,3 @@ def export(ledger: Ledger, format: Format, run: str | None = None) -> str:  # no
 
 
 _NESTED = ("event", "events", "lost")
-
-
-def _plain(row: Reservation | Entry) -> Json:
-    if isinstance(row, Entry):
-        return row.to_dict()
-    place = {"sequence": row.sequence, "previous": row.previous, "digest": row.digest}
-    return row.declared.to_dict() | place

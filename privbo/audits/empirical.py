@@ -310,22 +310,18 @@ def audit_curve(
     mechanism = build(weights)
     vectors, whole = _with_bits(mechanism, weights)
     present, absent = neighbours(vectors, weights.shape[1], canary, world)
-    # Releases for the negative canary are mirrored, so that one set of thresholds serves both signs.
-    outputs = [
-        sign * release(mechanism, weights, sign * rows, trials, noise)
-        for sign in (1.0, -1.0)
-        for rows in (present, absent)
-    ]
     tried = list(scores(whole[:, canary], mechanism.noise_stddev()))
     # Both signs and all scores are tested at once.
     level = alpha / (2 * len(tried) * N_BOUNDS)
     measured = []
-    for plus, minus in (outputs[:2], outputs[2:]):
+    for sign in (1.0, -1.0):
+        # Releases for the negative canary are mirrored, so that one set of thresholds serves both signs.
+        both = [sign * release(mechanism, weights, sign * rows, trials, noise) for rows in (present, absent)]
         for direction, stddev in tried:
             # Thresholds follow from public numbers, so no trial is spent on finding them.
             centre, spread = moments(vectors, whole, absent, direction, stddev)
-            seen = ((released @ direction - centre) / spread for released in (plus, minus))
-            measured.append(measured_curve(next(seen), next(seen), level))
+            plus, minus = ((released @ direction - centre) / spread for released in both)
+            measured.append(measured_curve(plus, minus, level))
     (event, _), *_ = parts(_price(mechanism))
     return closest_point(np.array(measured), curve_of(event.pairs(vectors.adjacency)))
 
@@ -373,8 +369,9 @@ def epsilon_lower_bound(
     vectors, whole = _with_bits(mechanism, weights)
     present, absent = neighbours(vectors, weights.shape[1], canary, "others zero")
     direction, scale = next(scores(whole[:, canary], mechanism.noise_stddev()))
-    with_canary = release(mechanism, weights, present, trials, noise) @ direction / scale
-    without = release(mechanism, weights, absent, trials, noise) @ direction / scale
+    with_canary, without = (
+        release(mechanism, weights, rows, trials, noise) @ direction / scale for rows in (present, absent)
+    )
     # The best threshold lies midway between the canary's score and its absence's, both stated.
     each = np.linalg.norm(whole[:, canary]) * vectors.applied_bound / mechanism.sample.rate / scale
     middle = each / 2 if vectors.adjacency is Adjacency.ZERO_OUT else 0.0

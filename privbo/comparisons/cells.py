@@ -85,14 +85,12 @@ class Kept:
     """A finished cell on disk.
 
     Attributes:
-        name: Its file's name; equal names hold equal results.
         result: Its numbers.
         code: Code that made them.
         made: Day on which they were made, as ``YYYY-MM-DD``.
         is_current: Whether that code is the code here and now.
     """
 
-    name: str
     result: CellResult
     code: CodeKey
     made: str
@@ -119,7 +117,7 @@ def read_kept(path: Path, wanted: CodeKey) -> Kept | None:
     except (RunError, ConfigurationError, KeyError, TypeError, AttributeError):
         return None
     current = code.digest is not None and code.digest == wanted.digest
-    return Kept(name=path.stem, result=result, code=code, made=str(content.get("made")), is_current=current)
+    return Kept(result=result, code=code, made=str(content.get("made")), is_current=current)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,11 +245,12 @@ def complete(
         prepare: Called with the cells that will run, before the first one runs and before anything is said of them.
         how: See ``How``.
     """
-    fresh, finished, on_cell = how.get("fresh", False), how.get("finished", False), how.get("on_cell", _say_nothing)
+    fresh, finished = how.get("fresh", False), how.get("finished", False)
+    on_cell, on_reuse = how.get("on_cell", _say_nothing), how.get("on_reuse", _say_nothing)
     stored: dict[tuple[Path, str], list[Path]] = {}  # by folder and settings; every folder is listed once
     for folder in {cell.folder for cell in cells}:
         for path in folder.glob("*-*.json"):
-            stored.setdefault((folder, path.stem.rpartition("-")[0].partition(".")[0]), []).append(path)
+            stored.setdefault((folder, _asked(path)[0]), []).append(path)
     files = [stored.get((cell.folder, cell.settings), []) for cell in cells]
     kept = [None if fresh else _read(cell, there) for cell, there in zip(cells, files, strict=True)]
     older = [k or _newest(cell, there) for cell, k, there in zip(cells, kept, files, strict=True)]
@@ -268,7 +267,7 @@ def complete(
     )
     todo = list({cell.path: cell for cell, _ in missing}.values())
     prepare(todo)
-    how.get("on_reuse", _say_nothing)(reuse, cells)
+    on_reuse(reuse, cells)
     for cell, k in zip(cells, kept, strict=True):
         if k is not None:
             on_cell(cell, k.result)
@@ -278,12 +277,13 @@ def complete(
 
 def next_attempt(folder: Path, settings: str) -> int:
     """Number of the next run of a cell that charges: one after the last that was finished."""
-    names = {path.stem.rpartition("-")[0] for path in folder.glob(f"{settings}*-*.json")}
-    return max((_attempt(name) + 1 for name in names), default=0)
+    return max((_asked(path)[1] + 1 for path in folder.glob(f"{settings}*-*.json")), default=0)
 
 
-def _attempt(name: str) -> int:
-    return int(name.partition(".")[2] or 0)
+def _asked(path: Path) -> tuple[str, int]:
+    """The settings and the attempt that a result's name states."""
+    settings, _, attempt = path.stem.rpartition("-")[0].partition(".")
+    return settings, int(attempt or 0)
 
 
 def _read(cell: Cell, paths: Sequence[Path]) -> Kept | None:
@@ -296,7 +296,7 @@ def _read(cell: Cell, paths: Sequence[Path]) -> Kept | None:
 
 def _newest(cell: Cell, paths: Sequence[Path]) -> Kept | None:
     """The newest kept result of a cell's settings, whatever code made it."""
-    order = sorted(paths, key=lambda p: (_attempt(p.stem.rpartition("-")[0]), p.stat().st_mtime_ns), reverse=True)
+    order = sorted(paths, key=lambda p: (_asked(p)[1], p.stat().st_mtime_ns), reverse=True)
     return next((kept for path in order if (kept := read_kept(path, cell.code)) is not None), None)
 
 

@@ -277,14 +277,11 @@ def run_sweep(sweep: Sweep, out: Path, *, agree: Agree = lambda _: None, **how: 
         [_cells(sweep, panel, arm, folder, codes, fresh=how.get("fresh", False)) for arm in arms]
         for panel, arms in zip(sweep.panels, panels, strict=True)
     ]
-    kept, reuse = complete(
-        [cell for panel in planned for group in panel for cell in group],
-        prepare=lambda todo: None if ledger is None else reserve(ledger, agree, todo),
-        **how,
-    )
-    left = iter(kept)
+    cells = [cell for panel in planned for group in panel for cell in group]
+    kept, reuse = complete(cells, lambda todo: None if ledger is None else reserve(ledger, agree, todo), **how)
+    made = {cell.path: k for cell, k in zip(cells, kept, strict=True) if k is not None}
     comparisons = tuple(
-        _compared(sweep, panel, arms, [[next(left) for _ in group] for group in groups])
+        _compared(sweep, panel, arms, [{c.seed: made[c.path] for c in group if c.path in made} for group in groups])
         for panel, arms, groups in zip(sweep.panels, panels, planned, strict=True)
     )
     return SweepResult(name=sweep.config.name, statement=sweep.config.statement, comparisons=comparisons, reuse=reuse)
@@ -357,12 +354,11 @@ def _cells(
     return found
 
 
-def _compared(sweep: Sweep, panel: Panel, arms: Sequence[_Arm], results: Sequence[Sequence[Kept | None]]) -> Comparison:
+def _compared(sweep: Sweep, panel: Panel, arms: Sequence[_Arm], results: Sequence[Mapping[int, Kept]]) -> Comparison:
     enough = min(2, len(panel.seeds))  # fewer runs say nothing of noise
     name, settings = curve_of(sweep.config.measure), []
-    for arm, kept in zip(arms, results, strict=True):
+    for arm, there in zip(arms, results, strict=True):
         planned = arm.planned
-        there = {seed: k for seed, k in zip(panel.seeds, kept, strict=True) if k is not None}
         if len(there) < enough:
             continue
         if any(name not in k.result.curves for k in there.values()):

@@ -245,7 +245,9 @@ def _panel(config: SweepConfig, panel: PanelConfig, path: Path) -> Panel:
         tables = {"algorithm": arm.algorithm, "privacy": arm.privacy}
         content = with_overrides({**content, **{k: v for k, v in tables.items() if v is not None}}, extra)
         planned.append(_planned(arm.label, arm.kind, content, flat(arm.overrides)))
-    planned += [p for kind in _controls(config) for p in _control(kind, whole, grid or [{}])]
+    usual: Sequence[Control] = ("local",) if config.data == "private" else ("local", "non-private") * bool(config.grid)
+    controls = usual if config.controls is None else config.controls
+    planned += [p for kind in controls for p in _control(kind, whole, grid or [{}])]
     labels = [p.label for p in planned]
     if len(set(labels)) < len(labels):
         raise ConfigurationError(f"{panel.name}: two settings bear one name ({', '.join(labels)}); rename one")
@@ -270,14 +272,6 @@ def _grid(config: SweepConfig) -> list[dict[str, object]]:
 def _planned(label: str, kind: Kind, base: JsonObject, overrides: Mapping[str, object]) -> Planned:
     content = with_overrides(base, overrides)
     return Planned(label=label, kind=kind, overrides=cast("JsonObject", overrides), content=content)
-
-
-def _controls(config: SweepConfig) -> tuple[Control, ...]:
-    if config.controls is not None:
-        return tuple(config.controls)
-    if config.data == "private":
-        return ("local",)
-    return ("local", "non-private") if config.grid else ()
 
 
 def _control(kind: Control, base: JsonObject, chosen: list[dict[str, object]]) -> Iterable[Planned]:
