@@ -78,7 +78,7 @@ def from_dp_event(event: DpEvent, *, adjacency: Adjacency = Adjacency.ADD_OR_REM
         >>> from_dp_event(theirs, adjacency=Adjacency.ZERO_OUT).parts
         ((Gaussian(noise_multiplier=2.0), 1),)
     """
-    found = _read(event, Adjacency(adjacency))
+    found = compose([_read(event, Adjacency(adjacency))])
     check_adjacency(found, adjacency)
     return found
 
@@ -96,9 +96,10 @@ def _refused(event: DpEvent, why: str | None = None) -> EventError:
     return EventError(f"no sound accountant here for dp-accounting's {event!r}: {why}")
 
 
-def _read(event: DpEvent, adjacency: Adjacency) -> Composed:
+def _read(event: DpEvent, adjacency: Adjacency) -> Event:  # noqa: C901, PLR0911, PLR0912 - one per kind
     from dp_accounting import dp_event as dp
 
+    factor = contribution_factor(adjacency)
     match event:
         case dp.NoOpDpEvent():
             return Composed()
@@ -110,16 +111,6 @@ def _read(event: DpEvent, adjacency: Adjacency) -> Composed:
             return _poisson(event, event.event, event.sampling_probability, adjacency)
         case dp.RepeatAndSelectDpEvent():
             return _selection(event, adjacency)
-    return compose([_one_from(event, adjacency)])
-
-
-def _one_from(  # noqa: PLR0911 - one return per kind of event
-    event: DpEvent, adjacency: Adjacency
-) -> Basic:
-    from dp_accounting import dp_event as dp
-
-    factor = contribution_factor(adjacency)
-    match event:
         case dp.NonPrivateDpEvent():
             return events.NonPrivate()
         case dp.GaussianDpEvent():
@@ -153,11 +144,11 @@ def _one_from(  # noqa: PLR0911 - one return per kind of event
     raise _refused(event)
 
 
-def _poisson(whole: DpEvent, event: DpEvent, rate: float, adjacency: Adjacency) -> Composed:
+def _poisson(whole: DpEvent, event: DpEvent, rate: float, adjacency: Adjacency) -> Event:
     """Answers of a Poisson sample as events; a sample of a sample is one of their rates' product."""
     from dp_accounting import dp_event as dp
 
-    if rate == 0.0 or not (openly := _read(event, adjacency)).parts:
+    if rate == 0.0 or not parts(openly := _read(event, adjacency)):
         return Composed()
     if rate == 1.0:
         return openly
@@ -165,11 +156,11 @@ def _poisson(whole: DpEvent, event: DpEvent, rate: float, adjacency: Adjacency) 
         return _poisson(whole, event.event, rate * event.sampling_probability, adjacency)
     if isinstance(event, dp.LaplaceDpEvent):
         b = event.noise_multiplier / contribution_factor(adjacency)
-        return compose([events.PoissonSampledLaplace(sample_rate=rate, scale_multiplier=b)])
+        return events.PoissonSampledLaplace(sample_rate=rate, scale_multiplier=b)
     if adjacency is Adjacency.REPLACE_ONE and not isinstance(event, dp.GaussianDpEvent):
         raise _refused(whole, "of several queries on one Poisson sample nothing is proven under replace-one")
     z = _queries_on_one_sample(whole, event) / contribution_factor(adjacency)
-    return compose([events.PoissonSampledGaussian(sample_rate=rate, noise_multiplier=z)])
+    return events.PoissonSampledGaussian(sample_rate=rate, noise_multiplier=z)
 
 
 def _queries_on_one_sample(whole: DpEvent, event: DpEvent) -> float:
@@ -218,10 +209,10 @@ def _mixture(event: dp_event.MixtureOfGaussiansDpEvent) -> Basic:
     )
 
 
-def _selection(event: dp_event.RepeatAndSelectDpEvent, adjacency: Adjacency) -> Composed:
-    run = _read(event.event, adjacency)
+def _selection(event: dp_event.RepeatAndSelectDpEvent, adjacency: Adjacency) -> Event:
+    run = compose([_read(event.event, adjacency)])
     if not (math.isfinite(event.shape) and event.shape > -1.0 and event.mean >= 1.0):
         raise _refused(event, "the number of runs must be truncated negative binomial, with a mean of at least 1")
     if event.mean == 1.0:  # one run, always
         return run
-    return compose([events.BestOfRandomRuns(run=run, eta=event.shape, gamma=gamma_of(event.mean, eta=event.shape))])
+    return events.BestOfRandomRuns(run=run, eta=event.shape, gamma=gamma_of(event.mean, eta=event.shape))

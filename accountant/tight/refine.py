@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -70,9 +70,9 @@ class Rough:
         peaks = terms.max(axis=1, keepdims=True)
         return float(self.counts @ (np.log(np.exp(terms - peaks).sum(axis=1)) + peaks[:, 0]))
 
-    def clipped(self, cap: float) -> Rough:
-        """The same with every single loss above ``cap`` moved there."""
-        return Rough(loss=np.minimum(self.loss, cap), log_mass=self.log_mass, counts=self.counts)
+    def clipped(self, cap: float | FloatArray, bottom: float | FloatArray = -math.inf) -> Rough:
+        """The same with every single loss above ``cap`` moved there, and every one below ``bottom``."""
+        return replace(self, loss=np.clip(self.loss, bottom, cap))
 
     def cap(self, epsilon: float) -> float:
         """A loss beyond which no single release need be told apart, where ``epsilon`` is asked for.
@@ -81,8 +81,7 @@ class Rough:
         there is as good as an endless one, and tilts well however rare large losses are.
         """
         level = max(epsilon, self._typical())
-        within = Rough(loss=np.clip(self.loss, -level, level), log_mass=self.log_mass, counts=self.counts)
-        mean, variance = within.tilted_moments(0.0)
+        mean, variance = self.clipped(level, -level).tilted_moments(0.0)
         return 1.1 * epsilon + max(0.0, -mean) + 4.0 * math.sqrt(variance)
 
     def _typical(self) -> float:
@@ -92,8 +91,7 @@ class Rough:
         below = np.cumsum(np.take_along_axis(self._weights(0.0), order, axis=1), axis=1)
         ranks = np.minimum(np.sum(below < _USUAL, axis=1), size.shape[1] - 1)
         level = np.take_along_axis(size, order, axis=1)[np.arange(len(ranks)), ranks][:, None]
-        clipped = Rough(loss=np.clip(self.loss, -level, level), log_mass=self.log_mass, counts=self.counts)
-        return math.sqrt(clipped.tilted_moments(0.0)[1])
+        return math.sqrt(self.clipped(level, -level).tilted_moments(0.0)[1])
 
     def bottom(self, theta: float) -> float:
         """A loss to which all below it may be lifted: even there it has no tilted mass to speak of."""

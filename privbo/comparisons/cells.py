@@ -85,12 +85,14 @@ class Kept:
     """A finished cell on disk.
 
     Attributes:
+        name: Its file's name; equal names hold equal results.
         result: Its numbers.
         code: Code that made them.
         made: Day on which they were made, as ``YYYY-MM-DD``.
         is_current: Whether that code is the code here and now.
     """
 
+    name: str
     result: CellResult
     code: CodeKey
     made: str
@@ -117,7 +119,7 @@ def read_kept(path: Path, wanted: CodeKey) -> Kept | None:
     except (RunError, ConfigurationError, KeyError, TypeError, AttributeError):
         return None
     current = code.digest is not None and code.digest == wanted.digest
-    return Kept(result=result, code=code, made=str(content.get("made")), is_current=current)
+    return Kept(name=path.stem, result=result, code=code, made=str(content.get("made")), is_current=current)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,8 +319,7 @@ def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCel
     for cell in todo:
         cell.folder.mkdir(parents=True, exist_ok=True)
     with closing(_results(todo, jobs, scheduler)) as results:
-        for index, result in results:
-            cell = todo[index]
+        for cell, result in results:
             content = {"format": _FORMAT, "made": today(), "code": plain(cell.code), "result": plain(result)}
             write_json(cell.path, content)
             kept = read_kept(cell.path, cell.code)
@@ -329,14 +330,14 @@ def _made(todo: Sequence[Cell], jobs: int, scheduler: str | None, on_cell: OnCel
     return found
 
 
-def _results(cells: Sequence[Cell], jobs: int, scheduler: str | None) -> Generator[tuple[int, CellResult]]:
-    """Give results of cells by their number, as they finish."""
+def _results(cells: Sequence[Cell], jobs: int, scheduler: str | None) -> Generator[tuple[Cell, CellResult]]:
+    """Give cells and their results, as they finish."""
     if scheduler is None and jobs == 1:
-        for index, cell in enumerate(cells):
-            yield index, _run(cell.work)
+        for cell in cells:
+            yield cell, _run(cell.work)
         return
     with process_pool(min(jobs, len(cells))) if scheduler is None else _dask(f"dask:{scheduler}") as submit:
-        futures = {submit(_run, cell.work): index for index, cell in enumerate(cells)}
+        futures = {submit(_run, cell.work): cell for cell in cells}
         for done in as_completed(futures):
             yield futures[done], done.result()
 

@@ -230,16 +230,14 @@ def _fixed_size(q: float, z: float) -> Cells:
     left = 1.0 + 1e-12
     rest_least = max(0.0, 1.0 / left - float(np.sum(p.most[1:]) + np.sum(q_.most[1:])) * left)
     rest_most = max(0.0, left - float(np.sum(p.least[1:]) + np.sum(q_.least[1:])) / left)
-    return cells(
-        Masses(
-            least=np.concatenate([p.least[1:], q_.least[1:], [rest_least]]),
-            most=np.concatenate([p.most[1:], q_.most[1:], [rest_most]]),
-        ),
-        Masses(
-            least=np.concatenate([q_.least[1:], p.least[1:], [rest_least]]),
-            most=np.concatenate([q_.most[1:], p.most[1:], [rest_most]]),
-        ),
-    )
+
+    def mirrored(one: Masses, other: Masses) -> Masses:
+        return Masses(
+            least=np.concatenate([one.least[1:], other.least[1:], [rest_least]]),
+            most=np.concatenate([one.most[1:], other.most[1:], [rest_most]]),
+        )
+
+    return cells(mirrored(p, q_), mirrored(q_, p))
 
 
 def _allotted(part: events.RandomAllocationGaussian, delta: float, share: float, *, added: bool) -> Cells:

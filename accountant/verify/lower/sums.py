@@ -347,17 +347,13 @@ def _outside(law: Law, tau: float, first: int, last: int) -> float:
 
 
 def _ends(law: Law, tilts: Sequence[float]) -> tuple[float, float]:
-    """Ends of a window for all these tilts."""
-    windows = [_window(law, tau) for tau in tilts]
-    return min(low for low, _ in windows), max(high for _, high in windows)
-
-
-def _window(law: Law, tau: float) -> tuple[float, float]:
-    """Ends beyond which the tilted sum has next to no mass."""
-    natural, base = _natural(law, tau), cumulant(law, tau)
-    high = min((cumulant(law, tau + t) - base + _OUTSIDE) / t for t in natural * _SHARES)
-    low = max((base - _OUTSIDE - cumulant(law, tau - t)) / t for t in natural * _SHARES)
-    return float(low), float(high)
+    """Ends of a window beyond which the sum has next to no mass, tilted by any of these."""
+    lows, highs = [], []
+    for tau in tilts:
+        base, further = cumulant(law, tau), _natural(law, tau) * _SHARES
+        highs.append(min((cumulant(law, tau + t) - base + _OUTSIDE) / t for t in further))
+        lows.append(max((base - _OUTSIDE - cumulant(law, tau - t)) / t for t in further))
+    return float(min(lows)), float(max(highs))
 
 
 def _natural(law: Law, tau: float) -> float:
