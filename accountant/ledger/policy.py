@@ -209,7 +209,7 @@ class Entry:
     def to_dict(self) -> Json:
         """Plain values, for listings and exports."""
         plain = {"event": to_dict(self.event), "unit": self.unit.value, "adjacency": self.adjacency.value}
-        return {name: plain.get(name, value) for name, value in vars(self).items()}
+        return vars(self) | plain
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,16 +20,19 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import astuple
+from dataclasses import astuple, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from accountant.errors import LedgerError
 from accountant.ledger.address import PostgresAddress, place_of
 from accountant.ledger.chain import BUSY_SECONDS, SCHEMA_VERSION, Identity, Row, row_digest
 from accountant.ledger.durable import CommitLog, appearing_whole
 from accountant.ledger.tables import Place, Tables, failing_closed
+
+if TYPE_CHECKING:
+    from accountant.ledger.postgres import PostgresTables
 
 _TYPES = (int, str, bytes, str, str)  # of a row's columns
 APPLICATION_ID = 0x70726976  # "priv", in the file's header
@@ -200,17 +203,15 @@ class SqliteTables(Tables[sqlite3.Connection]):
         return connection
 
 
+@dataclass(eq=False)
 class Store:
     """An open ledger (with ``place=None``, a private one in memory)."""
 
-    def __init__(
-        self, place: Place | None, tables: Tables[Any], identity: Identity, commit_log: CommitLog | None
-    ) -> None:
-        self.place = place
-        self.identity = identity
-        self.tables = tables
-        self.commit_log = commit_log
-        self.verified: list[Row] = []  # charges that ``problem`` read last
+    place: Place | None
+    tables: SqliteTables | PostgresTables
+    identity: Identity
+    commit_log: CommitLog | None
+    verified: list[Row] = field(default_factory=list)  # charges that ``problem`` read last
 
     @classmethod
     def create(cls, place: Place | str | None, policy: str) -> Store:
@@ -255,7 +256,7 @@ class Store:
             LedgerError: If it is missing, foreign, corrupt or cut off.
         """
         place = place_of(place)
-        tables: Tables[Any]
+        tables: SqliteTables | PostgresTables
         if isinstance(place, PostgresAddress):
             from accountant.ledger.postgres import PostgresTables  # and with it psycopg
 

@@ -6,13 +6,12 @@ import os
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from accountant.errors import LedgerError
 from accountant.ledger.address import PostgresAddress
-from accountant.ledger.chain import Identity
 
 if TYPE_CHECKING:
     import psycopg
@@ -65,22 +64,6 @@ class Tables(ABC, Generic[_Connection]):
     @abstractmethod
     def connected(self) -> _Connection:
         """Make a connection."""
-
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[None]:
-        """Exclusive for writing; committed and durable when left without an error."""
-
-    @abstractmethod
-    def snapshot(self) -> AbstractContextManager[None]:
-        """One state for several reads."""
-
-    @abstractmethod
-    def identity(self) -> Identity:
-        """Read the ledger's identity, and refuse objects that could change what the tables say."""
-
-    @abstractmethod
-    def execute(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        """Run a statement, which has ``?`` for every value and ``{ledger}`` before a table, and give its rows."""
 
     def damage(self) -> str | None:
         """Name what storage itself finds wrong, or None: a database raises where it does."""

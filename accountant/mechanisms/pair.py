@@ -130,37 +130,22 @@ def both_directions(
         loss_error: As in ``Pair``.
     """
 
-    def removed_range(t: float) -> tuple[float, float]:
-        low, high = loss(np.array([-z * t, furthest + z * t]))
-        return float(low), float(high)
+    def one(top: float, *, added: bool) -> Pair:
+        def tails_at(edges: FloatArray) -> Tails:
+            return tails(position(-edges)).exchanged() if added else tails(position(edges))
 
-    def added_range(t: float) -> tuple[float, float]:
-        high, low = -loss(np.array([-z * t, z * t]))
-        return float(low), float(high)
+        def loss_range(t: float) -> tuple[float, float]:
+            low, high = map(float, loss(np.array([-z * t, top + z * t])))
+            return (-high, -low) if added else (low, high)
 
-    def removed_nodes(t: float) -> tuple[FloatArray, FloatArray]:
-        x, log_weight = line(-z * t, furthest + z * t)
-        losses = loss(x)
-        return losses, log_weight + losses
+        def nodes(t: float) -> tuple[FloatArray, FloatArray]:
+            x, log_weight = line(-z * t, top + z * t)
+            losses = loss(x)
+            return (-losses, log_weight) if added else (losses, log_weight + losses)
 
-    def added_nodes(t: float) -> tuple[FloatArray, FloatArray]:
-        x, log_weight = line(-z * t, z * t)
-        return -loss(x), log_weight
+        return Pair(tails=tails_at, loss_range=loss_range, loss_error=loss_error, nodes=nodes)
 
-    return (
-        Pair(
-            tails=lambda edges: tails(position(edges)),
-            loss_range=removed_range,
-            loss_error=loss_error,
-            nodes=removed_nodes,
-        ),
-        Pair(
-            tails=lambda edges: tails(position(-edges)).exchanged(),
-            loss_range=added_range,
-            loss_error=loss_error,
-            nodes=added_nodes,
-        ),
-    )
+    return one(furthest, added=False), one(0.0, added=True)
 
 
 def line_nodes(low: float, high: float, z: float, center: float) -> tuple[FloatArray, FloatArray]:

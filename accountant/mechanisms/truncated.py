@@ -250,24 +250,38 @@ def _full_batch_excess(rate: float, z: float, orders: FloatArray, adjacency: Adj
 def displacing(q: float, z: float, removed: Pair, added: Pair) -> tuple[Pair, Pair]:
     """Both directions at chance ``q`` below 1; ``removed`` and ``added`` are the Poisson sample's at the same rate."""
 
+    def loss_at(x: FloatArray) -> FloatArray:
+        """Of (1-q) N(-1) + q N(1) against (1-q) N(-1) + q N(0); positive and rising from x = 1/2 on."""
+        return log_mixture(q, 2.0 * x / (z * z)) - log_mixture(q, (x + 0.5) / (z * z))
+
     def opposed(losses: FloatArray) -> Tails:
-        return _opposed_tails(q, z, losses)
+        """Of these beyond losses of at least 0.
+
+        With u = exp(x / z^2) the loss exceeds log g where q u^2 - g q exp(1 / (2 z^2)) u - (g - 1) (1 - q) > 0, beyond
+        the one positive root.
+        """
+        log_half = losses + 0.5 / (z * z) - math.log(2.0)
+        with np.errstate(divide="ignore"):
+            log_rest = losses + np.log(-np.expm1(-losses)) + math.log1p(-q) - math.log(q)
+        x = z * z * np.logaddexp(log_half, 0.5 * np.logaddexp(2.0 * log_half, log_rest))
+        p, q_ = ((1.0 - q, -1.0), (q, 1.0)), ((1.0 - q, -1.0), (q, 0.0))
+        return gaussian_tails(p, q_, z, x, normal_error(np.abs((x + 1.0) / z) + 1.0 / z))
 
     def loss_range(t: float) -> tuple[float, float]:
-        return added.loss_range(t)[0], float(_opposed_loss(q, z, np.array([1.0 + z * t]))[0])
+        return added.loss_range(t)[0], float(loss_at(np.array([1.0 + z * t]))[0])
 
     def exchanged_range(t: float) -> tuple[float, float]:
-        return -float(_opposed_loss(q, z, np.array([max(0.5, z * t)]))[0]), removed.loss_range(t)[1]
+        return -float(loss_at(np.array([max(0.5, z * t)]))[0]), removed.loss_range(t)[1]
 
     def nodes(t: float) -> tuple[FloatArray, FloatArray]:
         x = np.linspace(0.5, 1.0 + z * t, NODES)
         log_p = np.logaddexp(math.log1p(-q) + log_weights(x, -1.0, z), math.log(q) + log_weights(x, 1.0, z))
-        return with_rest(_opposed_loss(q, z, x), log_p, *_side(added, t, -1.0))
+        return with_rest(loss_at(x), log_p, *_side(added, t, -1.0))
 
     def exchanged_nodes(t: float) -> tuple[FloatArray, FloatArray]:
         x = np.linspace(0.5, max(0.6, z * t), NODES)
         log_q = np.logaddexp(math.log1p(-q) + log_weights(x, -1.0, z), math.log(q) + log_weights(x, 0.0, z))
-        return with_rest(-_opposed_loss(q, z, x), log_q, *_side(removed, t, 1.0))
+        return with_rest(-loss_at(x), log_q, *_side(removed, t, 1.0))
 
     error = removed.loss_error + 16.0 * EPS * (2.0 + 1.0 / (z * z) - math.log(q))
     return (
@@ -286,25 +300,6 @@ def displacing(q: float, z: float, removed: Pair, added: Pair) -> tuple[Pair, Pa
             nodes=exchanged_nodes,
         ),
     )
-
-
-def _opposed_loss(q: float, z: float, x: FloatArray) -> FloatArray:
-    """Of (1-q) N(-1) + q N(1) against (1-q) N(-1) + q N(0); positive and rising from x = 1/2 on."""
-    return np.asarray(log_mixture(q, 2.0 * x / (z * z)) - log_mixture(q, (x + 0.5) / (z * z)), dtype=np.float64)
-
-
-def _opposed_tails(q: float, z: float, losses: FloatArray) -> Tails:
-    """Beyond losses of at least 0.
-
-    With u = exp(x / z^2) the loss exceeds log g where q u^2 - g q exp(1 / (2 z^2)) u - (g - 1) (1 - q) > 0, beyond
-    the one positive root.
-    """
-    log_half = losses + 0.5 / (z * z) - math.log(2.0)
-    with np.errstate(divide="ignore"):
-        log_rest = losses + np.log(-np.expm1(-losses)) + math.log1p(-q) - math.log(q)
-    x = z * z * np.logaddexp(log_half, 0.5 * np.logaddexp(2.0 * log_half, log_rest))
-    p, q_ = ((1.0 - q, -1.0), (q, 1.0)), ((1.0 - q, -1.0), (q, 0.0))
-    return gaussian_tails(p, q_, z, x, normal_error(np.abs((x + 1.0) / z) + 1.0 / z))
 
 
 def _either(edges: FloatArray, right: Tails, left: Tails) -> Tails:
