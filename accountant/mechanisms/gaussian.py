@@ -66,7 +66,7 @@ def gaussian_pair(mu: float) -> Pair:
         return 0.5 * mu * mu - mu * t, 0.5 * mu * mu + mu * t
 
     def nodes(t: float) -> tuple[FloatArray, FloatArray]:
-        x, log_weight = line_nodes(-t, t, 1.0, 0.0)
+        x, log_weight = line_nodes(-t, t, 1.0)
         return 0.5 * mu * mu + mu * x, log_weight
 
     return Pair(tails=tails, loss_range=loss_range, loss_error=16.0 * EPS * (1.0 + mu * mu), nodes=nodes)

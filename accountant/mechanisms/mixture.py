@@ -104,18 +104,13 @@ class MixtureOfGaussians(Basic):
             error = np.asarray(EPS * (8.0 + 2.0 * len(chances) + 2.0 * t * t), dtype=np.float64)
             return gaussian_tails(present, ((1.0, 0.0),), z, x, error)
 
-        def points(low: float, high: float) -> tuple[FloatArray, FloatArray]:
-            x = np.linspace(low, high, NODES)
-            t = x / z
-            return x, -0.5 * t * t + math.log(t[1] - t[0]) - LOG_SQRT_2PI
-
         return both_directions(
             z,
             furthest,
             loss=lambda x: ratio(self, x)[1],
             position=lambda loss: np.concatenate([_root(self, few) for few in _chunks(loss)]),
             tails=tails,
-            line=points,
+            line=_points,
             # of an edge: rounding, chances that sum to 1 to a few eps, and cancellation at the low end
             loss_error=4.0 * _rounding(self) + 64.0 * EPS * (len(chances) + 1.0 / still),
         )
@@ -158,6 +153,13 @@ def joined(z: float, one: Mapping[float, float], size: int) -> MixtureOfGaussian
     lengths = sorted(total)
     chances = tuple(max(total[length], _LEAST) for length in lengths)
     return MixtureOfGaussians(noise_multiplier=z, sensitivities=tuple(lengths), chances=chances)
+
+
+def _points(low: float, high: float, z: float) -> tuple[FloatArray, FloatArray]:
+    """Points between low and high with log weights of N(0, z^2)."""
+    x = np.linspace(low, high, NODES)
+    t = x / z
+    return x, -0.5 * t * t + math.log(t[1] - t[0]) - LOG_SQRT_2PI
 
 
 def _chunks(values: FloatArray) -> list[FloatArray]:

@@ -115,7 +115,7 @@ def both_directions(
     loss: Callable[[FloatArray], FloatArray],
     position: Callable[[FloatArray], FloatArray],
     tails: Callable[[FloatArray], Tails],
-    line: Callable[[float, float], tuple[FloatArray, FloatArray]],
+    line: Callable[[float, float, float], tuple[FloatArray, FloatArray]],
     loss_error: float,
 ) -> tuple[Pair, Pair]:
     """P against Q = N(0, z^2), and Q against P, where the loss grows with the output.
@@ -126,7 +126,7 @@ def both_directions(
         loss: Log ratio of P to Q at an output.
         position: The output that has a loss.
         tails: Tails of P and Q beyond an output.
-        line: Points between two outputs, with log weights of Q.
+        line: Points between two outputs, with log weights of Q, whose ``z`` comes last.
         loss_error: As in ``Pair``.
     """
 
@@ -139,7 +139,7 @@ def both_directions(
             return (-high, -low) if added else (low, high)
 
         def nodes(t: float) -> tuple[FloatArray, FloatArray]:
-            x, log_weight = line(-z * t, top + z * t)
+            x, log_weight = line(-z * t, top + z * t, z)
             losses = loss(x)
             return (-losses, log_weight) if added else (losses, log_weight + losses)
 
@@ -148,10 +148,10 @@ def both_directions(
     return one(furthest, added=False), one(0.0, added=True)
 
 
-def line_nodes(low: float, high: float, z: float, center: float) -> tuple[FloatArray, FloatArray]:
-    """Points between low and high with log weights of N(center, z^2)."""
+def line_nodes(low: float, high: float, z: float) -> tuple[FloatArray, FloatArray]:
+    """Points between low and high with log weights of N(0, z^2)."""
     x = np.linspace(low, high, NODES)
-    return x, log_weights(x, center, z)
+    return x, log_weights(x, 0.0, z)
 
 
 def log_weights(x: FloatArray, center: float, z: float) -> FloatArray:

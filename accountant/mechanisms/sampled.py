@@ -38,7 +38,7 @@ The same pair is put on a lattice.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import ClassVar
 
 import numpy as np
@@ -165,10 +165,10 @@ def sampled_pairs(q: float, z: float) -> tuple[Pair, Pair]:
     return both_directions(
         z,
         1.0,
-        loss=lambda x: sampled_loss(q, z, x),
-        position=lambda loss: sampled_position(q, z, loss),
-        tails=lambda x: sampled_tails(q, z, x),
-        line=lambda low, high: line_nodes(low, high, z, 0.0),
+        loss=partial(sampled_loss, q, z),
+        position=partial(sampled_position, q, z),
+        tails=partial(sampled_tails, q, z),
+        line=line_nodes,
         loss_error=sampled_loss_error(q),
     )
 
@@ -194,7 +194,7 @@ def opposed_pair(q: float, z: float) -> Pair:
         return float(low), float(high)
 
     def nodes(t: float) -> tuple[FloatArray, FloatArray]:
-        x, log_zero = line_nodes(-z * t, 0.5 + z * t, z, 0.0)
+        x, log_zero = line_nodes(-z * t, 0.5 + z * t, z)
         log_p = np.logaddexp(math.log1p(-q), log_scale + 0.5 * x / (z * z))
         return loss_at(x), log_zero + log_p
 
@@ -332,7 +332,7 @@ def fixed_size_pair(q: float, z: float) -> Pair:
         return -float(low), float(high)
 
     def nodes(t: float) -> tuple[FloatArray, FloatArray]:
-        x, log_zero = line_nodes(0.5, 1.0 + z * t, z, 0.0)
+        x, log_zero = line_nodes(0.5, 1.0 + z * t, z)
         loss = sampled_loss(q, z, x)
         return with_rest(loss, log_zero + loss, -loss, log_zero)
 

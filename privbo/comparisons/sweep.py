@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack, cast
@@ -296,7 +296,7 @@ class _Arm:
 
     planned: Planned
     spec: Spec
-    own: Mapping[Control, str]
+    own: dict[Control, str] = field(default_factory=dict)
 
 
 def _with_arms(sweep: Sweep, panel: Panel) -> list[_Arm]:
@@ -305,12 +305,14 @@ def _with_arms(sweep: Sweep, panel: Panel) -> list[_Arm]:
     What shares nothing by itself needs none.
     """
     asked = {one.label: Spec.from_dict(one.content, trusted=True).loaded() for one in panel.settings}
-    specs = {one.label: arm_of(asked[one.label], one.kind, sweep.config.ledger) for one in panel.settings}
-    names = {settings_name(specs[label].departures(), panel.judge): label for label in reversed(specs)}
-    found = {one.label: _Arm(planned=one, spec=specs[one.label], own={}) for one in panel.settings}
+    found = {
+        one.label: _Arm(planned=one, spec=arm_of(asked[one.label], one.kind, sweep.config.ledger))
+        for one in panel.settings
+    }
+    names = {settings_name(arm.spec.departures(), panel.judge): label for label, arm in reversed(found.items())}
     private = [one for one in panel.settings if one.kind == "private"]
     for one in private:
-        algorithm, own = asked[one.label].algorithm, {}
+        algorithm = asked[one.label].algorithm
         for kind in OWN_CONTROLS if algorithm.local() != algorithm else ():
             with _quiet():
                 spec = arm_of(asked[one.label], kind, sweep.config.ledger)
@@ -320,10 +322,9 @@ def _with_arms(sweep: Sweep, panel: Panel) -> list[_Arm]:
                 if label in found:
                     raise ConfigurationError(f"{panel.name}: {label!r} is a control's name; rename that setting")
                 names[name] = label
-                found[label] = _Arm(planned=replace(one, label=label, kind=kind), spec=spec, own={})
+                found[label] = _Arm(planned=replace(one, label=label, kind=kind), spec=spec)
             if name in names:
-                own[kind] = names[name]
-        found[one.label] = replace(found[one.label], own=own)
+                found[one.label].own[kind] = names[name]
     return list(found.values())
 
 

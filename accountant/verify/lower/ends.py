@@ -330,10 +330,9 @@ def _binomial(n: int, q: float, first: int, last: int) -> tuple[float, float]:
     first, last = max(first, math.floor(center - far)), min(last, math.ceil(center + far))
     if first > last:
         return 0.0, 0.0
-    k = range(first, last + 1)
-    whole = math.lgamma(n + 1.0)
-    ways = np.array([whole - math.lgamma(i + 1.0) - math.lgamma(n - i + 1.0) for i in k])
     at = np.arange(first, last + 1)
+    whole = math.lgamma(n + 1.0)
+    ways = np.array([whole - math.lgamma(i + 1.0) - math.lgamma(n - i + 1.0) for i in at.tolist()])
     logs = np.minimum(ways + at * math.log(q) + (n - at) * math.log1p(-q), 0.0)
     rounding = _LGAMMA * (4.0 * whole + 8.0 * n * (abs(math.log(q)) * q + abs(math.log1p(-q))) + 1e3)
     return float(np.exp(logs).sum()), rounding
