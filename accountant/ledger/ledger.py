@@ -36,7 +36,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
 from accountant.events import Composed, Event, check_adjacency, parts, to_dict
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from accountant.ledger.pricing import Account, Left
 
 __all__ = ["Budget", "Entry", "Ledger", "LedgerPolicy", "Projection", "Receipt", "Verification"]
-_Known = TypeVar("_Known", Receipt, Reservation)
 
 
 def holds(bound: float, spent: float, projected: float) -> bool:
@@ -253,12 +252,11 @@ class Ledger:
         require_names(run=declared.run, settings=declared.settings, plan=declared.plan)
         run, is_plan = declared.run, declared.kind == "plan"
 
-        def prepared() -> Reservation | tuple[str, bytes]:
+        def prepared() -> tuple[str, bytes] | None:
             book = self.book()
             earlier = book.of(run).reservations
-            for found in earlier:  # a recovery is known by the charges it makes good
-                if found.declared == declared:
-                    return found
+            if any(found.declared == declared for found in earlier):  # a recovery by the charges it makes good
+                return None
             if is_plan and (plan := book.plans.get(run)) is not None:
                 raise LedgerError(
                     f"run {run!r} was declared with another plan (row {plan.sequence} of the ledger); resume it as "
@@ -272,8 +270,9 @@ class Ledger:
             body = declared.to_dict() | {"row": RESERVATION, "nonce": secrets.token_hex(16)} | self.policy.meaning
             return f"plan of {run}" if is_plan else f"recovery {len(earlier)} of {run}", canonical(body)
 
-        done = self._appended(prepared)
-        return done if isinstance(done, Reservation) else self._book.reservations[-1]
+        if self._appends(prepared):
+            return self._book.reservations[-1]
+        return next(found for found in self._book.of(run).reservations if found.declared == declared)
 
     def lost(self) -> list[tuple[str, int, str]]:
         """Rows that the commit log remembers and the chains do not hold: table, sequence and digest."""
@@ -321,7 +320,7 @@ class Ledger:
         """
         require_names(release_id=release_id, run=run)
 
-        def prepared() -> Receipt | tuple[str, bytes]:
+        def prepared() -> tuple[str, bytes] | None:
             book = self.book()
             if (entry := book.charges.get(release_id)) is not None:
                 if (to_dict(entry.event), entry.noise_source) != (to_dict(event), noise_source):
@@ -329,7 +328,7 @@ class Ledger:
                         f"release {release_id!r} was charged as {entry.event} with {entry.noise_source} noise and is "
                         f"now asked for as {event} with {noise_source} noise; give the new release an id of its own"
                     )
-                return Receipt(sequence=entry.sequence, head=entry.digest, release_id=release_id, known=True)
+                return None
             self._require_kind(noise_source, run)
             self._require_paid(run, event, noise_source)
             content = {
@@ -345,30 +344,28 @@ class Ledger:
             told = {} if announced is None else {"announced": announced}
             return release_id, canonical(self.policy.meaning | content | told)
 
-        done = self._appended(prepared)
-        if isinstance(done, Receipt):
-            return done
-        return Receipt(sequence=done.sequence, head=done.digest, release_id=release_id, known=False)
+        known, charged = not self._appends(prepared), self._book.charges[release_id]
+        return Receipt(sequence=charged.sequence, head=charged.digest, release_id=release_id, known=known)
 
-    def _appended(self, prepared: Callable[[], _Known | tuple[str, bytes]]) -> _Known | Row:
-        """Append the name and body that ``prepared`` gives, durably, or return what it knows already."""
+    def _appends(self, prepared: Callable[[], tuple[str, bytes] | None]) -> bool:
+        """Append the name and body that ``prepared`` gives, durably; False where it gives none: it is known."""
         # Pricing may be slow, so it happens outside the transaction and counts only if the
         # chain has not moved meanwhile; after some lost races it happens inside.
         for _ in range(self.lost_races):
-            if not isinstance(found := prepared(), tuple):
-                return found
+            if (found := prepared()) is None:
+                return False
             with self._store.transaction():
                 row = self._store.append("charges", *found) if self._is_current() else None
             if row is not None:
                 break
         else:
             with self._store.transaction():
-                if not isinstance(found := prepared(), tuple):
-                    return found
+                if (found := prepared()) is None:
+                    return False
                 row = self._store.append("charges", *found)
         self._store.log_commit("charges", row)
         self._book.admit(row)
-        return row
+        return True
 
     def _is_current(self) -> bool:
         last = self._store.last("charges")
