@@ -147,18 +147,13 @@ class Aim:
 
 def aim_at_delta(moments: Rough, delta: float) -> Aim:
     """The aim at the least epsilon that Chernoff's bound proves at ``delta``; a lower one allows a lower cap."""
-    theta, epsilon = tilt_for_delta(moments, delta)
-    aim = Aim(epsilon=epsilon, theta=theta, cap=math.inf, moments=moments)
-    largest = float(moments.loss.max())
+    aim, largest = _chernoff(moments, delta, math.inf), float(moments.loss.max())
     for _ in range(_CAPPINGS):
         cap = moments.cap(aim.epsilon)
         if cap >= min(aim.cap, largest):
             break
-        clipped = moments.clipped(cap)
-        theta, epsilon = tilt_for_delta(clipped, delta)
-        close = epsilon > 0.95 * aim.epsilon
-        aim = Aim(epsilon=epsilon, theta=theta, cap=cap, moments=clipped)
-        if close:
+        before, aim = aim, _chernoff(moments.clipped(cap), delta, cap)
+        if aim.epsilon > 0.95 * before.epsilon:
             break
     return aim
 
@@ -171,11 +166,11 @@ def aim_at_epsilon(moments: Rough, epsilon: float) -> Aim:
     return Aim(epsilon=epsilon, theta=theta, cap=cap, moments=clipped)
 
 
-def tilt_for_delta(moments: Rough, delta: float) -> tuple[float, float]:
-    """The Chernoff-optimal tilt at ``delta`` and the epsilon it proves."""
+def _chernoff(moments: Rough, delta: float, cap: float) -> Aim:
+    """The Chernoff-optimal tilt at ``delta`` and the epsilon it proves, of losses that were clipped to ``cap``."""
     log_inverse = -math.log(delta)
     theta = _minimise(lambda tilt: (moments.log_mgf(tilt) + log_inverse) / tilt)
-    return theta, (moments.log_mgf(theta) + log_inverse) / theta
+    return Aim(epsilon=(moments.log_mgf(theta) + log_inverse) / theta, theta=theta, cap=cap, moments=moments)
 
 
 def _minimise(objective: Callable[[float], float]) -> float:
@@ -204,12 +199,12 @@ def _minimise(objective: Callable[[float], float]) -> float:
     return math.exp(0.5 * (low + high))
 
 
-def spacing_for(moments: Rough, theta: float, tolerance: float) -> float:
+def spacing_for(aim: Aim, tolerance: float) -> float:
     """The lattice spacing whose added variance moves epsilon by about ``tolerance``."""
     low, high = 1e-9, 1.0
     for _ in range(16):  # the nine decades to 1e-4 relative
         middle = math.sqrt(low * high)
-        moved = 0.5 * (theta + 1.0) * moments.added_variance(theta, middle)
+        moved = 0.5 * (aim.theta + 1.0) * aim.moments.added_variance(aim.theta, middle)
         low, high = (middle, high) if moved < tolerance else (low, middle)
     return low
 
@@ -368,7 +363,7 @@ def curve_ends(
 
 def _spacing_of_delta(aim: Aim) -> float:
     """A spacing that usually suffices for a delta."""
-    return spacing_for(aim.moments, aim.theta, 0.5 * _SOUGHT_DELTA.relative / (aim.theta + 1.0))
+    return spacing_for(aim, 0.5 * _SOUGHT_DELTA.relative / (aim.theta + 1.0))
 
 
 def quick_upper_epsilon(pairs: Direction, delta: float, near: float | None, loosened: float = 1.0) -> float:
@@ -424,7 +419,7 @@ def reach_for(pairs: Direction, delta: float) -> float:
 
 def spacing_at(aim: Aim, loosened: float = 1.0) -> float:
     """A spacing that usually suffices."""
-    return spacing_for(aim.moments, aim.theta, 0.6 * loosened * _SOUGHT_EPSILON.of(aim.epsilon))
+    return spacing_for(aim, 0.6 * loosened * _SOUGHT_EPSILON.of(aim.epsilon))
 
 
 def place_at(pairs: Direction, aim: Aim, spacing: float, reach: float) -> Place:

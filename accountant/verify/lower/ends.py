@@ -130,19 +130,19 @@ def _mu_squared(part: Basic) -> float | None:
     """Squared distance of what is a Gaussian pair."""
     match part:
         case events.Gaussian(noise_multiplier=z):
-            return _squared(1.0 / z)
+            return _squared(z)
         case events.ZeroConcentrated(rho=rho):
             return min(2.0 * rho, _MOST_MU**2)
         case events.RandomAllocationGaussian(n_rounds=rounds, participations=k, noise_multiplier=z) if k == rounds:
-            return rounds * _squared(1.0 / z)
+            return rounds * _squared(z)
         case events.PoissonSampledGaussian(noise_multiplier=z) | events.FixedSizeSampledGaussian(noise_multiplier=z):
-            return _squared(1.0 / z) if part.sample_rate == 1.0 else None
+            return _squared(z) if part.sample_rate == 1.0 else None
     return None
 
 
-def _squared(mu: float) -> float:
-    """Of a distance that is cut to what can be squared: a shorter one costs no more."""
-    return min(mu, _MOST_MU) ** 2
+def _squared(z: float) -> float:
+    """Squared distance at this noise, cut to what can be squared: a shorter one costs no more."""
+    return min(1.0 / z, _MOST_MU) ** 2
 
 
 def _cells(part: Basic, count: int, delta: float, adjacency: Adjacency, *, added: bool) -> Cells:  # noqa: PLR0911 - one per kind
