@@ -152,11 +152,11 @@ def difference(first: Setting, second: Setting, measure: Measure) -> Difference:
     Raises:
         ConfigurationError: If they share none.
     """
-    ours, theirs = (_by_seed(setting, setting.utilities(measure)) for setting in (first, second))
-    common = sorted(ours.keys() & theirs.keys())
+    common = sorted(set(first.seeds) & set(second.seeds))
     if not common:
         raise ConfigurationError(f"{first.label!r} and {second.label!r} share no seed; pair them on the same seeds")
-    mean, error, above, below = _tested(np.array([ours[seed] - theirs[seed] for seed in common]), are_means=True)
+    ours, theirs = (_at(setting, setting.utilities(measure), common) for setting in (first, second))
+    mean, error, above, below = _tested(ours - theirs, are_means=True)
     return Difference(
         first=first.label,
         second=second.label,
@@ -167,8 +167,9 @@ def difference(first: Setting, second: Setting, measure: Measure) -> Difference:
     )
 
 
-def _by_seed(setting: Setting, values: FloatArray) -> dict[int, float]:
-    return dict(zip(setting.seeds, values.tolist(), strict=True))
+def _at(setting: Setting, values: FloatArray, seeds: Sequence[int]) -> FloatArray:
+    """Values of a setting's seeds, at some of them."""
+    return values[[setting.seeds.index(seed) for seed in seeds]]
 
 
 Answer = Literal["helped", "hurt", "made no difference beyond noise", "is not known to help"]
@@ -402,11 +403,8 @@ def _over_seeds(setting: Setting, alone: Setting | None, noise_only: Setting | N
     arms = [setting, *(arm for arm in (alone, noise_only) if arm is not None)]
     common = sorted(set.intersection(*(set(arm.seeds) for arm in arms)))
 
-    def on_common(arm: Setting, values: FloatArray) -> FloatArray:
-        return np.array([_by_seed(arm, values)[seed] for seed in common])
-
     def scores(arm: Setting) -> FloatArray:
-        return on_common(arm, arm.utilities(measure))
+        return _at(arm, arm.utilities(measure), common)
 
     def spent(arm: Setting | None) -> Mapping[str, FloatArray | None]:
         if arm is None or arm.curves is None:
@@ -415,7 +413,7 @@ def _over_seeds(setting: Setting, alone: Setting | None, noise_only: Setting | N
         valued = None if arm.valued is None else arm.valued[:, -1] if at_end else arm.valued.mean(axis=1)
         made = {"evaluations per client": arm.evaluations, VALUED: valued}
         made |= {} if at_end else {"rounds": np.full(len(arm.seeds), arm.curves.shape[1] - 1.0)}
-        return {name: None if each is None else on_common(arm, each) for name, each in made.items()}
+        return {name: None if each is None else _at(arm, each, common) for name, each in made.items()}
 
     return verdict_of(
         scores(setting),
