@@ -8,7 +8,7 @@ certificate and says where to look next. Whatever was computed stays valid, so e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -58,8 +58,13 @@ Tests: TypeAlias = tuple[FloatArray, FloatArray]
 
 @dataclass(frozen=True, kw_only=True)
 class Rough:
-    """Coarse loss distributions of all parts: losses and log masses ``(parts, nodes)``, counts."""
+    """Coarse loss distributions of all parts over ``reach`` standard deviations: losses, log masses, counts.
 
+    Losses and log masses have the shape ``(parts, nodes)``.
+    """
+
+    pairs: Direction
+    reach: float
     loss: FloatArray
     log_mass: FloatArray
     counts: FloatArray
@@ -124,15 +129,16 @@ class Rough:
         return np.asarray(weight / weight.sum(axis=1, keepdims=True), dtype=np.float64)
 
 
-def rough(pairs: Sequence[tuple[Pair, int]], t: float) -> Rough:
-    """Coarse distributions of all parts over ``t`` standard deviations."""
-    nodes = [pair.nodes(t) for pair, _ in pairs]
+def rough(pairs: Direction, reach: float) -> Rough:
+    """Coarse distributions of all parts."""
+    nodes = [pair.nodes(reach) for pair, _ in pairs]
     width = max(len(loss) for loss, _ in nodes)
     loss = np.zeros((len(nodes), width))
     log_mass = np.full((len(nodes), width), -1e6)
     for row, (values, logs) in enumerate(nodes):
         loss[row, : len(values)], log_mass[row, : len(values)] = values, logs
-    return Rough(loss=loss, log_mass=log_mass, counts=np.array([count for _, count in pairs], dtype=np.float64))
+    counts = np.array([count for _, count in pairs], dtype=np.float64)
+    return Rough(pairs=pairs, reach=reach, loss=loss, log_mass=log_mass, counts=counts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,15 +273,14 @@ def epsilon_ends(pairs: Direction, delta: float, *, enough: float = 0.0) -> tupl
     """
     if costs_nothing(pairs, delta):
         return 0.0, 0.0
-    reach = reach_for(pairs, delta)
-    moments = rough(pairs, reach)
-    aim = _first_aim(pairs, moments, delta, reach)
+    moments = rough(pairs, reach_for(pairs, delta))
+    aim = _first_aim(moments, delta)
     spacing = spacing_at(aim)
     lower, upper = 0.0, math.inf
-    if enough and (found := _look(pairs, aim, delta, reach, _LOOSENED)) <= enough:
+    if enough and (found := _look(aim, delta, _LOOSENED)) <= enough:
         return 0.0, found
     for _ in range(_ATTEMPTS):
-        place = place_at(pairs, aim, spacing, reach)
+        place = place_at(aim, spacing)
         if not affordable(place):
             spacing *= 4.0
             continue
@@ -313,11 +318,10 @@ def delta_ends(pairs: Direction, epsilon: float, bound: float, *, enough: float 
         least *= 1e-20
     tried, spacing = False, 0.0
     for _ in range(_ATTEMPTS):
-        reach = reach_for(pairs, least)
-        aim = aim_at_epsilon(rough(pairs, reach), epsilon)
+        aim = aim_at_epsilon(rough(pairs, reach_for(pairs, least)), epsilon)
         if not spacing:
             spacing = _spacing_of_delta(aim)
-        place = place_at(pairs, aim, spacing, reach)
+        place = place_at(aim, spacing)
         if not affordable(place):
             spacing *= 4.0
             continue
@@ -352,7 +356,7 @@ def curve_ends(
     finest = top / (4.0 * len(epsilons) * math.sqrt(sum(count for _, count in pairs)))
     for share in _CURVE_LOOKS:
         aim = aim_at_epsilon(moments, share * top)
-        place = place_at(pairs, aim, max(finest, _spacing_of_delta(aim)), reach)
+        place = place_at(aim, max(finest, _spacing_of_delta(aim)))
         if affordable(place):
             upper = np.minimum(upper, upper_delta(upper_sum(place), epsilons))
             tests += [lower_tests(lower_sums(place))] if testing else []
@@ -374,16 +378,15 @@ def quick_upper_epsilon(pairs: Direction, delta: float, near: float | None, loos
     """
     if costs_nothing(pairs, delta):
         return 0.0
-    reach = reach_for(pairs, delta)
-    moments = rough(pairs, reach)
+    moments = rough(pairs, reach_for(pairs, delta))
     if near is not None:
         guess = aim_at_delta(moments, delta).epsilon
         if not near / _FAR < guess < near * _FAR:
             return guess
-        found = _look(pairs, aim_at_epsilon(moments, near), delta, reach, loosened)
+        found = _look(aim_at_epsilon(moments, near), delta, loosened)
         if 0.5 * near < found < 2.0 * near:
             return found
-    return _look(pairs, _first_aim(pairs, moments, delta, reach), delta, reach, loosened)
+    return _look(_first_aim(moments, delta), delta, loosened)
 
 
 def rough_upper_epsilon(pairs: Direction, delta: float) -> float:
@@ -422,14 +425,17 @@ def spacing_at(aim: Aim, loosened: float = 1.0) -> float:
     return spacing_for(aim, 0.6 * loosened * _SOUGHT_EPSILON.of(aim.epsilon))
 
 
-def place_at(pairs: Direction, aim: Aim, spacing: float, reach: float) -> Place:
+def place_at(aim: Aim, spacing: float) -> Place:
     """Everything that says where to compute.
 
     Raises:
         OutOfRangeError: A single loss is too large to be exponentiated.
     """
     tilt = min(_TILT_SHARE * aim.theta, _MAX_STEP_TILT / spacing)
-    extent = Extent(t=reach, bottom=aim.moments.bottom(tilt) - spacing, cap=aim.cap)
+    pairs, extent = (
+        aim.moments.pairs,
+        Extent(t=aim.moments.reach, bottom=aim.moments.bottom(tilt) - spacing, cap=aim.cap),
+    )
     if not all(max(-low, high) < MAX_LOSS for low, high in (extent.of(pair) for pair, _ in pairs)):
         raise OutOfRangeError
     window = window_for(aim.moments, tilt, spacing)
@@ -443,19 +449,19 @@ def affordable(place: Place) -> bool:
     return place.window.size <= MAX_POINTS and cells <= 8 * MAX_POINTS
 
 
-def _first_aim(pairs: Direction, moments: Rough, delta: float, reach: float) -> Aim:
+def _first_aim(moments: Rough, delta: float) -> Aim:
     """The aim at Chernoff's epsilon; where single losses are capped that may be far off, and a coarse lattice looks."""
     aim = aim_at_delta(moments, delta)
     if aim.cap == math.inf:
         return aim
-    place = place_at(pairs, aim, _COARSE * aim.cap, reach)
+    place = place_at(aim, _COARSE * aim.cap)
     found = upper_epsilon(upper_sum(place), delta) if affordable(place) else math.inf
     return aim_at_epsilon(moments, found) if 0.0 < found < math.inf else aim
 
 
-def _look(pairs: Direction, aim: Aim, delta: float, reach: float, loosened: float) -> float:
+def _look(aim: Aim, delta: float, loosened: float) -> float:
     """An upper epsilon; infinite where it lies outside of the window."""
-    place = place_at(pairs, aim, spacing_at(aim, loosened), reach)
+    place = place_at(aim, spacing_at(aim, loosened))
     if not affordable(place):
         return math.inf
     sums = upper_sum(place)
