@@ -432,13 +432,11 @@ def place_at(aim: Aim, spacing: float) -> Place:
         OutOfRangeError: A single loss is too large to be exponentiated.
     """
     tilt = min(_TILT_SHARE * aim.theta, _MAX_STEP_TILT / spacing)
-    pairs, extent = (
-        aim.moments.pairs,
-        Extent(t=aim.moments.reach, bottom=aim.moments.bottom(tilt) - spacing, cap=aim.cap),
-    )
+    pairs, moments = aim.moments.pairs, aim.moments
+    extent = Extent(t=moments.reach, bottom=moments.bottom(tilt) - spacing, cap=aim.cap)
     if not all(max(-low, high) < MAX_LOSS for low, high in (extent.of(pair) for pair, _ in pairs)):
         raise OutOfRangeError
-    window = window_for(aim.moments, tilt, spacing)
+    window = window_for(moments, tilt, spacing)
     return Place(pairs=pairs, theta=tilt, spacing=spacing, window=window, extent=extent, outside=outside_log(tilt))
 
 
