@@ -78,7 +78,7 @@ def decode_rows(payload: bytes) -> list[Row]:
     try:
         lines = [json.loads(line) for line in payload.splitlines()]
         rows = [
-            Row(sequence=sequence, release_id=release_id, body=body.encode(), previous=previous, digest=digest)
+            Row(sequence, release_id, body.encode(), previous, digest)
             for sequence, release_id, body, previous, digest in lines
         ]
         before: Row | None = None

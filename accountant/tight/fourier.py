@@ -183,7 +183,8 @@ def _excess(tilted: FloatArray, peak: int, size: int) -> tuple[npt.NDArray[np.co
     if tilted[peak] >= 0.5:
         rest[peak] = 0.0
         share = float(np.sum(rest))
-    return fft.rfft(np.roll(_fold(rest, size), -peak % size)) - share, share
+    folded = np.append(rest, np.zeros(-len(rest) % size)).reshape(-1, size).sum(axis=0)  # as a cyclic transform sees it
+    return fft.rfft(np.roll(folded, -peak % size)) - share, share
 
 
 def _log(excess: npt.NDArray[np.complex128]) -> tuple[npt.NDArray[np.complex128], FloatArray]:
@@ -195,15 +196,6 @@ def _log(excess: npt.NDArray[np.complex128]) -> tuple[npt.NDArray[np.complex128]
     value = np.where(small, near, modulus) + 1j * np.arctan2(y, 1.0 + x)
     error = EPS * np.where(small, 40.0 * np.abs(excess), 8.0 + 4.0 * (np.abs(modulus) + math.pi))
     return value, error
-
-
-def _fold(masses: FloatArray, size: int) -> FloatArray:
-    """Masses at lattice distance ``size`` added up: what a cyclic transform sees."""
-    if len(masses) <= size:
-        return np.concatenate([masses, np.zeros(size - len(masses))])
-    rows = -(-len(masses) // size)
-    padded = np.concatenate([masses, np.zeros(rows * size - len(masses))])
-    return np.asarray(padded.reshape(rows, size).sum(axis=0), dtype=np.float64)
 
 
 def _fitted(window: Window, spacing: float, top: float, bottom: float) -> Window:

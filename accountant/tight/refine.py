@@ -406,9 +406,7 @@ def costs_nothing(pairs: Direction, delta: float) -> bool:
         tails = pair.tails(np.zeros(1))
         p, q, error = float(tails.p_above[0]), float(tails.q_above[0]), float(tails.relative_error[0])
         total += count * (p - q + error * (p + q) + pair.loss_error)
-        if total > delta:
-            return False
-    return True
+    return total <= delta
 
 
 def reach_for(pairs: Direction, delta: float) -> float:

@@ -192,13 +192,8 @@ def require_paid(chain: Chain) -> None:
             raise BundleError(f"release {quoted(name)} was stored and never charged")
 
 
-def genesis(kind: str, identity: tuple[str, str]) -> str:
-    """The digest before the first row."""
-    return sha256_of(f"privbo-ledger-{_SCHEMA}", kind, *identity)
-
-
 def _linked(lines: object, kind: str, identity: tuple[str, str]) -> Iterable[tuple[int, str, bytes, str]]:
-    before = genesis(kind, identity)
+    before = sha256_of(f"privbo-ledger-{_SCHEMA}", kind, *identity)
     for place, line in enumerate(rows(lines, kind), 1):
         if len(rows(line, f"row {place}")) != 5:
             raise BundleError(f"row {place} of the {kind} has not five values")

@@ -20,7 +20,7 @@ def shown(text: str) -> str:
         >>> shown("run\x1b[2J of \u202eevil\n")
         'run\\x1b[2J of \\u202eevil\\n'
     """
-    return "".join(repr(c)[1:-1] if _steers(c) else c for c in text)
+    return "".join(repr(c)[1:-1] if c in _LINES or unicodedata.category(c)[0] == "C" else c for c in text)
 
 
 def shown_lines(text: str) -> str:
@@ -58,7 +58,3 @@ def _rounded(value: float, digits: int, towards: Callable[[float], int], dust: f
         return {math.inf: "infinite", 0.0: "0"}.get(value, "no number")
     unit = math.floor(math.log10(abs(value))) - digits + 1  # a power of ten, which the smallest floats have none of
     return f"{float(Decimal(towards(float(Decimal(value).scaleb(-unit)) + dust)).scaleb(unit)):.{digits}g}"
-
-
-def _steers(character: str) -> bool:
-    return character in _LINES or unicodedata.category(character)[0] == "C"
