@@ -19,21 +19,18 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterator
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import Field
 
-from privbo.algorithms.thompson.servers import require_told
+from privbo.algorithms.thompson.servers import RoundServer
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.common import CHOSEN, ReleaseWhen
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import (
     Arrays,
-    Ask,
-    Broadcast,
     Cohort,
     Evaluate,
     FloatArray,
@@ -186,7 +183,7 @@ class MultiTask:
         )
 
 
-class MultiTaskServer:
+class MultiTaskServer(RoundServer):
     """The front in round 0, its release as every site's noisy means after it, or a second release of one common design.
 
     With ``goal="common"`` the points of the second release are announced in round 1, and the setting in the last one.
@@ -196,26 +193,18 @@ class MultiTaskServer:
     """
 
     def __init__(self, algorithm: MultiTask, setting: Setting) -> None:
-        self._round, self._requests = 0, algorithm.requests(setting)
+        self._requests = algorithm.requests(setting)
         played = algorithm if self._requests else algorithm.local()
         self._setting, self._n_points = played.within(setting), played.n_points(setting)
+        super().__init__(self._setting.rounds)
         self._is_common = played.goal == "common"
         self._released: list[Release] = []
         self.announced: dict[str, FloatArray] = {}
 
-    def plan(self) -> Iterator[Request]:
-        """The requests of the run."""
-        return iter(self._requests)
-
-    def ask(self) -> Ask | None:
-        """The current round; None after the last."""
-        if self._round > self._setting.rounds:
-            return None
-        broadcast = Broadcast(round=self._round, arrays=self._arrays() if self._released else {})
-        return Ask(broadcast=broadcast, request=self.request_for(broadcast))
-
     def _arrays(self) -> Arrays:
         """What a round after the first release tells sites."""
+        if not self._released:
+            return {}
         is_last = self._round == self._setting.rounds
         if self._is_common:
             return (
@@ -249,16 +238,8 @@ class MultiTaskServer:
             self.announced[_POINTS] = self._posterior(1).likely_best(self._n_points[1], stream)
         return self.announced[_POINTS]
 
-    def request_for(self, broadcast: Broadcast) -> Request | None:
-        """Give the request of a broadcast's round."""
-        return self._requests[broadcast.round] if broadcast.round < len(self._requests) else None
+    def _request(self, round_: int) -> Request | None:
+        return self._requests[round_] if round_ < len(self._requests) else None
 
-    def tell(self, release: Release | None) -> None:
-        """Take the release of a round, and move on.
-
-        Raises:
-            ConfigurationError: If the round ends otherwise than planned.
-        """
-        planned = self._requests[self._round] if self._round < len(self._requests) else None
-        require_told(release, planned, self._round)
-        self._released, self._round = [*self._released, *([] if release is None else [release])], self._round + 1
+    def _take(self, release: Release | None) -> None:
+        self._released += [] if release is None else [release]

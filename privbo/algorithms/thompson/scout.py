@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
@@ -17,9 +16,9 @@ import numpy as np
 from pydantic import Field
 
 from privbo.algorithms.thompson.exploration import first_points
-from privbo.algorithms.thompson.servers import require_told
+from privbo.algorithms.thompson.servers import RoundServer
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Ask, Broadcast, Cohort, Evaluate, IntArray, Release, Request, Setting
+from privbo.protocol.messages import Arrays, Cohort, Evaluate, IntArray, Release, Request, Setting
 from privbo.protocol.settings import settings
 
 
@@ -98,33 +97,21 @@ class Scout:
         return ScoutClients(setting, clients=clients, evaluate=evaluate)
 
 
-class ScoutServer:
+class ScoutServer(RoundServer):
     """One question, to every client."""
 
     def __init__(self, algorithm: Scout, setting: Setting) -> None:
-        points = first_points(setting, np.array([0]), algorithm.evaluations)[0]
+        super().__init__(0)
+        self._points = first_points(setting, np.array([0]), algorithm.evaluations)[0]
         n = setting.n_clients
-        mean = Request(dim=len(points), clipping_norm=1.0, weights=np.full((1, n), 1.0 / n))
+        mean = Request(dim=len(self._points), clipping_norm=1.0, weights=np.full((1, n), 1.0 / n))
         self._planned = mean if algorithm.is_shared else None
-        broadcast = Broadcast(round=0, arrays={"points": points})
-        self._ask: Ask | None = Ask(broadcast=broadcast, request=self._planned)
 
-    def plan(self) -> Iterator[Request]:
-        """The one request of the run."""
-        return iter(() if self._planned is None else (self._planned,))
+    def _request(self, round_: int) -> Request | None:
+        return None if round_ else self._planned
 
-    def ask(self) -> Ask | None:
-        """The only round; None after it."""
-        return self._ask
-
-    def request_for(self, broadcast: Broadcast) -> Request | None:
-        """Give the one request for the one round."""
-        return None if broadcast.round else self._planned
-
-    def tell(self, release: Release | None) -> None:
-        """End the run."""
-        require_told(release, self._planned, 0)
-        self._ask = None
+    def _arrays(self) -> Arrays:
+        return {"points": self._points}
 
 
 def likeness(release: Release, *, n_clients: int) -> Likeness:

@@ -11,44 +11,33 @@ import numpy as np
 from privbo.algorithms.thompson.exploration import assign_regions
 from privbo.algorithms.thompson.settings import SharedPriorSettings, ThompsonSettings, digest_array
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Array, Ask, Broadcast, FloatArray, Release, Request, Setting
+from privbo.protocol.messages import Array, Arrays, Ask, Broadcast, FloatArray, Release, Request, Setting
 
 if TYPE_CHECKING:
     from privbo.algorithms.thompson.maximise import Functions
 
 
-def require_told(release: Release | None, planned: Request | None, round_: int) -> None:
-    """Refuse another end of a round than the planned one.
+class RoundServer:
+    """One round after the other, each with one release at most; what is asked for follows from the round's number.
 
-    Raises:
-        ConfigurationError: If a release is missing, or was not asked for.
+    Args:
+        last: The last round.
     """
-    if (release is None) != (planned is None):
-        raise ConfigurationError(f"round {round_} {'ends with' if planned else 'has no'} release, told {release!r}")
-
-
-class PoolingServer:
-    """One round after the other, each with one release at most, and the weighted mean of all releases."""
 
     _request: Callable[[int], Request | None]  # of a round
-    _function: Callable[[FloatArray, float], Functions | None]  # of pooled weights and their noise, if it stands out
+    _arrays: Callable[[], Arrays]  # to be broadcast in the current one
 
-    def __init__(self, algorithm: ThompsonSettings | SharedPriorSettings, setting: Setting) -> None:
-        self._setting = setting
-        self._features = digest_array(algorithm.draw_features(setting).digest)
-        self._round = 0
-        self._sum = np.zeros(algorithm.n_features)
-        self._weight, self._noise_variance = 0.0, 0.0
-        self._last: Release | None = None
+    def __init__(self, last: int) -> None:
+        self._round, self._end = 0, last
 
     def plan(self) -> Iterator[Request]:
         """Every request of the run, in order; weights are made as they are asked for."""
-        requests = (self._request(round_) for round_ in range(self._setting.rounds + 1))
+        requests = (self._request(round_) for round_ in range(self._end + 1))
         return (request for request in requests if request is not None)
 
     def ask(self) -> Ask | None:
         """The current round; None after the last."""
-        if self._round > self._setting.rounds:
+        if self._round > self._end:
             return None
         broadcast = Broadcast(round=self._round, arrays=self._arrays())
         return Ask(broadcast=broadcast, request=self._request(self._round))
@@ -58,15 +47,44 @@ class PoolingServer:
         return self._request(broadcast.round)
 
     def tell(self, release: Release | None) -> None:
+        """Take the release of a round, and move on.
+
+        Raises:
+            ConfigurationError: If the round ends otherwise than planned: a release is missing, or was not asked for.
+        """
+        planned = self._request(self._round)
+        if (release is None) != (planned is None):
+            raise ConfigurationError(
+                f"round {self._round} {'ends with' if planned else 'has no'} release, told {release!r}"
+            )
+        self._take(release)
+        self._round += 1
+
+    def _take(self, release: Release | None) -> None:
+        """Learn from what a round ended with."""
+
+
+class PoolingServer(RoundServer):
+    """The weighted mean of all releases."""
+
+    _function: Callable[[FloatArray, float], Functions | None]  # of pooled weights and their noise, if it stands out
+
+    def __init__(self, algorithm: ThompsonSettings | SharedPriorSettings, setting: Setting) -> None:
+        super().__init__(setting.rounds)
+        self._setting = setting
+        self._features = digest_array(algorithm.draw_features(setting).digest)
+        self._sum = np.zeros(algorithm.n_features)
+        self._weight, self._noise_variance = 0.0, 0.0
+        self._last: Release | None = None
+
+    def _take(self, release: Release | None) -> None:
         """Add the round's release to the pool."""
-        require_told(release, self._request(self._round), self._round)
         if release is not None:
             weight = self._weight_of(self._round)
             self._sum = self._sum + weight * np.asarray(release.values, dtype=np.float64).mean(axis=0)
             self._weight += weight
             self._noise_variance += (weight * release.noise_stddev) ** 2 / len(release.values)
         self._last = release
-        self._round += 1
 
     def propose(self, count: int) -> FloatArray:
         """Candidates for a common setting: the maxima of the pooled function, or points that fill the space."""
