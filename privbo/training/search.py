@@ -27,7 +27,7 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -45,7 +45,7 @@ from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import alone, private_folder, read_json, write_json, write_once
 from privbo.protocol.settings import JsonObject, dump_settings
 from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy, TrainingPlan, loss_mechanism, loss_request
-from privbo.training.trainer import Journal, LossJudge, OpacusTrainer, RunAllowance, SecretJudge, State, loaded
+from privbo.training.trainer import Journal, LossJudge, OpacusTrainer, SecretJudge, State, loaded
 
 if TYPE_CHECKING:
     from opacus.accountants import IAccountant
@@ -83,7 +83,6 @@ class CentralRun:
         training: Ledger of the training records.
         validation: Ledger of the validation records.
         candidates: Names of what a selection chooses from, in order.
-        allowance: What the run of a selection that is being made may still do; nothing outside of ``select``.
     """
 
     plan: TrainingPlan
@@ -92,7 +91,6 @@ class CentralRun:
     training: Ledger
     validation: Ledger
     candidates: tuple[str, ...] = ()
-    allowance: RunAllowance = field(repr=False)
     _noise: NoiseSource
     _directory: Path | None
     _name: str
@@ -139,7 +137,7 @@ class CentralRun:
         """SECRET until it is released: the result of the best run."""
         best = Selected(chosen=-1, score=math.inf, model={})
         for candidate in draw_runs(runs, len(self.candidates), self._noise.stream("runs")):
-            with self.allowance.for_one_run(self.plan.privacy):
+            with cast("SecretJudge", self.judge).for_one_run(self.plan.privacy):
                 score, model = run_one(candidate)
             score = score if math.isfinite(score) else math.inf
             if score < best.score or best.chosen < 0:
@@ -198,7 +196,7 @@ def central_run(
     validation = open_ledger(directory, "validation", privacy, n_validation, VALIDATION, name)
     if directory is not None and not resume:  # now it is a search
         write_json(directory / "search.json", described)
-    noise, allowance, journal = noise_of(privacy, seed), RunAllowance(), None
+    noise, journal = noise_of(privacy, seed), None
     request = loss_request(n_validation, privacy.loss_bound)
     mechanism = loss_mechanism(request, z_judge)
     judge: LossJudge | SecretJudge
@@ -208,11 +206,11 @@ def central_run(
         if directory is not None:
             journal = Journal(directory / "pulls", name, training, validation)
     else:
-        judge = SecretJudge(mechanism, request, noise=noise, allowance=allowance)
+        judge = SecretJudge(mechanism, request, noise=noise)
 
     def block(position: int, steps: int) -> IAccountant:
         """The accountant of a pull's steps, which are reserved now, or were charged with the whole selection."""
-        if runs is None:
+        if isinstance(judge, LossJudge):
             return LedgerAccountant.reserve(
                 training,
                 release_id=f"{name}/pull {position}",
@@ -225,7 +223,7 @@ def central_run(
                 own_noise=True,
                 nothing_left=True,  # the journal gives back what has: what is begun again was never finished
             )
-        allowance.take_steps(steps)
+        judge.take_steps(steps)
         event = PoissonSampledGaussian(sample_rate=privacy.sample_rate, noise_multiplier=z_train)
         return LedgerAccountant(training, event=event, steps=steps, opacus_multiplier=z_train)
 
@@ -237,7 +235,6 @@ def central_run(
         training=training,
         validation=validation,
         candidates=tuple(candidates),
-        allowance=allowance,
         _noise=noise,
         _directory=directory,
         _name=name,

@@ -17,7 +17,6 @@ import io
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -272,17 +271,18 @@ class LossJudge:
         return float(release.values[0, 0]) + self._bound
 
 
-@dataclass(kw_only=True)
-class RunAllowance:
-    """Allowance of the run that is being made; a selection opens it run by run.
+class SecretJudge:
+    """Noisy mean losses that stay inside a selection, for the arms of ``CentralRun.select``, and what a run may do.
 
     Attributes:
-        steps: DP-SGD steps.
-        judgements: Noisy mean losses.
+        steps: DP-SGD steps that the run which is being made may still take; none outside of one.
+        judgements: Losses that it may still have judged.
     """
 
-    steps: int = 0
-    judgements: int = 0
+    def __init__(self, mechanism: PrivateSum, request: Request, *, noise: NoiseSource) -> None:
+        self._mechanism, self._request, self._noise = mechanism, request, noise
+        self._bound, self._made, self.stddev = request.clipping_norm, 0, mechanism.noise_stddev()
+        self.steps = self.judgements = 0
 
     @contextmanager
     def for_one_run(self, privacy: RecordPrivacy) -> Iterator[None]:
@@ -305,23 +305,15 @@ class RunAllowance:
             )
         self.steps -= count
 
-
-class SecretJudge:
-    """Noisy mean losses that stay inside a selection; use it for the arms of ``CentralRun.select``."""
-
-    def __init__(self, mechanism: PrivateSum, request: Request, *, noise: NoiseSource, allowance: RunAllowance) -> None:
-        self._mechanism, self._request, self._noise, self._allowance = mechanism, request, noise, allowance
-        self._bound, self._made, self.stddev = request.clipping_norm, 0, mechanism.noise_stddev()
-
     def __call__(self, losses: Callable[[], FloatArray]) -> float:
         """The noisy mean of clipped losses.
 
         Raises:
             BudgetExceeded: Outside of a run, or twice in one.
         """
-        if self._allowance.judgements < 1:
+        if self.judgements < 1:
             raise BudgetExceeded("a run's score is charged once; judge a model inside its run only")
-        self._allowance.judgements -= 1
+        self.judgements -= 1
         self._made += 1
         rows = np.asarray(losses())[:, None] - self._bound
         noise = self._noise.stream(f"run {self._made}")

@@ -13,6 +13,7 @@ import privbo as pb
 from experiments.baselines.tree import locate
 from privbo.algorithms.elimination.settings import Partition, noise_half_width
 from privbo.protocol.messages import FloatArray, IntArray, Release, Setting
+from privbo.protocol.space import different
 
 SPACE = pb.Space({"x": pb.Real(0, 1)})
 
@@ -385,7 +386,7 @@ def test_the_tree_of_a_finite_space_ends_where_every_value_has_a_cell(space: Any
     assert partition.max_depth == deepest[k]
     if partition.max_depth < 20:
         nodes = np.arange(k**partition.max_depth)
-        points = partition.candidates(setting.space, partition.max_depth, nodes, len(nodes))
+        points = different(partition.points(setting.space, np.full(len(nodes), partition.max_depth), nodes))
         assert len(points) == (100 if len(space) == 1 else 18)
 
 

@@ -253,7 +253,7 @@ def test_a_run_that_fails_leaves_nothing_to_train_or_judge_with() -> None:
 
 def test_the_steps_of_a_run_are_counted_down_and_none_is_taken_twice() -> None:
     selection = prepared()
-    with selection.allowance.for_one_run(PLAN):
+    with selection.judge.for_one_run(PLAN):
         selection.trainer.begin("m", 5)
         with pytest.raises(BudgetExceeded, match="4 steps, the run has 3"):
             selection.trainer.begin("m", 4)
@@ -283,7 +283,7 @@ def test_nothing_is_trained_or_judged_outside_of_a_run_or_twice() -> None:
 def test_scores_carry_the_noise_that_is_charged() -> None:
     """1,000 scores of one mean: standard deviation within 6 standard errors (false alarms below 1e-8)."""
     selection = prepared()
-    judge, selection.allowance.judgements = selection.judge, 1000
+    judge, selection.judge.judgements = selection.judge, 1000
     scores = np.array([judge(lambda: np.full(N, 1.0)) for _ in range(1000)])
     assert abs(scores.std() / judge.stddev - 1) < 6 / np.sqrt(2000)
     assert abs(scores.mean() - 1.0) < 6 * judge.stddev / np.sqrt(1000)

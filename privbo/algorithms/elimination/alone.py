@@ -378,6 +378,8 @@ class PersonalElimination(PersonalSettings):
         ConfigurationError: If a setting is impossible.
     """
 
+    caveat: ClassVar[str | None] = None  # every form of it does what its settings say
+    is_certified: ClassVar[bool] = False  # nothing is shared, so that no clipping norm matters
     type: Literal["pe"] = field(default="pe", repr=False)
     stage2: AloneStage = "optimistic"
     tail: AloneTail = "commit"

@@ -19,7 +19,7 @@ means, so no such probability is promised; the regret is far lower.
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -141,10 +141,10 @@ class FedPNEServer(PhaseServer[FedPNE]):
             return False  # a depth per release, so that no phase trains more models than are planned
         return depth == 0 or n_nodes * self._confidence.threshold(depth) < self._setting.n_clients
 
-    def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> Phase:
+    def _end(self, depth: int, survivors: IntArray) -> Phase:
         """The tail: the best node, or the survivors' children in order, until the budget is spent; it may be empty."""
-        left = self._algorithm.budget - self._spent
-        depth_pulled, nodes, pulls = best_depth, np.array([best]), np.array([left])
+        left, best = self._algorithm.budget - self._spent, cast("tuple[int, int]", self.best)
+        depth_pulled, nodes, pulls = best[0], np.array([best[1]]), np.array([left])
         if left == 0 or self._algorithm.tail == "stop":
             nodes = pulls = np.zeros(0, dtype=np.int64)
         elif self._algorithm.tail == "printed" and depth < self._partition.max_depth:
@@ -152,4 +152,4 @@ class FedPNEServer(PhaseServer[FedPNE]):
             each = max(self._confidence.pulls_per_client(depth + 1), -(-left // len(nodes)))
             pulls = np.clip(left - each * np.arange(len(nodes)), 0, each)
             nodes, pulls = nodes[pulls > 0], pulls[pulls > 0]
-        return Phase(depth=depth_pulled, nodes=nodes, pulls=pulls, best=(best_depth, best), sends=False)
+        return Phase(depth=depth_pulled, nodes=nodes, pulls=pulls, best=best, sends=False)

@@ -105,6 +105,6 @@ class ParallelServer(PhaseServer[ParallelXArmed]):
     def _stays(self, phase: Phase, means: FloatArray, noise: float) -> BoolArray:
         return np.asarray(means >= means.max() - (3 * self._confidence.variation(phase.depth) + 2 * noise))
 
-    def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> Phase:  # noqa: ARG002  # the hook gives more
+    def _end(self, depth: int, survivors: IntArray) -> Phase:  # noqa: ARG002  # the hook gives more
         none = np.zeros(0, dtype=np.int64)
-        return Phase(depth=best_depth, nodes=none, pulls=none, best=(best_depth, best), sends=False)
+        return Phase(depth=depth, nodes=none, pulls=none, best=self.best, sends=False)

@@ -192,7 +192,7 @@ class PFPNEServer(PhaseServer[PFPNE]):
         self._survivors = Survivors(depth=phase.depth, nodes=phase.nodes[stays], means=means[stays], radii=radii)
         return stays
 
-    def _end(self, depth: int, survivors: IntArray, best_depth: int, best: int) -> None:  # noqa: ARG002  # the hook gives more
+    def _end(self, depth: int, survivors: IntArray) -> None:  # noqa: ARG002  # the hook gives more
         """Start the clock of the silent rounds."""
         rounds = self._silent_rounds(depth + 1)
         self._silent = AloneServer(rounds, self._setting, first_round=self._round, survivors=self._survivors)

@@ -31,6 +31,7 @@ from privbo.protocol.messages import (
     Request,
     Setting,
 )
+from privbo.protocol.space import different
 
 A = TypeVar("A", bound=SharingSettings)
 
@@ -155,8 +156,8 @@ class PhaseServer(Generic[A]):
         ConfigurationError: If the first phase does not fit.
     """
 
-    # The silent phase at the end, told the depth and survivors of the last phase, and its best node.
-    _end: Callable[[int, IntArray, int, int], Phase | None]
+    # The silent phase at the end, given the depth and survivors of the last phase.
+    _end: Callable[[int, IntArray], Phase | None]
 
     def __init__(self, algorithm: A, setting: Setting, *, cap: int | None = None, releases: int | None = None) -> None:
         self._algorithm, self._setting, self._sharing = algorithm, setting, algorithm.sharing
@@ -244,11 +245,12 @@ class PhaseServer(Generic[A]):
         self._active = phase.depth, phase.nodes[order[stays[order]]]
         survivors = phase.nodes[stays]
         following = None if self._round == self._n_releases else self._next(phase.depth, survivors)
-        self.phase = self._end(phase.depth, survivors, *self.best) if following is None else following
+        self.phase = self._end(phase.depth, survivors) if following is None else following
 
     def propose(self, count: int) -> FloatArray:
         """Candidates for a common setting: centres of the nodes that are still active, best means first."""
-        return self._partition.candidates(self._setting.space, *self._active, count)
+        depth, nodes = self._active
+        return different(self._partition.points(self._setting.space, np.full(len(nodes), depth), nodes))[:count]
 
     def _next(self, depth: int, survivors: IntArray) -> Phase | None:
         """The phase of the survivors' children (the root at depth -1); None if it does not fit."""

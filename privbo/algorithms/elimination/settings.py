@@ -24,7 +24,7 @@ from privbo.protocol.common import ReleaseWhen
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import BoolArray, FloatArray, IntArray, Request, Setting, UnitName
 from privbo.protocol.settings import Count, Positive, Range, settings
-from privbo.protocol.space import Space, different
+from privbo.protocol.space import Space
 
 # The release noise of a whole run stays within its half-width with probability 1 - NOISE_FAILURE.
 NOISE_FAILURE = 0.05
@@ -83,10 +83,6 @@ class Partition:
             here = depths == depth
             points[here] = space.snap(self.centres(int(depth), nodes[here]))
         return points
-
-    def candidates(self, space: Space, depth: int, nodes: IntArray, count: int) -> FloatArray:
-        """Different canonical points at the centres of the first nodes, at most ``count``, ``(k, n_dims)``."""
-        return different(self.points(space, np.full(len(nodes), depth), nodes))[:count]
 
     def scales(self, depth: int) -> FloatArray:
         """Number of cells of a depth along every dimension, ``(n_dims,)``."""
@@ -321,16 +317,6 @@ class TreeSettings:
     n_children: Annotated[int, Field(ge=2, le=3)] = 2
     reward_range: Range = (0.0, 1.0)
     evaluations: Count | None = None
-
-    @property
-    def caveat(self) -> str | None:
-        """Say in one sentence what these settings give up; None if nothing."""
-        return None
-
-    @property
-    def is_certified(self) -> bool:
-        """Whether the survival of the optimum's cell rests on fixed clipping norms."""
-        return False
 
     @property
     def sharing(self) -> Sharing:

@@ -22,9 +22,9 @@ from scipy.special import chdtri, softmax
 
 from privbo.algorithms.thompson.evaluations import of_length_one
 from privbo.algorithms.thompson.exploration import first_points
-from privbo.algorithms.thompson.features import SMOOTHNESS, InducingFeatures, Kernel, correlated, times
+from privbo.algorithms.thompson.features import SMOOTHNESS, InducingFeatures, Kernel, correlated, product
 from privbo.algorithms.thompson.maximise import Functions, public_points
-from privbo.algorithms.thompson.posterior import Shared, as_array, batch_product, is_compiled, pieces
+from privbo.algorithms.thompson.posterior import Shared, as_array, is_compiled, pieces
 from privbo.algorithms.thompson.releases import Posterior
 from privbo.algorithms.thompson.settings import SharedPriorSettings
 from privbo.algorithms.thompson.streams import Stream, public_stream
@@ -63,23 +63,34 @@ class Pooled:
         function: Expected values, of mean 0 over the space, ``(n or 1, c)``, and functions ``(n or 1, c, r)`` whose
             sum, each times a standard normal, is how far the common function can be from them; at points of the
             cube ``(n or 1, c, n_dims)``, on standardised values.
-        moments: Their mean and variance ``(n or 1, c)`` at such points, and their covariance ``(n, t, c)`` with points
-            whose uncertainty ``(n, t, r)`` is given.
+        compiled: Their moments by machine code; None where these are made of the functions.
         width: r.
         rest: Share of the variance of a client's surface that these leave to the client, at least a tenth.
         is_standardised: Whether values are standardised, as clients' are modelled; else they are the objective's.
     """
 
     function: Callable[[FloatArray], Terms]
-    moments: Callable[[FloatArray, torch.Tensor], Uncertain]
     width: int
     rest: float
+    compiled: Callable[[FloatArray, torch.Tensor], Uncertain] | None = None
     is_standardised: bool = True
 
     @property
     def leads(self) -> bool:
         """Whether the larger part of surfaces is expected to be common: it then guides better than exploring."""
         return self.rest <= _LED
+
+    def moments(self, units: FloatArray, known: torch.Tensor) -> Uncertain:
+        """Mean and variance ``(n or 1, c)`` at points, and covariance ``(n, t, c)`` with points of known uncertainty.
+
+        Args:
+            units: The points, ``(n or 1, c, n_dims)``.
+            known: Uncertainty at the other points, ``(n, t, r)``.
+        """
+        if self.compiled is not None:
+            return self.compiled(units, known)
+        expected, uncertainty = self.function(units)
+        return expected, uncertainty.square().sum(-1), product(known, uncertainty.mT)
 
     def at(self, units: FloatArray, mask: torch.Tensor) -> Shared:
         """Give it at clients' points ``(n, t, n_dims)``, with values of zero where there is no value."""
@@ -96,11 +107,7 @@ class Pooled:
             mean, uncertainty = self.function(units)
             return mean / column, uncertainty / column[..., None]
 
-        def moments(units: FloatArray, known: torch.Tensor) -> Uncertain:
-            mean, variance, together = self.moments(units, known)
-            return mean / column, variance / column.square(), together / column[..., None]
-
-        return dataclasses.replace(self, function=function, moments=moments, is_standardised=True)
+        return dataclasses.replace(self, function=function, is_standardised=True)
 
 
 def of_releases(posterior: Posterior, device: torch.device) -> Pooled:
@@ -114,12 +121,8 @@ def of_releases(posterior: Posterior, device: torch.device) -> Pooled:
         mean = torch.as_tensor(values, device=device)
         return mean, mean.new_zeros(*mean.shape, 0)
 
-    def moments(units: FloatArray, known: torch.Tensor) -> Uncertain:
-        mean, _ = function(units)
-        return mean, torch.zeros_like(mean), mean.new_zeros(*known.shape[:2], mean.shape[1])
-
     rest = max(_LEAST_REST, 1.0 - posterior.share)
-    return Pooled(function=function, moments=moments, width=0, rest=rest, is_standardised=False)
+    return Pooled(function=function, width=0, rest=rest, is_standardised=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,13 +209,10 @@ class Decoder:
             embedded = _embedded(setting.space, units, device)
             values = torch.empty(*embedded.shape[:2], columns.shape[1], dtype=torch.float64, device=device)
             for some in pieces(len(embedded), embedded.shape[1] * len(points), device):
-                values[some] = times(correlated(_KERNEL, embedded[some], points, scale), columns)
+                values[some] = product(correlated(_KERNEL, embedded[some], points, scale), columns)
             return values[..., 0], values[..., 1:]
 
         def moments(units: FloatArray, known: torch.Tensor) -> Uncertain:
-            if not is_compiled(setting):
-                expected, uncertainty = function(units)
-                return expected, uncertainty.square().sum(-1), batch_product(known, uncertainty.mT)
             from privbo.algorithms.thompson import compiled  # loads Numba, which servers do without
 
             embedded = _embedded(setting.space, units, device)
@@ -225,7 +225,8 @@ class Decoder:
         mean, uncertainty = function(public_points(setting)[None])
         held = float((mean.square() + uncertainty.square().sum(-1)).mean())
         rest = max(_LEAST_REST, 1.0 - held)
-        return Pooled(function=function, moments=moments, width=weights.shape[1] - 1, rest=rest)
+        by_code = moments if is_compiled(setting) else None
+        return Pooled(function=function, width=weights.shape[1] - 1, rest=rest, compiled=by_code)
 
     @cached_property
     def points(self) -> FloatArray:
@@ -373,7 +374,7 @@ def function_of(features: Features, setting: Setting, weights: FloatArray, noise
         return None
     device = torch.device(setting.device)
     taken = torch.as_tensor(weights, dtype=torch.float64, device=device)
-    return lambda units: times(features(_embedded(setting.space, units, device)), taken)
+    return lambda units: product(features(_embedded(setting.space, units, device)), taken)
 
 
 def _stands_out(covariance: FloatArray, weights: FloatArray, noise_stddev: float) -> bool:

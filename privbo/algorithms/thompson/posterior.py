@@ -24,7 +24,7 @@ from typing import Self, TypeAlias
 import numpy as np
 import torch
 
-from privbo.algorithms.thompson.features import SMOOTHNESS, Kernel, correlations, squared_norms, times
+from privbo.algorithms.thompson.features import SMOOTHNESS, Kernel, correlations, product, squared_norms
 from privbo.protocol.messages import FloatArray, Setting
 
 _LARGEST_BYTES = 2 * 2**30  # of a run
@@ -141,22 +141,11 @@ def row_times(rows: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
 
     Batched products take a row on the left several times as fast as a column on the right.
     """
-    return batch_product(rows[:, None, :], matrices)[:, 0]
-
-
-def batch_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Products of two matrices per client, ``(n, a, b)`` times ``(n, b, c)``.
-
-    On a processor matrix by matrix through NumPy: the rounding errors of torch's batched products depend on how
-    many clients there are, and they take 1.4 (from memory) to 2 times (from caches) as long.
-    """
-    if left.device.type == "cpu":
-        return torch.from_numpy(np.matmul(left.numpy(), right.numpy()))
-    return left @ right
+    return product(rows[:, None, :], matrices)[:, 0]
 
 
 def _gram(rows: torch.Tensor, noise: float | torch.Tensor) -> torch.Tensor:
-    gram = batch_product(rows, rows.mT)
+    gram = product(rows, rows.mT)
     gram.diagonal(dim1=-2, dim2=-1).add_(_column(noise, rows))
     return gram
 
@@ -279,7 +268,7 @@ class Shared(Batch):
     @property
     def covariance(self) -> torch.Tensor:
         """Covariance of the uncertain part, ``(n, t, t)``."""
-        return batch_product(self.uncertainty, self.uncertainty.mT)
+        return product(self.uncertainty, self.uncertainty.mT)
 
 
 def is_compiled(setting: Setting, *, draws: bool = False) -> bool:
@@ -317,7 +306,7 @@ def masked_covariance(covariance: torch.Tensor, mask: torch.Tensor, noise: torch
 def kernel_values(kernel: Kernel, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Correlations ``(n, a, b)`` of points scaled by their length scale."""
     # In place: the arrays are large and most of the time goes into moving them.
-    squares = batch_product(-2.0 * left, right.mT).add_(squared_norms(left)[..., :, None])
+    squares = product(-2.0 * left, right.mT).add_(squared_norms(left)[..., :, None])
     return correlations(kernel, squares.add_(squared_norms(right)[..., None, :]).clamp_min_(0.0))
 
 
@@ -385,7 +374,7 @@ class Posterior:
             if together is not None:
                 near.add_(together[some].mT)
             mean[some] = row_times(self.weights[some], near.mT)
-            explained[some] = batch_product(near[..., : root.shape[-1]], root[some].mT).square_().sum(-1)
+            explained[some] = product(near[..., : root.shape[-1]], root[some].mT).square_().sum(-1)
         return mean, explained
 
 
@@ -488,7 +477,7 @@ def draw_paths(
     known = observations.embedded / hyperparameters.lengthscale[:, None, :]
     scale, noise = hyperparameters.outputscale[:, None], hyperparameters.noise[:, None]
     amplitudes, phases = _as_waves(prior * (scale / len(frequencies)).sqrt())
-    covariance = scale[..., None] * kernel_values(kernel, known, known) + batch_product(basis, basis.mT)
+    covariance = scale[..., None] * kernel_values(kernel, known, known) + product(basis, basis.mT)
     imagined = _waves(known, frequencies, amplitudes, phases) + noise.sqrt() * observation_noise
     imagined = imagined + row_times(multiples, basis.mT)
     factor = cholesky(masked_covariance(covariance, observations.mask, hyperparameters.noise))
@@ -519,7 +508,7 @@ def _waves(
 ) -> torch.Tensor:
     values = torch.empty(scaled.shape[:2], dtype=torch.float64, device=scaled.device)
     for some in pieces(len(scaled), scaled.shape[1] * len(frequencies), scaled.device):
-        angles = times(scaled[some], frequencies.T).add_(phases[some, None])
+        angles = product(scaled[some], frequencies.T).add_(phases[some, None])
         values[some] = row_times(amplitudes[some], angles.cos_().mT)
     return values
 
@@ -550,7 +539,7 @@ def draw_feature_paths(
         compiled: As in ``draw_paths``.
     """
     scale = hyperparameters.outputscale[:, None, None].sqrt()
-    angles = times(observations.embedded / hyperparameters.lengthscale[:, None, :], frequencies.T)
+    angles = product(observations.embedded / hyperparameters.lengthscale[:, None, :], frequencies.T)
     features = scale * torch.cat([angles.cos(), angles.sin_()], dim=-1).div_(math.sqrt(len(frequencies)))
     weights = ridge_sample(
         features * observations.mask[..., None],
@@ -588,7 +577,7 @@ def common_factor(
         device: Where to keep it.
     """
     scaled = torch.tensor(np.frombuffer(points).reshape(-1, n_embedded), device=device) / lengthscale
-    variances, directions = torch.linalg.eigh(outputscale * kernel_values(kernel, scaled, scaled))
+    variances, directions = torch.linalg.eigh(outputscale * kernel_values(kernel, scaled[None], scaled[None])[0])
     large = variances > _NEGLIGIBLE * variances[-1]
     return torch.as_tensor(directions[:, large] * variances[large].sqrt())
 
