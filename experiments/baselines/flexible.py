@@ -137,7 +137,7 @@ class FlexibleCohort(TreeCohort):
 
     def respond(self, broadcast: Broadcast) -> FloatArray:
         """Eliminate by what was released, play the phase and answer with centred means, or play on in silence."""
-        shared, n = "nodes" in broadcast.arrays, len(self._clients)
+        shared, n = "nodes" in broadcast.arrays, len(self.clients)
         if broadcast.round > self._last[0]:
             if (survivors := Survivors.of(broadcast.arrays)) is not None:
                 self._eliminate(survivors)
@@ -154,7 +154,7 @@ class FlexibleCohort(TreeCohort):
     def _play(self, broadcast: Broadcast) -> None:
         """Shared pulls of every node, then own ones of what is active for a client."""
         depth, nodes = int(broadcast.arrays["depth"]), np.asarray(broadcast.arrays["nodes"], dtype=np.int64)
-        n, k = len(self._clients), len(nodes)
+        n, k = len(self.clients), len(nodes)
         self._descend(depth, nodes)
         each = int(broadcast.arrays["pulls"])
         everybody = np.repeat(np.arange(n), k), np.tile(nodes, n)
@@ -166,7 +166,7 @@ class FlexibleCohort(TreeCohort):
 
     def _descend(self, depth: int, nodes: IntArray) -> None:
         """Go on at another depth: a node is given up where one above it was, also after rounds that were missed."""
-        n = len(self._clients)
+        n = len(self.clients)
         if self._last[1] < 0:
             self._active = np.ones((n, len(nodes)), dtype=bool)
         else:
@@ -199,7 +199,7 @@ class FlexibleCohort(TreeCohort):
 
     def _own(self) -> tuple[FloatArray, IntArray]:
         """Centred own means over the last phase's nodes by all pulls, and how many of these worked, ``(n, k)``."""
-        n, k = len(self._clients), len(self._nodes)
+        n, k = len(self.clients), len(self._nodes)
         totals, counts = np.zeros((n, k)), np.zeros((n, k), dtype=np.int64)
         for table in (self._shared, self._extra):
             here = table.of_round(int(self._last[0]))
@@ -222,7 +222,7 @@ class FlexibleCohort(TreeCohort):
         """A table with what more pulls gave."""
         counts = np.broadcast_to(np.asarray(pulls, dtype=np.int64), owners.shape).copy()
         points = self._space.snap(self._partition.centres(depth, nodes))
-        means, worked = self._pull_points(self._clients[owners], points, counts)
+        means, worked = self._pull_points(self.clients[owners], points, counts)
         self._left -= np.bincount(owners, weights=counts, minlength=len(self._left)).astype(np.int64)
         return table.add(
             owners=owners, depth=depth, nodes=nodes, pulls=counts, worked=worked, means=means, round_=round_

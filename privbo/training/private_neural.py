@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray
-from privbo.training.trainer import LossJudge, OpacusTrainer, SecretJudge, SecureSteps
+from privbo.training.trainer import LossJudge, OpacusTrainer, Pull, SecretJudge, SecureSteps
 
 if TYPE_CHECKING:
     from opacus.optimizers import DPOptimizer
@@ -127,17 +127,13 @@ class PrivateNeuralArm:
 
     def step(self, state: PrivateTraining) -> PrivateTraining:
         """Charge the pull's steps, make and keep them, and have the result judged."""
-        made = self.trainer.begin(self.name, self.steps)
-        if made is None:
-            self._train(state)
-            pull = {"model": state.model.state_dict(), "optimiser": state.optimiser.state_dict()}
-            made = self.trainer.finish(self.name, pull)
+        made = self.trainer.pull(self.name, self.steps, lambda: self._train(state))
         state.model.load_state_dict(made["model"])
         state.optimiser.load_state_dict(dict(made["optimiser"]))
         state.losses.append(self.judge(lambda: record_losses(state.model, self.data)))
         return state
 
-    def _train(self, state: PrivateTraining) -> None:
+    def _train(self, state: PrivateTraining) -> Pull:
         """Make the pull's steps; whatever of records could pass by the door is refused before anything is judged."""
         state.model.train()
         fixed, is_apart = _untrained(state.model), False
@@ -160,6 +156,7 @@ class PrivateNeuralArm:
                         parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))  # type: ignore[attr-defined]  # Opacus'
                 state.optimiser.step()
                 _require_fixed(fixed, _untrained(state.model))
+        return {"model": state.model.state_dict(), "optimiser": state.optimiser.state_dict()}
 
     def value(self, state: PrivateTraining) -> float:
         """The last released validation loss."""

@@ -161,23 +161,22 @@ class OpacusTrainer:
         private.attach_step_hook(self._count)
         return wrapped, private
 
-    def begin(self, name: str, steps: int) -> Pull | None:
-        """Charge the next pull's steps, durably, unless it was finished before; then return what it came to.
+    def pull(self, name: str, steps: int, train: Callable[[], Pull]) -> Pull:
+        """Charge the next pull's steps, durably, train, and keep the result before it is judged; give what is kept.
+
+        A pull that was finished before is neither charged nor trained again.
 
         Raises:
             BudgetExceeded: If the ledger's budget is too small; nothing was trained.
         """
         self._position += 1
         stored = None if self._journal is None else self._journal.load(self._position, name)
-        if stored is None:
-            # A crash in the middle of a pull lost everything the charge had paid for: nothing had left.
-            self._open = self._block(self._position, steps)
-            self._generator.manual_seed(_mixed(self._seed, self._position))
-        return stored
-
-    def finish(self, name: str, pull: Pull) -> Pull:
-        """The pull's steps are made; keep the result before it is judged, and give the one that is kept."""
-        self._open = None
+        if stored is not None:
+            return stored
+        # A crash in the middle of a pull lost everything the charge had paid for: nothing had left.
+        self._open = self._block(self._position, steps)
+        self._generator.manual_seed(_mixed(self._seed, self._position))
+        pull, self._open = train(), None
         return pull if self._journal is None else self._journal.save(self._position, name, pull)
 
     def sample(self) -> Tensor:
@@ -191,7 +190,7 @@ class OpacusTrainer:
 
     def _paid(self) -> IAccountant:
         if self._open is None:
-            raise BudgetExceeded("no step was reserved; call begin before training")
+            raise BudgetExceeded("no step was reserved; train inside pull")
         return self._open
 
     def _count(self, optimiser: DPOptimizer) -> None:

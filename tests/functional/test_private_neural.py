@@ -267,11 +267,11 @@ def test_a_pull_that_is_damaged_or_unknown_to_the_ledger_is_refused(tmp_path) ->
     arm.step(arm.init())
     shutil.copytree(kept.parent, tmp_path / "empty" / "pulls", dirs_exist_ok=True)
     with pytest.raises(pb.RunError, match=r"pull-00000.pt was trained and the ledger knows nothing of it"):
-        run_of(directory=tmp_path / "empty", resume=True).trainer.begin("linear", PLAN.steps)
+        run_of(directory=tmp_path / "empty", resume=True).trainer.pull("linear", PLAN.steps, dict)
     for size in (kept.stat().st_size - 20, 100, 0):
         os.truncate(kept, size)
         with pytest.raises(pb.RunError, match=r"pull-00000.pt can't be read; restore it"):
-            run_of(directory=tmp_path, resume=True).trainer.begin("linear", PLAN.steps)
+            run_of(directory=tmp_path, resume=True).trainer.pull("linear", PLAN.steps, dict)
 
 
 def test_only_the_same_search_is_resumed(tmp_path) -> None:

@@ -248,18 +248,18 @@ def test_a_run_that_fails_leaves_nothing_to_train_or_judge_with() -> None:
     with pytest.raises(BudgetExceeded, match="inside its run"):
         selection.judge(lambda: np.ones(N))
     with pytest.raises(BudgetExceeded, match="inside select"):
-        selection.trainer.begin("m", 1)
+        selection.trainer.pull("m", 1, dict)
 
 
 def test_the_steps_of_a_run_are_counted_down_and_none_is_taken_twice() -> None:
     selection = prepared()
     with selection.judge.for_one_run(PLAN):
-        selection.trainer.begin("m", 5)
+        selection.trainer.pull("m", 5, dict)
         with pytest.raises(BudgetExceeded, match="4 steps, the run has 3"):
-            selection.trainer.begin("m", 4)
-        selection.trainer.begin("m", 3)
+            selection.trainer.pull("m", 4, dict)
+        selection.trainer.pull("m", 3, dict)
         with pytest.raises(BudgetExceeded, match="1 steps, the run has 0"):
-            selection.trainer.begin("m", 1)
+            selection.trainer.pull("m", 1, dict)
     assert selection.training.entries() == []  # the selection's own charge pays for all of it
 
 

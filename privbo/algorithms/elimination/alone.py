@@ -139,7 +139,7 @@ class PersonalCohort(TreeCohort):
             play(broadcast)
             self._answered = broadcast.round
         if not shared:
-            return np.zeros((len(self._clients), 0))
+            return np.zeros((len(self.clients), 0))
         own = self._own(int(broadcast.arrays["depth"]))
         return self._answer(own.means, own.worked / own.pulls)
 
@@ -148,7 +148,7 @@ class PersonalCohort(TreeCohort):
         phase.require_within(self._left_to_share)
         self._left_to_share -= sum(phase.pulls.tolist())
         depth, nodes = phase.depth, phase.nodes
-        n, k = len(self._clients), len(nodes)
+        n, k = len(self.clients), len(nodes)
         owners = np.repeat(np.arange(n), k)
         self._shared_rounds[depth] = broadcast.round
         means, _ = self._pull(owners, depth, np.tile(nodes, n), np.tile(phase.pulls, n), broadcast.round)
@@ -157,7 +157,7 @@ class PersonalCohort(TreeCohort):
 
     def _own(self, depth: int) -> OwnPhase:
         """Results of the clients in a shared phase."""
-        return OwnPhase.of(self._table.of_round(self._shared_rounds[depth]), len(self._clients))
+        return OwnPhase.of(self._table.of_round(self._shared_rounds[depth]), len(self.clients))
 
     def _play_alone(self, broadcast: Broadcast) -> None:
         """One depth of PE for all clients with pulls left; in the last silent round all that remain."""
@@ -192,13 +192,13 @@ class PersonalCohort(TreeCohort):
     def _play_segment(self, segment: int, round_: int) -> None:
         """A share of the remaining pulls, by every client's optimistic tree."""
         forest = self._plant() if self._forest is None else self._forest
-        one = np.ones(len(self._clients), dtype=np.int64)
+        one = np.ones(len(self.clients), dtype=np.int64)
         turns = int(self._left[0]) // (SEGMENTS - segment)
         nodes, rewards = np.zeros((turns, len(one)), dtype=np.int64), np.zeros((turns, len(one)))
         for turn in range(turns):
             path = forest.select()
             nodes[turn] = path[-1]
-            rewards[turn], _ = self._pull_points(self._clients, forest.points[np.arange(len(one)), path[-1]], one)
+            rewards[turn], _ = self._pull_points(self.clients, forest.points[np.arange(len(one)), path[-1]], one)
             forest.receive(path, np.where(np.isnan(rewards[turn]), self._sharing.low, rewards[turn]))
         self._left -= turns
         self._forest = forest
@@ -206,7 +206,7 @@ class PersonalCohort(TreeCohort):
 
     def _plant(self) -> Forest:
         """Trees that know the shared phases."""
-        forest = Forest.roots(len(self._clients), self._partition, self._space, self._confidence)
+        forest = Forest.roots(len(self.clients), self._partition, self._space, self._confidence)
         for depth in sorted(self._shared_rounds):
             own = self._own(depth)
             # Of whoever missed the next round every node stays open: what the server kept was said there.
@@ -241,7 +241,7 @@ class PersonalCohort(TreeCohort):
         place = np.minimum(np.searchsorted(survivors.nodes, pairs.nodes), len(survivors.nodes) - 1)
         pairs.protected = survivors.nodes[place] == pairs.nodes
         here = pairs.protected
-        level = np.full(len(self._clients), self._sharing.middle)
+        level = np.full(len(self.clients), self._sharing.middle)
         if self._sharing.centre == "client" and depth in self._shared_rounds:
             own = self._own(depth)  # a client adds what it subtracted; else the middle
             mine = self._sharing.counted(own.means, own.worked / own.pulls, self._unit).mean(axis=1)
@@ -310,7 +310,7 @@ class PersonalCohort(TreeCohort):
         asked = pulls > 0
         means, worked = np.full(len(owners), np.nan), np.zeros(len(owners), dtype=np.int64)
         points = self._space.snap(self._partition.centres(depth, nodes[asked]))
-        means[asked], worked[asked] = self._pull_points(self._clients[owners[asked]], points, pulls[asked])
+        means[asked], worked[asked] = self._pull_points(self.clients[owners[asked]], points, pulls[asked])
         self._left -= np.bincount(owners, weights=pulls, minlength=len(self._left)).astype(np.int64)
         self._table = self._table.add(
             owners=owners, depth=depth, nodes=nodes, pulls=pulls, worked=worked, means=means, round_=round_

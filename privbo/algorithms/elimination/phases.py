@@ -311,8 +311,8 @@ class PhaseCohort(TreeCohort):
         super().__init__(algorithm, setting, clients=clients, evaluate=evaluate)
         empty = np.zeros(0, dtype=np.int64)
         self._depths, self._nodes, self._pulls, self._rounds = empty, empty, empty, empty
-        self._means = np.zeros((len(self._clients), 0))
-        self._worked = np.zeros((len(self._clients), 0), dtype=np.int64)
+        self._means = np.zeros((len(self.clients), 0))
+        self._worked = np.zeros((len(self.clients), 0), dtype=np.int64)
         self._best = np.array([0, 0], dtype=np.int64)
 
     def respond(self, broadcast: Broadcast) -> FloatArray:
@@ -335,12 +335,12 @@ class PhaseCohort(TreeCohort):
     def _play(self, phase: Phase, round_: int) -> None:
         phase.require_within(self._confidence.horizon - int(self._pulls.sum()))
         self._best = np.array(phase.best if phase.best is not None else (0, 0), dtype=np.int64)
-        n, k = len(self._clients), len(phase.nodes)
+        n, k = len(self.clients), len(phase.nodes)
         if k == 0:
             return
         points = self._partition.points(self._space, np.full(k, phase.depth), phase.nodes)
         units = np.tile(points, (n, 1))
-        means, worked = self._pull_points(np.repeat(self._clients, k), units, np.tile(phase.pulls, n))
+        means, worked = self._pull_points(np.repeat(self.clients, k), units, np.tile(phase.pulls, n))
         self._means = np.concatenate([self._means, means.reshape(n, k)], axis=1)
         self._worked = np.concatenate([self._worked, worked.reshape(n, k)], axis=1)
         self._depths = np.append(self._depths, np.full(k, phase.depth))

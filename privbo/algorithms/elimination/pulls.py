@@ -188,18 +188,16 @@ class TreeCohort:
         setting: Public facts of the run.
         clients: Global numbers, ``(n,)``.
         evaluate: The clients' objectives.
+
+    Attributes:
+        clients: Global numbers of the clients.
     """
 
     def __init__(self, algorithm: TreeSettings, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
         self._space, self._unit, self._evaluate = setting.space, setting.unit, evaluate
         self._partition, self._sharing = algorithm.partition(setting), algorithm.sharing
         self._confidence = algorithm.confidence(setting.n_clients)
-        self._clients = np.asarray(clients, dtype=np.int64)
-
-    @property
-    def clients(self) -> IntArray:
-        """Global numbers of the clients."""
-        return self._clients
+        self.clients = np.asarray(clients, dtype=np.int64)
 
     def _pull_points(self, clients: IntArray, units: FloatArray, counts: IntArray) -> tuple[FloatArray, IntArray]:
         """Pull ``units[i]`` as ``clients[i]``, ``counts[i]`` times.
@@ -237,11 +235,11 @@ class TreeCohort:
     def _judged(self, table: PullTable, units: FloatArray) -> FloatArray:
         """Mean rewards of the clients' own pulls nearest to shared points, ``(n, k)``; NaN where none worked."""
         points = self._partition.points(self._space, table.depths, table.nodes)
-        return judge(table.owners, points, table.worked, table.means, units, len(self._clients))
+        return judge(table.owners, points, table.worked, table.means, units, len(self.clients))
 
     def _history(self, table: PullTable) -> ClientHistory:
         """The table as the protocol's history: per round as many columns as its busiest client needs."""
-        n = len(self._clients)
+        n = len(self.clients)
         columns, rounds = table.columns(n)
         values = np.full((n, len(rounds)), np.nan)
         units = np.full((n, len(rounds), self._space.n_dims), 0.5)

@@ -440,15 +440,19 @@ def _finite(values: FloatArray, algorithm: FederatedFLCB) -> FloatArray:
 
 
 class FederatedCohort:
-    """Clients that answer (arm, point) with gradient and loss; where nothing is shared, each runs its own search."""
+    """Clients that answer (arm, point) with gradient and loss; where nothing is shared, each runs its own search.
+
+    Attributes:
+        clients: Global numbers, ``(n,)``.
+    """
 
     def __init__(self, algorithm: FederatedFLCB, setting: Setting, *, clients: IntArray, evaluate: Evaluate) -> None:
         self._algorithm, self._evaluate = algorithm, evaluate
-        self._clients = np.asarray(clients, dtype=np.int64)
+        self.clients = np.asarray(clients, dtype=np.int64)
         self._arms = algorithm.arms(setting.space)
         shares = algorithm.share == "gradients"
-        self._searches = None if shares else [Search(algorithm, setting) for _ in self._clients]
-        n, n_free = len(self._clients), len(self._arms.free)
+        self._searches = None if shares else [Search(algorithm, setting) for _ in self.clients]
+        n, n_free = len(self.clients), len(self._arms.free)
         # One evaluation per client and round: the objective at the point its loss was taken, and the answers.
         self._state: dict[str, npt.NDArray[Any]] = {
             "units": np.empty((n, 0, setting.space.n_dims)),
@@ -458,23 +462,18 @@ class FederatedCohort:
             "vectors": np.empty((0, n, n_free + 1)),
         }
 
-    @property
-    def clients(self) -> IntArray:
-        """Global numbers, ``(n,)``."""
-        return self._clients
-
     def respond(self, broadcast: Broadcast) -> FloatArray:
         """Gradient and loss at the broadcast point; the announcement is evaluated, not answered."""
         if not np.any(self._state["rounds"] == broadcast.round):
             self._play(broadcast)
         if self._searches is not None or "query" not in broadcast.arrays:
-            return np.zeros((len(self._clients), 0))
+            return np.zeros((len(self.clients), 0))
         return np.asarray(self._state["vectors"][self._state["rounds"] == broadcast.round][0])
 
     def _play(self, broadcast: Broadcast) -> None:
         """Evaluate what is asked for, or what the clients' own searches ask for."""
         arrays = {name: np.asarray(array, dtype=np.float64) for name, array in broadcast.arrays.items()}
-        n, state = len(self._clients), self._state
+        n, state = len(self.clients), self._state
         if self._searches is not None:
             asked = [(search.selected, search.states[search.selected]) for search in self._searches]
             queries = np.array([self._arms.unit(arm, each.query) for arm, each in asked])
@@ -484,9 +483,9 @@ class FederatedCohort:
             points = np.tile(arrays["point"] if "query" in arrays else arrays["best"], (n, 1))
             queries = np.tile(arrays.get("query", points[0]), (n, 1))
         if self._searches is None and "query" not in arrays:
-            vectors, values = np.full((n, len(self._arms.free) + 1), np.nan), self._evaluate(self._clients, points)
+            vectors, values = np.full((n, len(self._arms.free) + 1), np.nan), self._evaluate(self.clients, points)
         else:
-            vectors, values = answers(self._algorithm, self._arms, self._evaluate, self._clients, queries, points)
+            vectors, values = answers(self._algorithm, self._arms, self._evaluate, self.clients, queries, points)
         state["units"] = np.concatenate([state["units"], points[:, None]], axis=1)
         state["values"] = np.column_stack([state["values"], values])
         state["rounds"] = np.append(state["rounds"], broadcast.round)
@@ -517,5 +516,5 @@ class FederatedCohort:
         names = ("units", "values", "rounds", "recommended")
         calls = np.where(np.isnan(self._state["vectors"]).all(axis=(1, 2)), 1, 1 + 2 * len(self._arms.free))
         return ClientHistory(
-            **{name: self._state[name] for name in names}, calls=np.tile(calls, (len(self._clients), 1))
+            **{name: self._state[name] for name in names}, calls=np.tile(calls, (len(self.clients), 1))
         )

@@ -50,6 +50,7 @@ class Clients:
     Attributes:
         setting: The run's facts.
         seen: Everything that was evaluated.
+        clients: Global numbers of the clients, ``(n,)``.
         model: Their models; None where they make none.
     """
 
@@ -58,11 +59,7 @@ class Clients:
     def __init__(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, scaled: bool = True) -> None:
         self.setting, self.device = setting, torch.device(setting.device)
         self.seen = Evaluations(clients, evaluate, setting.space, self.device, scaled=scaled)
-
-    @property
-    def clients(self) -> IntArray:
-        """Global numbers of the clients, ``(n,)``."""
-        return self.seen.clients
+        self.clients = self.seen.clients
 
     def snapshot(self) -> Arrays:
         """Evaluations and fitted models; private."""
