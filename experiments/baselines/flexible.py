@@ -24,7 +24,7 @@ from pydantic import Field
 
 from privbo.algorithms.elimination.alone import PersonalElimination, Survivors, alone
 from privbo.algorithms.elimination.pf_pne import PFPNEServer
-from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, TreeCohort
+from privbo.algorithms.elimination.pulls import PullTable, TreeCohort
 from privbo.algorithms.elimination.settings import CappedSettings, Confidence
 from privbo.protocol.messages import Broadcast, ClientHistory, Evaluate, FloatArray, IntArray, Setting
 from privbo.protocol.settings import settings
@@ -148,7 +148,7 @@ class FlexibleCohort(TreeCohort):
             self._last[0] = broadcast.round
         if not shared:
             return np.zeros((n, 0))
-        own = OwnPhase.of(self._shared.of_round(broadcast.round), n)
+        own = self._shared.of_phase(broadcast.round, n)
         return self._answer(own.means, own.worked / own.pulls)
 
     def _play(self, broadcast: Broadcast) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from privbo.algorithms.elimination.forest import Forest
 from privbo.algorithms.elimination.phases import Phase
-from privbo.algorithms.elimination.pulls import OwnPhase, PullTable, TreeCohort
+from privbo.algorithms.elimination.pulls import PullTable, TreeCohort
 from privbo.algorithms.elimination.settings import Confidence, Partition, PhasedSettings, TreeSettings
 from privbo.protocol.common import spread
 from privbo.protocol.messages import (
@@ -155,9 +155,9 @@ class PersonalCohort(TreeCohort):
         known = np.where(np.isnan(means), -np.inf, means).reshape(n, k)
         self._best = np.stack([np.full(n, depth), nodes[known.argmax(axis=1)]], axis=1)
 
-    def _own(self, depth: int) -> OwnPhase:
-        """Results of the clients in a shared phase."""
-        return OwnPhase.of(self._table.of_round(self._shared_rounds[depth]), len(self.clients))
+    def _own(self, depth: int) -> PullTable:
+        """Results of the clients in a shared phase, ``(n, K)``."""
+        return self._table.of_phase(self._shared_rounds[depth], len(self.clients))
 
     def _play_alone(self, broadcast: Broadcast) -> None:
         """One depth of PE for all clients with pulls left; in the last silent round all that remain."""
@@ -210,9 +210,9 @@ class PersonalCohort(TreeCohort):
         for depth in sorted(self._shared_rounds):
             own = self._own(depth)
             # Of whoever missed the next round every node stays open: what the server kept was said there.
-            survivors = self._survivors[depth].nodes if depth in self._survivors else own.nodes
+            survivors = self._survivors[depth].nodes if depth in self._survivors else own.nodes[0]
             means = self._sharing.counted(own.means, own.worked / own.pulls, "record")  # a failure is a low reward
-            forest.seed(depth, own.nodes, means, own.pulls, survivors)
+            forest.seed(depth, own.nodes[0], means, int(own.pulls[0, 0]), survivors)
         forest.refresh()
         return forest
 
@@ -229,8 +229,9 @@ class PersonalCohort(TreeCohort):
         )
         if depth in self._shared_rounds and len(pairs):
             own = self._own(depth)
-            place = np.minimum(np.searchsorted(own.nodes, nodes), len(own.nodes) - 1)
-            shared = own.nodes[place] == nodes
+            known = own.nodes[0]
+            place = np.minimum(np.searchsorted(known, nodes), len(known) - 1)
+            shared = known[place] == nodes
             pairs.means[shared] = own.means[owners[shared], place[shared]]
             pairs.counts[shared] = own.worked[owners[shared], place[shared]]
             pairs.radii = self._confidence.radius(pairs.counts)

@@ -90,7 +90,7 @@ def recommend(
 
 @dataclass(frozen=True, kw_only=True)
 class PullTable:
-    """Rows in the order they were made; all arrays ``(r,)``.
+    """Rows in the order they were made; all arrays ``(r,)``, or ``(n, K)`` of a shared phase.
 
     Attributes:
         owners: Row of the client inside its cohort.
@@ -126,6 +126,11 @@ class PullTable:
         here = self.rounds == round_
         return PullTable(**{name: array[here] for name, array in vars(self).items()})
 
+    def of_phase(self, round_: int, n_clients: int) -> PullTable:
+        """The rows of a round in which all clients, in order, pulled all K nodes in order, ``(n, K)``."""
+        rows = self.of_round(round_)
+        return PullTable(**{name: array.reshape(n_clients, -1) for name, array in vars(rows).items()})
+
     def arrays(self) -> dict[str, Array]:
         """Named arrays for a snapshot."""
         return {f"table_{name}": array for name, array in vars(self).items()}
@@ -150,34 +155,6 @@ class PullTable:
             rounds.append(np.full(width, round_, dtype=np.int64))
             start += width
         return columns, np.concatenate(rounds) if rounds else np.zeros(0, dtype=np.int64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnPhase:
-    """Results of a cohort's clients in one shared phase (private).
-
-    Attributes:
-        nodes: ``(K,)``.
-        pulls: Of every node by every client.
-        means: Of the pulls that worked, ``(n, K)``; NaN where none did.
-        worked: How many did, ``(n, K)``.
-    """
-
-    nodes: IntArray
-    pulls: int
-    means: FloatArray
-    worked: IntArray
-
-    @staticmethod
-    def of(rows: PullTable, n_clients: int) -> OwnPhase:
-        """The phase whose rows these are, all clients in order, each with all nodes in order."""
-        k = len(rows.nodes) // n_clients
-        return OwnPhase(
-            nodes=rows.nodes[:k],
-            pulls=int(rows.pulls[0]),
-            means=rows.means.reshape(-1, k),
-            worked=rows.worked.reshape(-1, k),
-        )
 
 
 class TreeCohort:
