@@ -311,7 +311,7 @@ class Ledger:
             run: The run it belongs to.
             noise_source: "secure", "exact", "simulation" or "none".
             plan_position: Place in the run's plan.
-            announced: Digest of points that clients are told and the run keeps; the row binds them.
+            announced: Digest of points that clients are told, or of who takes part when; the row binds what is kept.
 
         Raises:
             BudgetExceeded: If the budget does not hold the event.

@@ -186,7 +186,8 @@ class Entry:
     place in the run's plan, or None. ``nonce`` makes every row another one, so that a ledger which
     went back and was charged again the same has other heads. ``noise_source`` is "secure", "exact", "simulation"
     (seeded: no guarantee) or "none" (a non-private baseline). ``announced`` is the digest of public points that the run
-    keeps next to the ledger and tells its clients, or None.
+    keeps next to the ledger and tells its clients, or, salted, of the secret allocation of its clients to releases, or
+    None.
     """
 
     sequence: int

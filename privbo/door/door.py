@@ -23,7 +23,7 @@ from privbo.door.adaptive import AdaptiveSum, QuantileClipper
 from privbo.door.mechanism import Mechanism, PlainSum, PrivateSum, WeightGeometry, require_request
 from privbo.door.noise import NoiseSource
 from privbo.door.payload import decode_release, encode_release, store, vet_rows
-from privbo.door.sampling import Keeper, Sample
+from privbo.door.sampling import Allocation, Keeper, Sample
 from privbo.door.sums import Answer, Partial, Sealed, Summing, answer, noisy
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import BoolArray, FloatArray, IntArray, Release, Request
@@ -129,7 +129,7 @@ class Door:
     only_sampled_send: bool = False
     keeper: Keeper = field(default_factory=Keeper)
     gather: Gather | None = None
-    _allocation: BoolArray | None = field(default=None, init=False)
+    _allocation: Allocation | None = field(default=None, init=False)
 
     @property
     def n_clients(self) -> int:
@@ -154,7 +154,8 @@ class Door:
         sample = None if isinstance(mechanism, PlainSum) else mechanism.sample
         allotted = None
         if sample is not None and sample.is_allocation:
-            allotted = self._allotted(sample, round, plan_position)
+            allocation = self._allotted(sample, round, plan_position)
+            allotted, announced = np.array(allocation.table[:, plan_position]), allocation.digest
         receipt = self.ledger.charge(
             f"{self.run}/{round}",
             mechanism.event(),
@@ -182,9 +183,10 @@ class Door:
             _door=self,
         )
 
-    def _allotted(self, sample: Sample, round_: int, position: int | None) -> BoolArray:
-        """SECRET: give the participants of the release at a place of the plan; asked for before its charge."""
-        taken = {entry.plan_position: entry.release_id for entry in self.ledger.entries(self.run)}
+    def _allotted(self, sample: Sample, round_: int, position: int | None) -> Allocation:
+        """SECRET: give the allocation that the release at a place of the plan has; asked for before its charge."""
+        entries = self.ledger.entries(self.run)
+        taken = {entry.plan_position: entry.release_id for entry in entries}
         release_id = f"{self.run}/{round_}"
         if position is None or not 0 <= position < (sample.n_releases or 0):
             raise LedgerError(
@@ -196,22 +198,27 @@ class Door:
                 f"place {position} of run {self.run!r} is another round's than {round_}; resume it as it was"
             )
         if self._allocation is None:
-            table = self.keeper.kept()
-            if table is None and taken:
+            allocation = self.keeper.kept()
+            if allocation is None and taken:
                 raise LedgerError(
                     f"run {self.run!r} has charged releases and its allocation is gone; restore private/ from a copy, "
                     "or end the run here: what was charged stays charged"
                 )
-            if table is None:
+            if allocation is None:
                 self.keeper.keep(sample.allocate(self.noise.stream("allocation")))
-                table = self.keeper.kept()  # another process may have been first
+                allocation = self.keeper.kept()  # another process may have been first
             shape = (sample.n_clients, sample.n_releases)
-            if table is None or table.shape != shape or np.any(table.sum(axis=1) != sample.participations):
+            if (
+                allocation is None
+                or allocation.table.shape != shape
+                or np.any(allocation.table.sum(axis=1) != sample.participations)
+                or any(entry.announced not in (None, allocation.digest) for entry in entries)
+            ):
                 raise LedgerError(
                     f"the allocation of run {self.run!r} is not the one that was drawn; restore it from a copy"
                 )
-            self._allocation = table
-        return np.array(self._allocation[:, position])
+            self._allocation = allocation
+        return self._allocation
 
     def close(self, ticket: Ticket, answers: Answers) -> tuple[Release, JsonObject | None]:
         """Make the release from the clients' answers, store it, and hand it out.

@@ -28,8 +28,10 @@ that ends early is charged for all.
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -178,15 +180,15 @@ class Sample:
                 row[members[~noise.subsets((1, len(members)), largest)[0]]] = False
         return joined
 
-    def allocate(self, noise: NoiseSource) -> BoolArray:
-        """Draw the releases of every client for a whole run, ``(n_clients, n_releases)``; secret."""
+    def allocate(self, noise: NoiseSource) -> Allocation:
+        """Draw the releases of every client for a whole run; secret."""
         allocation = cast("RandomAllocationGaussian", self.event(1.0))
         table = np.empty((self.n_clients, allocation.n_rounds), dtype=bool)
         step = max(1, _DRAWS_AT_ONCE // allocation.n_rounds)
         for start in range(0, self.n_clients, step):
             rows = table[start : start + step]
             rows[:] = noise.subsets((len(rows), allocation.n_rounds), allocation.participations)
-        return table
+        return Allocation(table, secrets.token_bytes(32))
 
 
 def sample_of(settings: object, n_clients: int, n_releases: int | None = None) -> Sample:
@@ -221,15 +223,27 @@ def require_sampling(sampling: str, sample_rate: float, max_cohort: int | None, 
         )
 
 
+class Allocation(NamedTuple):
+    """SECRET: who takes part in which release, ``(n_clients, n_releases)``, and a salt that hides it in its digest."""
+
+    table: BoolArray
+    salt: bytes
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of both, which charges bind; public."""
+        return hashlib.sha256(self.salt + np.packbits(self.table).tobytes()).hexdigest()
+
+
 class Keeper:
     """Keeps one run's allocation: in memory, for as long as the process lives."""
 
-    _table: BoolArray | None = None
+    _allocation: Allocation | None = None
 
-    def kept(self) -> BoolArray | None:
-        """SECRET: the allocation, ``(n_clients, n_releases)``; None if none is kept."""
-        return self._table
+    def kept(self) -> Allocation | None:
+        """SECRET: the allocation; None if none is kept."""
+        return self._allocation
 
-    def keep(self, table: BoolArray) -> None:
+    def keep(self, allocation: Allocation) -> None:
         """Keep an allocation, as durable on return as it ever is; one that is kept already stays."""
-        self._table = table if self._table is None else self._table
+        self._allocation = self._allocation or allocation

@@ -234,8 +234,11 @@ def examine(
 
 
 def _announced_problem(manifest: Manifest, book: Book, home: RunDirectory | None) -> str | None:
-    """Say what is wrong with the points that clients were told, which charges bind; None for nothing."""
-    if home is None:
+    """Say what is wrong with the points that clients were told, which charges bind; None for nothing.
+
+    The secret allocation that they may bind instead is the door's to hold to them.
+    """
+    if home is None or getattr(manifest.spec.privacy, "sampling", None) == "random-allocation":
         return None
     found = home.announced_digest
     for entry in book.entries:

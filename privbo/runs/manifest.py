@@ -37,7 +37,7 @@ from accountant.ledger.address import place_of, stands
 from accountant.ledger.policy import digest_of
 from accountant.ledger.tables import Place
 from privbo.door.noise import ExactNoise, NoiseSource, SecureNoise, SimulatedNoise
-from privbo.door.sampling import Keeper
+from privbo.door.sampling import Allocation, Keeper
 from privbo.plans.plan import Plan
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import (
@@ -53,7 +53,7 @@ from privbo.protocol.files import (
     write_json,
     write_once,
 )
-from privbo.protocol.messages import Announcing, BoolArray, FloatArray, Server
+from privbo.protocol.messages import Announcing, FloatArray, Server
 from privbo.protocol.settings import JsonObject
 from privbo.runs.code import toolkit
 from privbo.runs.spec import Spec
@@ -425,8 +425,8 @@ class KeptAllocation(Keeper):
     home: RunDirectory
     run: str
 
-    def kept(self) -> BoolArray | None:
-        """SECRET: the allocation, ``(n_clients, n_releases)``; None if none is kept.
+    def kept(self) -> Allocation | None:
+        """SECRET: the allocation; None if none is kept.
 
         Raises:
             RunError: If the file can't be read, or is another run's.
@@ -440,10 +440,12 @@ class KeptAllocation(Keeper):
             bits = np.unpackbits(arrays["bits"].astype(np.uint8), axis=1, count=shape[1])
         if owner != self.run or bits.shape != shape:
             raise RunError(f"{path} is the allocation of {owner}, not of {self.run}; restore this run's from a copy")
-        return np.asarray(bits, dtype=bool)
+        return Allocation(np.asarray(bits, dtype=bool), arrays["salt"].tobytes())
 
-    def keep(self, table: BoolArray) -> None:
+    def keep(self, allocation: Allocation) -> None:
         """Keep an allocation, durable on return; one that is kept already stays."""
         private_folder(self.home.path)
-        arrays = {"run": np.array(self.run), "shape": np.array(table.shape), "bits": np.packbits(table, axis=1)}
+        table, salt = allocation.table, np.frombuffer(allocation.salt, np.uint8)
+        bits = np.packbits(table, axis=1)
+        arrays = {"run": np.array(self.run), "shape": np.array(table.shape), "bits": bits, "salt": salt}
         write_once(self.home.allocation_path, array_bytes(arrays))

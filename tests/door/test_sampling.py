@@ -22,7 +22,7 @@ from accountant.ledger import Budget, Ledger
 from accountant.ledger.book import Declaration
 from privbo.door.door import Door
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
-from privbo.door.sampling import Keeper, Sample
+from privbo.door.sampling import Allocation, Keeper, Sample
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import BoolArray, Request
 from tests.builders import ledger as new_ledger, mechanism_for
@@ -80,7 +80,7 @@ def subsets_of(tables: list[BoolArray]) -> np.ndarray:
 
 @pytest.mark.parametrize("noise", SOURCES, ids=["secure", "simulation"])
 def test_everybody_is_allotted_exactly_k_releases_uniformly(noise: NoiseSource) -> None:
-    tables = [ALLOTTED.allocate(noise) for _ in range(1500)]
+    tables = [ALLOTTED.allocate(noise).table for _ in range(1500)]
     assert all(table.shape == (N, 5) and np.all(table.sum(axis=1) == 2) for table in tables)
     counts = subsets_of(tables)
     assert len(counts) == math.comb(5, 2)
@@ -98,7 +98,7 @@ def test_an_allocation_by_coins_or_alike_for_all_is_caught() -> None:
 
 
 def test_a_large_federation_is_drawn_in_parts() -> None:
-    table = Sample(n_clients=30_000, sampling="random-allocation", participations=3, n_releases=300).allocate(
+    table, _ = Sample(n_clients=30_000, sampling="random-allocation", participations=3, n_releases=300).allocate(
         SecureNoise()
     )
     assert table.shape == (30_000, 300)
@@ -172,6 +172,7 @@ def test_a_single_release_of_an_allocation_has_no_price_and_no_draw() -> None:
 # ---- one allocation for all of a run's releases, however often the run is begun again; and one price for them
 
 CLIENTS, T, K, Z = 6, 5, 2, 1e-4
+ALLOTTED_TO_SIX = Sample(n_clients=CLIENTS, sampling="random-allocation", participations=K, n_releases=T)
 EVENT = RandomAllocationGaussian(n_rounds=T, participations=K, noise_multiplier=Z)
 REQUEST = Request(dim=CLIENTS, clipping_norm=1.0, weights=np.ones((1, CLIENTS)))
 
@@ -223,32 +224,29 @@ def test_every_client_is_in_exactly_k_of_all_releases_however_often_the_run_is_b
     kept = Keeper()
     table = play(book, iter([kept] * T))
     assert np.array_equal(table.sum(axis=1), np.full(CLIENTS, K))
-    assert np.array_equal(table, kept.kept())
+    assert np.array_equal(table, kept.kept().table)
     again = play(book, iter([kept] * T))  # what was released is sent again
     assert np.array_equal(again, table)
 
 
 class Redrawn(Keeper):
-    """Planted fault: an allocation of the right form at every beginning, and another one each time."""
+    """An allocation of the right form at every beginning, and another one each time."""
 
     def __init__(self) -> None:
-        self._table = SecureNoise().subsets((CLIENTS, T), K)
+        self._allocation = ALLOTTED_TO_SIX.allocate(SecureNoise())
 
-    def kept(self) -> BoolArray:
-        return self._table
+    def kept(self) -> Allocation:
+        return self._allocation
 
-    def keep(self, table: BoolArray) -> None:
+    def keep(self, allocation: Allocation) -> None:
         raise AssertionError("it is there already")
 
 
-def test_an_allocation_drawn_again_at_every_beginning_is_caught() -> None:
-    """It passes for one run with a chance of .346^6; for four runs of 1e-11."""
-    tables = []
-    for _ in range(4):
-        book = ledger()
-        book.reserve(declared())
-        tables.append(play(book, (Redrawn() for _ in range(T))))
-    assert np.any(np.array(tables).sum(axis=2) != K)
+def test_an_allocation_drawn_again_or_replaced_is_refused(book: Ledger) -> None:
+    seen(door(book, Redrawn()), 0)
+    with pytest.raises(LedgerError, match="is not the one that was drawn"):
+        seen(door(book, Redrawn()), 1)
+    assert len(book.entries()) == 1
 
 
 def test_two_processes_that_begin_at_once_share_what_the_first_kept(book: Ledger) -> None:
@@ -271,7 +269,7 @@ def test_every_place_serves_one_round(book: Ledger) -> None:
 @pytest.mark.parametrize("wrong", [np.ones((CLIENTS, T - 1), bool), np.eye(CLIENTS, T, dtype=bool)])
 def test_an_allocation_that_is_not_the_runs_is_refused(book: Ledger, wrong: BoolArray) -> None:
     keeper = Keeper()
-    keeper.keep(wrong)
+    keeper.keep(Allocation(wrong, b""))
     with pytest.raises(LedgerError, match="is not the one that was drawn"):
         door(book, keeper).open(0, REQUEST, plan_position=0)
     assert book.entries() == []

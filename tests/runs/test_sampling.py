@@ -39,7 +39,7 @@ def play(home: Path, asked: dict[str, Any], **settings: Any) -> pb.Record:
 
 
 def kept(home: Path) -> np.ndarray:
-    return KeptAllocation(home=RunDirectory(home), run=RunDirectory(home).manifest().run_id).kept()
+    return KeptAllocation(home=RunDirectory(home), run=RunDirectory(home).manifest().run_id).kept().table
 
 
 def took_part(home: Path) -> dict[int, int]:
