@@ -395,8 +395,9 @@ def rough_upper_epsilon(pairs: Direction, delta: float) -> float:
 
 
 def ceiling(pairs: Direction, reach: float) -> float:
-    """The largest loss of the whole composition, up to a negligible share of delta."""
-    return sum(count * pair.loss_range(reach)[1] for pair, count in pairs)
+    """The largest loss of the whole composition, up to a negligible share of delta; rounded up."""
+    largest = math.fsum(count * (pair.loss_range(reach)[1] + pair.loss_error) for pair, count in pairs)
+    return largest * (1.0 + 2.0**-50)
 
 
 def costs_nothing(pairs: Direction, delta: float) -> bool:

@@ -152,6 +152,15 @@ def test_extremes_neither_crash_nor_hang(event, delta):
     assert found.method == "renyi" or found.upper - found.lower <= max(RELATIVE * found.upper, ABSOLUTE)
 
 
+@pytest.mark.parametrize("times", [1, 2**53])
+def test_losses_that_round_to_nothing_still_cost(times):
+    mu = 0.7 * math.sqrt(times) / 1e18
+    event = repeat(poisson(0.7, 1e18), times)
+    truth = 0.3989 * mu  # delta at epsilon 0, nearly a Gaussian's
+    assert numerical.epsilon(event, 0.1 * truth, adjacency=REPLACE) > 0.0
+    assert numerical.delta(event, 0.0, adjacency=REPLACE) > truth
+
+
 def test_rounding_losses_down_is_caught(monkeypatch):
     """Planted fault: an upper lattice whose mass is shifted one cell down is no upper bound."""
     truth = float(exact_delta(0.5, 1.0, 1.0, mp.mpf(1), None))
