@@ -14,11 +14,14 @@ import inspect
 import logging
 import math
 import operator
+import random
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -29,7 +32,7 @@ from accountant.errors import EventError
 from accountant.events import Event, compose, from_dict, to_dict
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Array, BoolArray, FloatArray, IntArray, PullObjective
-from privbo.protocol.processes import NoAnswerError, Stopped, named, within
+from privbo.protocol.processes import NoAnswerError, Stopped, kept_generators, named, stir_generators, within
 from privbo.protocol.settings import Count, JsonObject, Range, Sequence, settings
 from privbo.protocol.space import Parameter, Space, Value
 
@@ -98,6 +101,10 @@ class Memory:
         """Tell which of the rows that were recalled are their client's first of the round."""
         return np.asarray(self._rows["place"][rows] == 0)
 
+    def name(self, row: int) -> str:
+        """Give the round of a row that was recalled and its place there, as text."""
+        return f"{self._rows['round'][row]} {self._rows['place'][row]}"
+
     def keep(self, made: int | IntArray, values: FloatArray | float) -> None:
         """Keep the values of what was recalled at a place or at several, each once."""
         self._values[made] = values
@@ -126,6 +133,8 @@ _private_log = logging.getLogger("privbo.private")
 _private_log.addHandler(logging.NullHandler())  # else Python prints warnings of a logger without handler
 _NOT_FINITE = f"only finite values up to {LARGEST_VALUE:g} in magnitude count"
 _CLIPPED = "it counts as the nearer end, or as the lower one; normalise the objective"
+_LONGEST_REASON = 10_000
+_evaluating = threading.local()
 NOT_ALLOWED = "a point that does not keep the space's constraints was chosen; it is not evaluated"
 
 
@@ -334,6 +343,8 @@ class Evaluator:
         rehearses: Whether only evaluations are made that are their clients' first in ``memory``; each call ends by
             ``Rehearsed``.
         memory: Evaluations that were made already.
+        seed: PRIVATE: of what a client's code draws from global generators: a function of its number, the round and
+            the place there, whatever others draw. Drawn anew where there is none.
         errors: PRIVATE: every client's first failure.
     """
 
@@ -347,6 +358,7 @@ class Evaluator:
     isolated: bool = False
     rehearses: bool = False
     memory: Memory | None = field(default=None, repr=False)
+    seed: int | None = field(default=None, repr=False)
     errors: dict[int, str] = field(default_factory=dict)
     _left: dict[int, float] = field(default_factory=dict, repr=False)
     _numerical: Any = field(default_factory=np.geterr, repr=False)
@@ -372,11 +384,12 @@ class Evaluator:
                 "objective(client, params)"
             )
         values, left = self._known(clients, units, None)
-        for place, client in zip(left.tolist(), clients[left].tolist(), strict=True):
-            values[place] = self._one(self.problem.objective, client, units[place])
-            if self.memory is not None:
-                self.memory.keep(place, values[place])
-            self.moved()
+        with kept_generators():
+            for place, client in zip(left.tolist(), clients[left].tolist(), strict=True):
+                values[place] = self._one(self.problem.objective, client, place, units[place])
+                if self.memory is not None:
+                    self.memory.keep(place, values[place])
+                self.moved()
         if self.rehearses:
             raise Rehearsed
         return values
@@ -451,7 +464,8 @@ class Evaluator:
 
     def _listed(self, asked: Callable[[int], Iterable[T]], client: int) -> list[T]:
         """What a client brings along, given within its time."""
-        return self._timed(client, lambda: list(asked(client)))
+        with kept_generators():
+            return self._own(client, lambda: list(asked(client)))
 
     def _encoded(self, params: Mapping[str, Value]) -> FloatArray:
         space = self.problem.search_space
@@ -470,10 +484,11 @@ class Evaluator:
         """PRIVATE: tell a client's own side why something of it was changed or left out; the first time only."""
         if client in self.errors:
             return
-        self.errors[client] = reason
+        self.errors[client] = reason = reason[:_LONGEST_REASON]
         _private_log.warning("client %d: %s", client, reason)
         if self.on_failure is not None:
-            self.on_failure(client, reason)
+            with suppress(OSError):  # a full disk: what a client's failure says decides nothing
+                self.on_failure(client, reason)
 
     def moved(self) -> None:
         """Call the run's callback; what that raises ends the run."""
@@ -489,6 +504,23 @@ class Evaluator:
     def _is_apart(self) -> bool:
         """Whether an evaluation has a process of its own."""
         return self.isolated or self.client_seconds is not None or self.evaluation_seconds is not None
+
+    def _own(self, client: int, call: Callable[[], T], row: int | None = None) -> T:
+        """Call one client's code, in its time, with global generators that no other call has moved."""
+        key, memory = None, self.memory
+        if self.seed is not None and (row is None or memory is not None):
+            place = "" if row is None or memory is None else memory.name(row)
+            key = sha256(f"{self.seed} {client} {place}".encode()).digest()
+
+        def seeded() -> T:
+            stir_generators(key)
+            before, _evaluating.stopped = getattr(_evaluating, "stopped", None), self.stopped
+            try:
+                return call()
+            finally:
+                _evaluating.stopped = before
+
+        return self._timed(client, seeded)
 
     def _timed(self, client: int, call: Callable[[], T]) -> T:
         """Call a client's code, within what is left of its time in this round."""
@@ -522,10 +554,10 @@ class Evaluator:
         halves = (slice(n // 2), slice(n // 2, n)) if n else ()
         return np.concatenate([np.empty(0), *(self._guarded(function, *(a[half] for a in given)) for half in halves)])
 
-    def _one(self, objective: Objective, client: int, unit: FloatArray) -> float:
+    def _one(self, objective: Objective, client: int, row: int, unit: FloatArray) -> float:
         params = self.problem.search_space.decode(unit)
         try:
-            value, clipped = self._timed(client, lambda: self._value(objective(client, params), client))
+            value, clipped = self._own(client, lambda: self._value(objective(client, params), client), row)
         except BaseException as error:  # whatever a user's objective raises is its client's; the run goes on
             self.note(client, self._reason(error))
             return math.nan
@@ -580,10 +612,16 @@ def _tried(call: Callable[[Any], Any], given: object) -> Any:  # noqa: ANN401 (w
     """What a call gives, None where it raises: whatever one record's score does is that record's."""
     try:
         return call(given)
-    except KeyboardInterrupt:  # the operator's
-        raise
-    except BaseException:
+    except BaseException as error:
+        if _is_operators(error):
+            raise
         return None
+
+
+def _is_operators(error: BaseException) -> bool:
+    """Whether it is an operator's Ctrl-C: in a run the operator is asked, elsewhere it always is."""
+    stopped: Stopped | None = getattr(_evaluating, "stopped", None)
+    return isinstance(error, KeyboardInterrupt) and (stopped is None or stopped())
 
 
 def _paid(returned: object, declared: Event) -> object:
@@ -680,15 +718,17 @@ def _scores(
     client: int,
     params: Mapping[str, object],
 ) -> FloatArray:
-    found, failed = np.full(n_blocks, math.nan), False
-    for block in range(n_blocks):
-        rows = np.arange(block, n_records[client], n_blocks)  # by place alone, so that no value moves another record
-        try:
-            found[block] = float(train_and_score(client, dict(params), rows))
-        except KeyboardInterrupt:  # the operator's
-            raise
-        except BaseException:  # whatever else one record breaks is its own block
-            if not failed:
-                _private_log.warning("client %d, block %d failed", client, block, exc_info=True)
-            failed = True
+    found, failed, key = np.full(n_blocks, math.nan), False, random.randbytes(32)
+    with kept_generators():
+        for block in range(n_blocks):
+            rows = np.arange(block, n_records[client], n_blocks)  # by place alone: no value moves another record
+            stir_generators(sha256(key + block.to_bytes(8)).digest())  # nor does what another block draws
+            try:
+                found[block] = float(train_and_score(client, dict(params), rows))
+            except BaseException as error:  # whatever one record breaks is its own block
+                if _is_operators(error):
+                    raise
+                if not failed:
+                    _private_log.warning("client %d, block %d failed", client, block, exc_info=True)
+                failed = True
     return found

@@ -11,6 +11,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import random
 import signal
 import sys
 import threading
@@ -180,20 +181,41 @@ def _answer(theirs: Connection, call: Callable[[], T]) -> NoReturn:
         os._exit(0)
 
 
-def stir_generators() -> None:
-    """Draw global generators anew in a fork; Python's own and OpenSSL's see to it themselves."""
+def stir_generators(key: bytes | None = None) -> None:
+    """Seed the global generators, which objectives may use, by 32 bytes; anew without a key."""
     import numpy as np
 
-    np.random.seed()  # noqa: NPY002 (an objective may use it)
+    key = key or os.urandom(32)
+    random.seed(key)
+    np.random.seed(np.frombuffer(key, dtype="<u4"))  # noqa: NPY002 (as above)
     if (torch := sys.modules.get("torch")) is not None:
-        torch.seed()
+        seed = int.from_bytes(key[:8], "little")
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed)
+
+
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """Leave the global generators as they were."""
+    import numpy as np
+
+    torch, before = sys.modules.get("torch"), (random.getstate(), np.random.get_state())  # noqa: NPY002 (as above)
+    state = None if torch is None else torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002 (as above)
+        if torch is not None:
+            torch.set_rng_state(state)
 
 
 def named(error: BaseException) -> str:
     """An error's class and text, in characters that can be written; an error may fail to say what it is, too."""
     try:
         return f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
-    except Exception:
+    except BaseException:  # whatever it does: it is a client's
         return type(error).__name__
 
 

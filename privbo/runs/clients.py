@@ -356,6 +356,7 @@ class LocalWorker:
         asking: Callable[..., Each] | None = None,
     ) -> None:
         self._setup, self._evaluate, self._keep, self._asking = setup, evaluate, keep, asking
+        evaluate.seed = setup.seed
         self._held: dict[Group, tuple[Cohort | Each, Arrays | None]] = {}
 
     @np.errstate(all="ignore")  # whatever a problem's module has set: a client's numbers decide nothing here

@@ -25,7 +25,7 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_json, write_once
 from privbo.protocol.messages import Arrays, Ask, Broadcast, ClientHistory, FloatArray
 from privbo.protocol.problem import Evaluator, Rows
-from privbo.protocol.processes import named, start_server
+from privbo.protocol.processes import Stopped, named, start_server
 from privbo.runs.clients import LocalWorker, Result, WorkerSetup, WorkerTask, joined, require_device
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import OnPrivateRound, PrivateRound
@@ -58,6 +58,7 @@ class InProcess:
         keeps: Whether states have to be kept at all.
         journal: Where evaluations are kept until they are part of a state.
         on_private_round: PRIVATE: called with the clients' evaluations after every round; its errors change nothing.
+        stopped: Tells whether the operator interrupts; another KeyboardInterrupt is the callback's.
     """
 
     groups: Sequence[Group]
@@ -66,6 +67,7 @@ class InProcess:
     keeps: bool
     journal: EvaluationJournal
     on_private_round: OnPrivateRound | None = None
+    stopped: Stopped = lambda: False
     hides_senders: bool = True
     _held: set[Group] = field(default_factory=set, repr=False)
     _files: dict[Group, States] = field(default_factory=dict, repr=False)
@@ -149,9 +151,9 @@ class InProcess:
         """Call the callback; clients' values may decide whether it fails, so that changes nothing."""
         try:
             callback(PrivateRound(index=round_, clients=self.history()))
-        except KeyboardInterrupt:  # the operator's
-            raise
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and self.stopped():
+                raise
             _private_log.exception("on_private_round failed in round %d", round_)
 
 
@@ -272,4 +274,5 @@ def in_process(
         keeps=home is not None or backend != "serial",
         journal=kept,
         on_private_round=on_private_round,
+        stopped=evaluate.stopped,
     )

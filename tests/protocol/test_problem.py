@@ -1,5 +1,8 @@
+import dataclasses
+import errno
 import logging
 import os
+import random
 import signal
 import subprocess
 import time
@@ -8,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import privbo as pb
+from privbo.protocol.problem import Memory, row_type
 from privbo.protocol.processes import watched_interrupts
 from tests.builders import problem
 
@@ -40,7 +45,12 @@ class Wordless(BaseException):
         raise ValueError("nothing to say")
 
 
-RAISED = [ValueError("no"), SystemExit(3), Cancelled(), Wordless(), GeneratorExit(), KeyboardInterrupt(), MemoryError()]
+class Silent(BaseException):
+    def __str__(self) -> str:
+        raise SystemExit(7)
+
+
+RAISED = [ValueError("no"), SystemExit(3), Cancelled(), Wordless(), Silent(), GeneratorExit(), KeyboardInterrupt()]
 
 
 @pytest.mark.parametrize("error", [*RAISED, RecursionError()], ids=lambda error: type(error).__name__)
@@ -141,6 +151,70 @@ def test_values_and_errors_of_a_limited_call_are_those_of_a_plain_one() -> None:
     np.testing.assert_array_equal(plain(*everyone), limited(*everyone))
     assert plain.errors == limited.errors
     assert set(plain.errors) == {1, 3, 4}
+
+
+DRAWS: dict[str, Callable[[], float]] = {
+    "numpy": lambda: float(np.random.random()),  # noqa: NPY002 (an objective may use it)
+    "python": random.random,
+    "torch": lambda: float(torch.rand(1, dtype=torch.float64)),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_what_one_client_or_block_draws_moves_no_other(draw: Callable[[], float]) -> None:
+    def values(extra: int, seed: int | None) -> list[float]:
+        def score(client: int, params: dict, rows: np.ndarray) -> float:
+            for _ in range(extra if client == 0 and 0 in rows else 0):
+                draw()
+            if extra and client == 0 and 0 in rows:
+                raise KeyboardInterrupt  # no operator's
+            return draw()
+
+        found = pb.in_blocks(score, n_records=[6] * 3, n_blocks=3)
+        records = problem(3, objective=found, n_records=[3] * 3)
+        keys = [f"{client} {block}" for client in range(3) for block in range(3)]
+        scores: dict[str, float] = {}
+
+        def kept(client: int, params: dict) -> np.ndarray:
+            made = found(client, params)
+            scores.update(zip(keys[3 * client :], made.tolist(), strict=False))
+            return made
+
+        evaluate = dataclasses.replace(records, objective=kept).evaluator(seed=seed)
+        evaluate.memory = Memory(np.arange(3), 1, lambda rows: None)
+        before = draw()
+        evaluate(np.arange(3), np.zeros((3, 1)))
+        assert before not in scores.values()
+        return [scores[key] for key in keys[1:]]
+
+    assert values(0, seed=1) == values(2, seed=1) != values(0, seed=2)
+    assert len(set(values(0, seed=1))) == 8
+    assert values(0, seed=None) != values(0, seed=None)
+
+
+def test_generators_stand_as_before_and_each_evaluation_draws_anew() -> None:
+    drawn: list[float] = []
+    evaluate = problem(1, objective=lambda c, p: drawn.append(random.random()) or 0.0).evaluator(seed=1)
+    evaluate.memory = Memory(np.arange(1), 1, lambda rows: None)
+    before = random.getstate()
+    for round_ in (0, 0, 1):
+        evaluate.memory.begin(round_, np.empty(0, dtype=row_type(1)))
+        evaluate(np.zeros(2, dtype=np.int64), np.zeros((2, 1)))
+    assert random.getstate() == before
+    assert drawn[:2] == drawn[2:4]
+    assert len(set(drawn)) == 4
+
+
+def test_a_failure_that_no_disk_holds_ends_nothing() -> None:
+    def full(client: int, reason: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def objective(client: int, params: dict) -> float:
+        raise ValueError("x" * 100_000)
+
+    evaluate = problem(2, objective=objective).evaluator(on_failure=full)
+    assert np.isnan(evaluate(np.arange(2), np.zeros((2, 1)))).all()
+    assert len(evaluate.errors[0]) == 10_000
 
 
 @pytest.mark.parametrize("bad", [-1.7e308, 1.01e100, np.nan])

@@ -99,7 +99,7 @@ def test_a_callback_on_the_clients_side_is_told_values_and_its_errors_change_not
     def follow(event: PrivateRound) -> None:
         seen.append((event.index, int(np.isfinite(event.clients.values).sum())))
         if event.clients.values.max() > 0.5:
-            raise ValueError("too good")
+            raise (ValueError if event.index % 2 else KeyboardInterrupt)("too good")
 
     without = pb.run(problem(score), ALGORITHM, **SETTINGS)
     followed = pb.run(problem(score), ALGORITHM, on_private_round=follow, **SETTINGS)
