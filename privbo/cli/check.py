@@ -11,7 +11,7 @@ import numpy as np
 from privbo.audits.clipping import NOTE
 from privbo.cli.run import price_run, require_no_ledger
 from privbo.cli.terminal import Result, Shown, render
-from privbo.flower.party import AppFiles, Party, PartyRun, judged, read_party, read_site, require_registered, run_of
+from privbo.flower.party import AppFiles, Party, PartyRun, judged, read_party, read_site, run_of
 from privbo.flower.registry import RUN_FILE, named_spec
 from privbo.plans.cost import trust_text
 from privbo.protocol.errors import ConfigurationError, PolicyError
@@ -64,7 +64,6 @@ def examined(path: Path, app: Path, *, trust: bool = False) -> tuple[Result, Par
         run = run_of(files, party)
     except PolicyError as error:
         return _without_price(error), party, files
-    require_registered(run)
     sites, guardians = {name: len(own) for name, own in run.federation.clients.items()}, run.federation.guardians
     verdict, allowed = verdict_of(run, f"this {party.role}")
     priced, keys = price_run(run.spec, opens=None), {name: card.signing for name, card in guardians.items()}
@@ -192,9 +191,7 @@ def _of_site(config: Path, overrides: Sequence[str], site: Path) -> PartyRun:
     """A federation's run as a site plays it."""
     if overrides or config.name != RUN_FILE:
         raise ConfigurationError(f"--site takes a federation's {RUN_FILE} as it is; drop --set, and name that file")
-    run = run_of(AppFiles.read(config.parent), read_site(site))
-    require_registered(run)
-    return run
+    return run_of(AppFiles.read(config.parent), read_site(site))
 
 
 def _rehearsal(spec: Spec, clients: IntArray, *, show_private: bool) -> Rehearsal:

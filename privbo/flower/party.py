@@ -354,7 +354,6 @@ class PartyRun:
         """
         judged(self).require(f"this {self.party.role}")
         self.require_terms(found, whose="server's")
-        require_registered(self)
         if isinstance(self.party, SiteSettings):
             require_code(own_problem(self.party) or self.spec.problem.table())
 
@@ -413,13 +412,19 @@ def run_of(files: AppFiles, party: Party) -> PartyRun:
 
     Raises:
         PolicyError: If they name code that is imported to price the run, and the party's policy does not allow it.
-        ConfigurationError: If they are impossible.
+        ConfigurationError: If they are impossible, or their federation does not name the party.
     """
     if not _kept or (_kept[0].files, _kept[0].party) != (files, party):
         named = named_spec(files.run)
         if isinstance(named.algorithm, ForeignAlgorithm):  # all but the price is judged before its module is imported
             named.judged(required_policy(party), None).require(f"this {party.role}")
         federation = federation_of(files.federation).checked(named.problem.n_clients)
+        known = federation.clients if party.role == "site" else federation.guardians
+        if party.name not in known:
+            raise ConfigurationError(
+                f"{party.role}.toml: name={party.name!r} is no {party.role} of federation.toml, which has "
+                f"{', '.join(known) or 'none'}; a guardian's own file has a name that begins with guardian"
+            )
         spec, plan = _priced(files.home, files.run)
         require_guardians(federation, spec.privacy)
         _kept[:] = [PartyRun(party=party, files=files, spec=spec, federation=federation, plan=plan)]
@@ -449,20 +454,6 @@ def own_problem(site: SiteSettings) -> ProblemSource | None:
             "both there as run.toml states them, or name a factory"
         )
     return own
-
-
-def require_registered(run: PartyRun) -> None:
-    """Refuse a party that the run's federation does not name.
-
-    Raises:
-        ConfigurationError: Naming those that it names.
-    """
-    party, known = run.party, run.federation.clients if run.party.role == "site" else run.federation.guardians
-    if party.name not in known:
-        raise ConfigurationError(
-            f"{party.role}.toml: name={party.name!r} is no {party.role} of federation.toml, which has "
-            f"{', '.join(known) or 'none'}; a guardian's own file has a name that begins with guardian"
-        )
 
 
 def keep_refusal(party: Party, run: str, error: BaseException) -> None:

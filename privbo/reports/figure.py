@@ -11,7 +11,8 @@ import math
 import re
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -152,12 +153,7 @@ class Figure:
 
     def plot(self) -> Canvas:
         """Draw the figure with Matplotlib; a notebook shows what this returns."""
-        import matplotlib as mpl
-        from matplotlib.figure import Figure as Canvas
-
-        with mpl.rc_context(_STYLE):
-            canvas = Canvas(figsize=(6.6, 3.6), layout="constrained")
-            axes = canvas.add_subplot()
+        with _canvas() as (canvas, axes):
             for series in self.series:
                 _draw(axes, series)
             _lay_out(axes, self)
@@ -181,6 +177,17 @@ class Figure:
         canvas = self.plot()
         canvas.set_facecolor("white")
         return _svg_text(canvas)
+
+
+@contextmanager
+def _canvas(**style: object) -> Iterator[tuple[Canvas, Axes]]:
+    """An empty figure of a page's width, and the axes to draw on."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Canvas
+
+    with mpl.rc_context(_STYLE | style):
+        canvas = Canvas(figsize=(6.6, 3.6), layout="constrained")
+        yield canvas, canvas.add_subplot()
 
 
 def _draw(axes: Axes, series: Series) -> None:
@@ -241,14 +248,10 @@ def parallel(axes: Sequence[tuple[str, str, str]], rows: Sequence[Sequence[float
         >>> "1 trials over x, value" in drawn
         True
     """
-    import matplotlib as mpl
-    from matplotlib.figure import Figure as Canvas
-
     ordered = sorted(rows, key=lambda row: row[-1])
     first = len(ordered) - max(1, len(ordered) // 4)
-    with mpl.rc_context({**_STYLE, "axes.grid.axis": "x", "axes.spines.left": False, "axes.spines.bottom": False}):
-        canvas = Canvas(figsize=(6.6, 3.6), layout="constrained")
-        drawn = canvas.add_subplot()
+    style = {"axes.grid.axis": "x", "axes.spines.left": False, "axes.spines.bottom": False}
+    with _canvas(**style) as (canvas, drawn):
         for place, row in enumerate(ordered):
             best = place >= first
             drawn.plot(row, color=COLOURS[1 if best else 6], alpha=0.9 if best else 0.35, linewidth=1.6)

@@ -200,10 +200,7 @@ class Watch:
                 run.record.ledger.policy.population: run.charged.total for _, run in runs if run.charged.total.runs > 1
             },
             "parallel": {index: _parallel(there, f"trials-{index}") for index, there in trials},
-            "listed": {
-                index: _listed(there, **{name: (query or {}).get(name) for name in ("client", "sort")})
-                for index, there in trials
-            },
+            "listed": {index: _listed(there, query or {}) for index, there in trials},
             "query": query,
             "left": {index: self._left(self.directories[index], run) for index, run in runs},
         }
@@ -244,9 +241,9 @@ def _spent(run: LiveRun) -> Figure:
     )
 
 
-def _listed(trials: Trials, *, client: str | None, sort: str | None) -> Table:
+def _listed(trials: Trials, query: Mapping[str, str]) -> Table:
     """PRIVATE: the last trials, newest first or by a column: client, round, parameters, value."""
-    history, names = trials.history, list(trials.space.parameters)
+    history, names, client, sort = trials.history, list(trials.space.parameters), query.get("client"), query.get("sort")
     rows, (n_clients, count) = [], history.values.shape
     newest = ((row, at) for at in range(count)[::-1] for row in range(n_clients))
     wanted = ((row, at) for row, at in newest if client in (None, str(trials.clients[row])))
