@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import json
 import sys
 import traceback
 import warnings
@@ -198,7 +197,7 @@ def schema() -> None:
     """Print the JSON schema of a configuration file, for editors."""
     from privbo.runs.spec import schema as found
 
-    say_lines(json.dumps(found(), indent=2) + "\n")
+    show_result(found(), as_json=True)
 
 
 @app.command()
