@@ -179,6 +179,7 @@ def sample_rate(
     """
     _check_target(epsilon, delta)
 
+    @functools.cache
     def cost(negative_log_q: float) -> float:
         q = min(1.0, math.exp(-negative_log_q))
         return accountant(poisson(q, noise_multiplier, rounds), delta, adjacency=adjacency)
@@ -255,7 +256,7 @@ def _solve(cost: Callable[[float], float], target: float, *, precision: float = 
     log cost is nearly straight in log z, so steps along it bracket the answer tightly;
     Brent's method then works inside the bracket.
     """
-    known = functools.lru_cache(maxsize=None)(cost)
+    known = functools.cache(cost)
     here, slope = 0.0, -1.5
     low, high = -math.inf, math.inf
     while not (low > -math.inf and high < math.inf):
@@ -284,10 +285,9 @@ def _decreasing_root(
     cost: Callable[[float], float], low: float, high: float, target: float, precision: float = _RTOL
 ) -> float:
     """The x in [low, high] with cost(x) <= target, as small as Brent finds it; cost(high) <= target holds."""
-    known = functools.lru_cache(maxsize=None)(cost)
 
     def gap(x: float) -> float:
-        value = known(x)
+        value = cost(x)
         return 50.0 if value == math.inf else math.log(max(value, 1e-12 * target) / target)
 
     if gap(low) <= 0.0:
@@ -296,7 +296,7 @@ def _decreasing_root(
         return high
     root = float(brentq(gap, low, high, xtol=precision, rtol=1e-12))
     step = 0.5 * precision
-    while known(root) > target:
+    while cost(root) > target:
         root, step = root + step, 2.0 * step
         if root >= high:
             return high

@@ -150,7 +150,6 @@ def verify_bundle(path: Path, receipts: Sequence[Path] = (), statement: Path | N
 
 def _checked(path: Path, receipts: Sequence[Path], statement: Path | None) -> Findings:
     content, key = _opened(path, BUNDLE)
-    sheet = None if statement is None else hashlib.sha256(statement.read_bytes()).hexdigest()
     seen = [(receipt.name, *_opened(receipt, RECEIPT)) for receipt in receipts]
     found = Findings(run=content["run"], key=key, checks=["the bundle is as it was signed"])
     chain = found.hold(
@@ -165,10 +164,10 @@ def _checked(path: Path, receipts: Sequence[Path], statement: Path | None) -> Fi
         for name, receipt, signer in seen:
             words = f"the ledger extends {quoted(name)}, by the same key"
             found.hold(words, partial(_extends, content, chain, key, receipt, signer))
-    if statement is not None and sheet == content.get("statement"):
-        found.checks.append(f"{quoted(statement.name)} is the statement whose hash was signed")
-    elif statement is not None:
-        found.problems.append(f"{quoted(statement.name)} is not the statement whose hash was signed")
+    if statement is not None:
+        is_it = hashlib.sha256(statement.read_bytes()).hexdigest() == content.get("statement")
+        words = f"{quoted(statement.name)} is {'' if is_it else 'not '}the statement whose hash was signed"
+        (found.checks if is_it else found.problems).append(words)
     if found.problems:
         found.statement, found.word = [], []
     else:  # what nothing binds
