@@ -250,15 +250,14 @@ def _allotted(part: events.RandomAllocationGaussian, delta: float, share: float,
     out, taking_part = (masses_of(parts, z, edges) for parts in (absent, present))
     middle = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
     score = np.log1p(share * k / rounds * np.exp(np.minimum((middle - 0.5) / (z * z), _LARGEST_LOG)))
+    p, q = [(taking_part, k), (out, rounds - k)], [(out, rounds)]
     if added:
-        with_it = [(taking_part.most, k), (out.most, rounds - k)]
-        return summed(_law(-score, [(out.least, rounds)]), _law(-score, with_it), delta)
-    with_it = [(taking_part.least, k), (out.least, rounds - k)]
-    return summed(_law(score, with_it), _law(score, [(out.most, rounds)]), delta)
-
-
-def _law(score: FloatArray, masses: list[tuple[FloatArray, int]]) -> list[Scored]:
-    return [Scored(scores=score, masses=one, count=count) for one, count in masses if count]
+        p, q, score = q, p, -score
+    return summed(
+        [Scored(scores=score, masses=one.least, count=count) for one, count in p if count],
+        [Scored(scores=score, masses=one.most, count=count) for one, count in q if count],
+        delta,
+    )
 
 
 def _selected(part: events.BestOfRandomRuns, delta: float, adjacency: Adjacency, *, added: bool) -> Cells:
