@@ -181,22 +181,13 @@ def dominates(slot: Basic, release: Basic) -> bool:
         [True, True, False]
     """
     if isinstance(slot, SampledGaussian) and isinstance(release, SampledGaussian):
-        return _sampled_gaussian(slot, release)
+        in_both_directions = slot.sample_rate == 1.0 or isinstance(slot, events.FixedSizeSampledGaussian)
+        known = in_both_directions or isinstance(release, events.PoissonSampledGaussian)
+        return known and release.noise_multiplier >= slot.noise_multiplier and release.sample_rate <= slot.sample_rate
     if isinstance(slot, SampledLaplace) and isinstance(release, SampledLaplace):
-        return release.scale_multiplier >= slot.scale_multiplier and _rate(release) <= _rate(slot)
+        return release.scale_multiplier >= slot.scale_multiplier and release.sample_rate <= slot.sample_rate
     if isinstance(slot, Noisy) and isinstance(release, Noisy) and release.noise_multiplier >= slot.noise_multiplier:
         return replace(release, noise_multiplier=slot.noise_multiplier) == slot
     if isinstance(slot, events.ZeroConcentrated) and isinstance(release, events.ZeroConcentrated):
         return release.rho <= slot.rho and release.xi <= slot.xi
     return isinstance(slot, events.BestOfRandomRuns) and slot == release
-
-
-def _sampled_gaussian(slot: SampledGaussian, release: SampledGaussian) -> bool:
-    if release.noise_multiplier < slot.noise_multiplier or _rate(release) > _rate(slot):
-        return False
-    in_both_directions = _rate(slot) == 1.0 or isinstance(slot, events.FixedSizeSampledGaussian)
-    return in_both_directions or isinstance(release, events.PoissonSampledGaussian)
-
-
-def _rate(event: SampledGaussian | SampledLaplace) -> float:
-    return 1.0 if isinstance(event, events.Gaussian | events.Laplace) else event.sample_rate

@@ -28,6 +28,7 @@ class Gaussian(Basic):
     words = "Gaussian, multiplier {noise_multiplier:.4g}"
     sampling = "none: every client takes part in every release"
     is_attained = True
+    sample_rate = 1.0
 
     noise_multiplier: float
 

@@ -60,6 +60,7 @@ class Laplace(Basic):
     words = "Laplace, scale multiplier {scale_multiplier:.4g}"
     sampling = "none: every client takes part in every release"
     is_attained = True
+    sample_rate = 1.0
 
     scale_multiplier: float
 
