@@ -263,16 +263,16 @@ class Book:
         """Composition of events with counts, by the policy's rule."""
         return most_expensive(event for event, _ in events) if self.policy.disjoint else compose(events)
 
-    def projected(self, declared: Sequence[Declaration] = (), charges: Mapping[str, Event] | None = None) -> Book:
+    def projected(self, declared: Sequence[Declaration], charges: Mapping[str, Event]) -> Book:
         """The book as it would stand with more reservations, then a charge outside of plans for every run named."""
         found = Book(**{part.name: copy.copy(getattr(self, part.name)) for part in fields(self)})
-        for run in (charges or {}).keys() & self._left.keys():
+        for run in charges.keys() & self._left.keys():
             found._left[run] = self._left[run].copy()
-        for run in (charges or {}).keys() | {one.run for one in declared}:
+        for run in charges.keys() | {one.run for one in declared}:
             found.runs[run] = list(self.runs.get(run, ()))
         for position, one in enumerate(declared, len(self.rows) + 1):
             found._take(Reservation(declared=one, sequence=position, previous="", digest=""))
-        for position, (run, event) in enumerate((charges or {}).items(), len(self.rows) + len(declared) + 1):
+        for position, (run, event) in enumerate(charges.items(), len(self.rows) + len(declared) + 1):
             found._take(
                 Entry(
                     sequence=position, release_id=f"{run}/considered", run=run, event=event, unit=self.policy.unit,

@@ -106,7 +106,7 @@ def spending(
     return Spending(
         what=what,
         price=min(epsilon_table(book.combined(counted), delta, adjacency=book.policy.adjacency).values()),
-        total=total(book.projected(declared, charges), delta),
+        total=total(book.projected(declared, single), delta),
         spent=spent,
         budget=book.policy.budget,
     )
