@@ -292,7 +292,7 @@ def _read(cell: Cell, paths: Sequence[Path]) -> Kept | None:
     """The result that is not made again: this code's, or any of a cell that charged people."""
     if cell.charges:
         return _newest(cell, paths)
-    found = read_kept(cell.path, cell.code) if cell.code.digest is not None and cell.path.exists() else None
+    found = read_kept(cell.path, cell.code)
     return found if found is not None and found.is_current else None
 
 

@@ -435,7 +435,6 @@ def compare(
         >>> compare(runs, data="simulated").rows()[0].seeds
         2
     """
-    require_one_of(Data, data=data)
     require_one_of(_Measure, measure=measure)
     given = [runs] if isinstance(runs, Record | str | Path) else runs
     results = [run if isinstance(run, Record) else load(run, ledger=ledger) for run in given]
