@@ -105,32 +105,6 @@ class Quadratic:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Huber:
-    """L |x-x*|^2/2 near x*, linear beyond ``threshold``: the worst smooth function for gradient methods."""
-
-    centre: FloatArray
-    smoothness: float
-    threshold: float
-
-    @property
-    def minimum(self) -> float:
-        """Smallest value."""
-        return 0.0
-
-    def value(self, x: FloatArray) -> float:
-        """f(x)."""
-        distance = float(np.linalg.norm(x - self.centre))
-        near = min(distance, self.threshold)
-        return self.smoothness * near * (distance - near / 2.0)
-
-    def gradient(self, x: FloatArray) -> FloatArray:
-        """f'(x)."""
-        away = x - self.centre
-        distance = float(np.linalg.norm(away))
-        return away * self.smoothness * min(1.0, self.threshold / max(distance, 1e-300))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class HeavyTailed:
     """An oracle whose gradients carry Student's t noise: moments of an order below ``degrees`` exist, no others.
 

@@ -1,4 +1,4 @@
-"""Multi-armed bandits with heavy-tailed rewards, and their reductions to functional ones.
+"""Multi-armed bandits with heavy-tailed rewards.
 
 Policies play many independent trials at once: ``choose`` names one arm per trial and the
 number of rewards wanted from it, ``learn`` takes them. They maximise the mean (or, for
@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from experiments.baselines.function_arms import FunctionArm
-from privbo.algorithms.functional.methods import State
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import FloatArray, IntArray
 
@@ -175,80 +172,3 @@ def play(
         if decision in marks:
             curve[:, marks[decision]] = regret
     return curve
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunningMean:
-    """SGD with steps 1/k on (x - mu)^2/2 with gradients x - reward: x is the running mean.
-
-    Attributes:
-        stddev: Of sub-Gaussian rewards.
-        reach: Bound on |mu|.
-        objective: ``"zero-order"`` rates the constant f = -mu (read by ``value`` from the
-            running mean); ``"first-order"`` rates f = (x - mu)^2/2 - mu^2/2.
-    """
-
-    stddev: float
-    reach: float = 1.0
-    objective: Literal["zero-order", "first-order"] = "zero-order"
-
-    def init(self, start: FloatArray) -> State:
-        """Nothing seen yet."""
-        x = np.array(start, dtype=np.float64)
-        return State(k=0, point=x, query=x, memory=x)
-
-    def step(self, state: State, gradient: FloatArray) -> State:
-        """Subtract gradient / k."""
-        x = state.query - gradient / (state.k + 1)
-        return State(k=state.k + 1, point=x, query=x, memory=x)
-
-    def rate(self, k: int, delta: float) -> float:
-        """Zero-order: the mean's error w. First-order: -x^2/2 is within w reach + w^2/2 of -mu^2/2."""
-        error = self.stddev * math.sqrt(2.0 * math.log(2.0 / delta) / k)
-        return error if self.objective == "zero-order" else error * self.reach + 0.5 * error**2
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RewardOracle:
-    """A reward distribution as a function to minimise, by either reduction.
-
-    Attributes:
-        draw: One reward.
-        objective: As in ``RunningMean``.
-    """
-
-    draw: Callable[[], float]
-    objective: Literal["zero-order", "first-order"] = "zero-order"
-
-    def value(self, x: FloatArray) -> float:
-        """Estimate of -mu, or of -mu^2/2, at the running mean x."""
-        return -float(x[0]) if self.objective == "zero-order" else -0.5 * float(x[0]) ** 2
-
-    def gradient(self, x: FloatArray) -> FloatArray:
-        """The estimate x - reward of x - mu."""
-        return x - self.draw()
-
-
-def bandit_arm(
-    name: str,
-    draw: Callable[[], float],
-    *,
-    stddev: float,
-    reach: float = 1.0,
-    objective: Literal["zero-order", "first-order"] = "zero-order",
-) -> FunctionArm:
-    """A reward distribution as an arm of F-LCB.
-
-    Args:
-        name: Shown in results.
-        draw: One reward.
-        stddev: Of sub-Gaussian rewards.
-        reach: Bound on |mu|; the first-order reduction needs mu > 0 and costs a factor of it.
-        objective: Zero-order: f = -mu, so that F-LCB is UCB. First-order: f = (x-mu)^2/2 - mu^2/2.
-    """
-    return FunctionArm(
-        name=name,
-        optimiser=RunningMean(stddev=stddev, reach=reach, objective=objective),
-        oracle=RewardOracle(draw=draw, objective=objective),
-        start=np.zeros(1),
-    )
