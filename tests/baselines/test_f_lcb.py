@@ -1,7 +1,5 @@
 """F-LCB: the bandit, identification, and everything that goes wrong with arms."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import warnings

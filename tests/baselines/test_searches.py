@@ -1,7 +1,5 @@
 """Searches for a common setting against plain re-implementations, their prices, and their edges."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import io
@@ -14,12 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.stats import multivariate_normal, norm
 from torch import nn
 
 import privbo as pb
 from experiments.baselines import architectures
-from experiments.baselines.central_model import CentralModel, expected_improvement, fit
+from experiments.baselines.central_model import CentralModel
 from experiments.baselines.common import Scores, Votes
 from experiments.baselines.dp_hype import DPHype
 from experiments.baselines.f_lcb import f_lcb
@@ -107,60 +104,6 @@ def test_dp_hype_counts_votes_and_announces_the_most(privacy: Any) -> None:
     else:
         assert record.releases[0].noise_stddev * N == pytest.approx(1.0, rel=1e-4)
         assert (record.clients.recommended == points[told.argmax()]).all()
-
-
-def plain_model(points: FloatArray, means: FloatArray, stddev: float) -> tuple[float, float, float, FloatArray]:
-    """Plain: log densities by scipy over the same grid; mean by least squares; one point at a time."""
-    best: tuple[float, float, float, float, FloatArray] | None = None
-    for length in np.geomspace(0.05, 2.0, 12):
-        for height in np.geomspace(0.02, 1.0, 8):
-            ell = length * math.sqrt(2)
-            gram = np.array([[height**2 * plain_kernel(a, b, ell) for b in points] for a in points])
-            gram += (stddev**2 + 1e-6 * height**2) * np.eye(len(points))
-            inverse = np.linalg.inv(gram)
-            mean = inverse.sum(axis=0) @ means / inverse.sum()
-            score_ = multivariate_normal(np.full(len(points), mean), gram).logpdf(means)
-            score_ += norm(math.log(0.3), 1).logpdf(math.log(length)) + norm(math.log(0.2), 1).logpdf(math.log(height))
-            if best is None or score_ > best[0]:
-                best = score_, mean, ell, height, inverse
-    assert best is not None
-    return best[1:]
-
-
-def plain_kernel(a: FloatArray, b: FloatArray, ell: float) -> float:
-    r = math.sqrt(5) * math.dist(a, b) / ell
-    return (1 + r + r * r / 3) * math.exp(-r)
-
-
-def test_the_central_model_is_the_plain_process_on_what_was_released() -> None:
-    record = played(CentralModel(n_init=4, n_candidates=64), NOISY, rounds=6)
-    points, told, stddev = evaluated(record), released(record), record.releases[0].noise_stddev
-    assert [r.values.shape[1] for r in record.releases] == [4, 1, 1, 1, 1, 1]
-    assert {round(r.noise_stddev, 12) for r in record.releases} == {round(0.5 * math.sqrt(9) / N, 12)}
-    mean, ell, height, inverse = plain_model(points, told, stddev)
-    expected = [
-        mean
-        + sum(height**2 * plain_kernel(p, q, ell) * w for q, w in zip(points, inverse @ (told - mean), strict=True))
-        for p in points
-    ]
-    found = fit(points, told, np.full(len(told), stddev), 1.0)
-    assert (found.mean, found.lengthscale, found.amplitude) == pytest.approx((mean, ell, height))
-    assert found.at(points)[0] == pytest.approx(expected)
-    assert (record.clients.recommended == points[int(np.argmax(expected))]).all()
-
-
-def test_every_further_point_has_the_largest_expected_improvement() -> None:
-    """The last point beats ten thousand others by the model of what was released before it."""
-    record = played(CentralModel(n_init=6), rounds=8)
-    points, told = evaluated(record), released(record)
-    before = fit(points[:-1], told[:-1], np.zeros(len(told) - 1), 1.0)
-    best = float(before.at(points[:-1])[0].max())
-    others = np.random.default_rng(0).random((10_000, 2))
-    gains = expected_improvement(*before.at(others), best)
-    chosen = expected_improvement(*before.at(points[-1:]), best)[0]
-    # Its own candidates are a thousand and some: the best of ten times as many is hardly better.
-    assert chosen > 0.9 * gains.max() > 0.0
-    assert np.mean(gains < chosen) > 0.99
 
 
 # ---- prices

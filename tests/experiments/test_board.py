@@ -12,7 +12,7 @@ import pytest
 import privbo as pb
 from experiments import board_page, peers_page
 from experiments.baselines.private_search import PrivateSearch
-from experiments.board import HOUSE, common, ranks, recommended, standings, winner
+from experiments.board import HOUSE, common, recommended
 from experiments.outcome import Outcome, Task
 from experiments.played import Entry, Played, added, kept, played, read
 from experiments.plays import peers
@@ -94,31 +94,6 @@ def family(title: str, *without: str, correlation: float = 0.9) -> Family:
 
 def on_board(title: str, *without: str) -> Played:
     return played(family(title, *without))
-
-
-def test_ranks_are_over_all_who_played_seed_by_seed() -> None:
-    """Seed 0: A .19, LogEI .375, TS .5, B .75. Seed 1: B .125, A and LogEI .375 each, TS .75."""
-    one = on_board("one")
-    names = list(one.competitors(2.0))
-    assert names == ["alone, LogEI", "alone, TS", "A", "B"]
-    assert ranks(one, 2.0, "mean", names) == {"A": 1.75, "alone, LogEI": 2.25, "alone, TS": 3.5, "B": 2.5}
-    assert winner(one, 2.0) == "A"
-    assert list(one.competitors(8.0)) == ["alone, LogEI", "alone, TS"]
-
-
-def test_standings_have_ranks_of_those_who_played_everywhere() -> None:
-    found = {one.name: one for one in standings([on_board("one"), on_board("two", "B 2")], 2.0)}
-    assert found["B"].rank is None
-    assert found["B"].families == 1
-    assert found["A"].rank == Estimate(1.25, 0.0, 2)  # of LogEI, TS and A, in both: 1 and 1.5
-    assert found["A"].ratios["mean"].value == pytest.approx(0.75)
-    assert found["A"].zeroed["mean"].value == pytest.approx(1.0)
-    assert found["A"].over_noise["end"].value == pytest.approx(0.75)
-    assert found["B"].over_noise == {}
-    assert found["A"].worse == 0.25  # one of four pairs: .625 against .5
-    assert found["A"].won == ("one", "two")
-    assert found["A"].seeds == (2, 2)
-    assert found["alone, TS"].worse is None
 
 
 def test_tables_name_what_is_best_and_what_wins_nowhere() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import privbo as pb
 from experiments.outcome import Task, make
-from experiments.plays.many import HORIZON, alone, play
+from experiments.plays.many import play
 from experiments.study import study
 
 STUDY = study("many-evaluations", "paper")
@@ -60,10 +60,6 @@ def test_what_is_left_of_the_horizon_is_spent_at_the_point_of_the_end():
         play(task(pb.SharedPrior().local(), each=10, horizon=200))
 
 
-def test_a_tree_alone_finds_the_best_point_of_each_client():
-    found = alone(task(None, kind="hct", width=0.1, horizon=HORIZON))
-    assert len(found.curves["end by client"]) == 4
-    assert np.median(found.curves["end by client"]) < 0.02
-    assert found.figures["end"] < found.figures["mean"] < 0.06
+def test_a_cell_without_an_algorithm_is_refused():
     with pytest.raises(pb.ConfigurationError, match="names none"):
         play(dataclasses.replace(task(None), algorithm=None))

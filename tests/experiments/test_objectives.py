@@ -8,16 +8,12 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-import privbo as pb
 from experiments.baselines.regular_features import regular_features
-from experiments.problems.covid import simulate, world
 from experiments.problems.drawn_surfaces import gaussian_process, shifted
 from experiments.problems.environments import Environment, Shifted, draw_noise
-from experiments.problems.model_scores import METRICS, SCALINGS
-from experiments.problems.model_surfaces import TUNINGS, model, shards, surfaces
+from experiments.problems.model_surfaces import model, surfaces
 from experiments.problems.objectives import BRANIN_BOTTOM, BRANIN_TOP, CAMEL_BOTTOM, CAMEL_TOP, FUNCTIONS, GRIEWANK_TOP
 from experiments.problems.surfaces import Surfaces
-from experiments.problems.synthetic import heterogeneous, homogeneous
 from experiments.problems.systems import SYSTEMS, system
 from privbo.algorithms.thompson.features import FourierFeatures
 from privbo.protocol.messages import ClientHistory, FloatArray
@@ -96,16 +92,6 @@ def test_the_book_knows_every_pull_in_order() -> None:
     assert environment.pulls.tolist() == [4, 4]
 
 
-def test_an_epidemic_conserves_people_and_vaccine_helps() -> None:
-    countries = world(6, seed=1)
-    doses = np.array([0.0, 0.15, 0.5, 1.0])
-    infected, dead = simulate(countries, doses)
-    assert np.all((infected > 0) & (infected < 1))
-    assert np.all(dead < infected)
-    assert np.all(infected[:, 1:] < infected[:, :1])
-    assert np.all(dead[:, 1:] < dead[:, :1])
-
-
 # ---- families of surfaces: what is stated of them holds, and real ones are what scikit-learn says
 
 
@@ -139,14 +125,6 @@ def test_no_point_is_better_than_the_best_and_regret_is_in_units_of_the_range(na
     assert np.all(better.max(axis=1) <= surface.best + 1e-3 * (surface.best - surface.low))
 
 
-def test_processes_have_the_variance_and_the_correlation_they_state() -> None:
-    """Over 60 draws of 6 dimensions: one correlation has a standard deviation of about .1, the mean .013."""
-    drawn = [gaussian_process(seed, 12, 6, 0.6) for seed in range(60)]
-    assert np.mean([one.correlation() for one in drawn]) == pytest.approx(0.6, abs=0.065)
-    assert np.mean([np.mean(one.probes**2) for one in drawn]) == pytest.approx(1.0, abs=0.1)
-    assert gaussian_process(0, 5, 2, 1.0).correlation() == pytest.approx(1.0)
-
-
 def test_observation_noise_is_the_stated_share_of_the_spread_and_repeats() -> None:
     """2000 observations: the standard deviation is known to 1.6 %."""
     first, again = (gaussian_process(0, 1, 2, 0.5, noise=0.5) for _ in range(2))
@@ -160,35 +138,6 @@ def test_observation_noise_is_the_stated_share_of_the_spread_and_repeats() -> No
 # ---- real ones
 
 
-def test_kernel_ridge_is_scikit_learns() -> None:
-    from sklearn.kernel_ridge import KernelRidge
-
-    found = surfaces("kernel-ridge", 3, 0).reshape(3, 20, 20)
-    for client, half in enumerate(shards(TUNINGS["kernel-ridge"], 3, 0)):
-        for i, j in ((0, 5), (10, 10), (19, 0)):
-            alpha, gamma = np.geomspace(1e-4, 1e2, 20)[i], np.geomspace(1e-4, 1.0, 20)[j]
-            fit = KernelRidge(alpha=alpha, gamma=gamma, kernel="rbf").fit(half.x, half.y - half.y.mean())
-            rest = fit.predict(half.validation_x) + half.y.mean() - half.validation_y
-            expected = max(-1.0, 1 - np.mean(rest**2) / half.validation_y.var())
-            assert found[client, i, j] == pytest.approx(expected, abs=1e-6)
-
-
-def test_nearest_neighbours_are_scikit_learns() -> None:
-    from sklearn.neighbors import KNeighborsClassifier
-
-    found = surfaces("nearest-neighbours", 2, 0).reshape(2, 12, 2, len(METRICS), len(SCALINGS))
-    for client, half in enumerate(shards(TUNINGS["nearest-neighbours"], 2, 0)):
-        k = len(half.y) // 2  # the last level
-        fit = KNeighborsClassifier(k, metric="cityblock").fit(half.x, half.y)
-        shares = k * fit.predict_proba(half.validation_x) + 1 / len(fit.classes_)
-        shares /= shares.sum(axis=1, keepdims=True)
-        at = np.searchsorted(fit.classes_, half.validation_y)
-        known = np.isin(half.validation_y, fit.classes_)
-        likely = np.where(known, shares[np.arange(len(at)), np.minimum(at, len(fit.classes_) - 1)], 0.0)
-        expected = np.log(np.maximum(likely, 5e-3)).mean()
-        assert found[client, -1, 0, METRICS.index("cityblock"), 0] == pytest.approx(expected, abs=1e-9)
-
-
 def test_a_surface_is_looked_up_where_its_level_stands_and_kept(tmp_path: Path) -> None:
     surface = model(4, "support-vectors", 2)
     table = surfaces("support-vectors", 2, 1).reshape(2, 4, 9, 9)
@@ -199,35 +148,6 @@ def test_a_surface_is_looked_up_where_its_level_stands_and_kept(tmp_path: Path) 
 
 
 # ---- synthetic clients of the DP-FTS-DE paper
-
-
-def test_synthetic_clients_are_the_papers():
-    same = homogeneous(3, n_clients=50)
-    base = same.table.mean(axis=0)
-    assert set(np.round(np.abs(same.table - np.median(same.table, axis=0)), 9).ravel()) <= {0.0, 0.02, 0.04}
-    assert np.abs(base).max() < 1.05
-    shared, mixed, independent = (heterogeneous(3, n_clients=30, alpha=a).table for a in (0.0, 0.7, 1.0))
-    np.testing.assert_array_equal(shared, np.repeat(shared[:1], 30, axis=0))
-    np.testing.assert_allclose(mixed, 0.7 * independent + 0.3 * shared, atol=1e-12)
-    assert independent.min() == 0.0
-    assert independent.max() == 1.0
-    with pytest.raises(pb.ConfigurationError, match="alpha"):
-        heterogeneous(3, alpha=1.5)
-
-
-def test_synthetic_noise_has_the_papers_variance_and_regret_has_none():
-    world = homogeneous(1, n_clients=2)
-    units = np.full((2, 1), 0.25)
-    drawn = np.array([world.observe(np.array([0, 1]), units) for _ in range(2000)]) - world.table[:, 250]
-    # Standard deviation of a sample variance of 4,000 normals is 2.2 % of it; 12 % is more than five of them.
-    assert drawn.var() == pytest.approx(0.01, rel=0.12)
-    again = homogeneous(1, n_clients=2)
-    assert again.observe(np.array([1]), units[:1])[0] == drawn[0, 1] + world.table[1, 250]
-    history = ClientHistory(
-        units=np.array([[[0.25]], [[0.75]]]), values=np.zeros((2, 1)), rounds=np.array([1]), recommended=units
-    )
-    expected = world.table.max(axis=1) - np.array([world.table[0, 250], world.table[1, 750]])
-    np.testing.assert_allclose(world.losses(history)[:, 0], expected)
 
 
 # ---- a Fourier series of the kernel against the kernel itself

@@ -23,6 +23,7 @@ from privbo.algorithms.thompson.fits import fit, start
 from privbo.algorithms.thompson.posterior import Observations, condition
 from privbo.algorithms.thompson.settings import OwnModel
 from privbo.protocol.messages import PlainEvaluate
+from tests.builders import same_releases
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, hyperparameters, play, setting
 
 SMALL = {"type": "experiments.problems.clients:Clients", "function": "garland", "n_clients": 5, "horizon": 300}
@@ -37,47 +38,12 @@ def task(
     return Task(problem=problem, algorithm=made, privacy=given, control=None, rounds=60, seed=1, options=options)
 
 
-def test_one_run_reports_its_regret_and_communication() -> None:
-    found = elimination.federated(task(FED))
-    figures = found.figures
-    assert figures["made"] >= 1
-    assert figures["floats up"] >= figures["made"]
-    assert 0 < figures["global"] < 300
-    assert 0 < figures["local"] < 300
-    assert found.curves["sent"][-1] == figures["floats up"]
-    assert np.all(np.diff(found.curves["local"]) >= -0.5)
-    assert figures["lost"] == 0
-
-
-@pytest.mark.parametrize("kind", ["hct", "hct-resplit", "vhct", "hoo"])
-def test_tree_baselines_on_the_average_and_on_every_client(kind: str) -> None:
-    assert 0 < elimination.tree(task(kind=kind)).figures["global"] < 300
-    assert 0 < elimination.tree(task(kind=kind, sampled=2)).figures["local"] < 300
-
-
-def test_flat_baselines() -> None:
-    longer = SMALL | {"horizon": 5000}
-    random = elimination.flat(task(problem=longer, kind="random")).figures["global"]
-    assert 0.3 < random / 5000 < 0.5  # Garland's mean lies that far below its top
-    assert 0 < elimination.flat(task(problem=longer, kind="fed1-ucb")).figures["global"] < 0.8 * random
-
-
 def test_a_lost_optimum_is_seen() -> None:
     """A cap of two keeps one node per phase: under heavy noise that is a lottery."""
     lottery = FED | {"cap": 2, "clip": 0.15, "centre": "client"}
     privacy = pb.Privacy(noise_multiplier=50.0, noise="simulation")
     given = task(lottery, privacy, SMALL | {"n_clients": 100, "horizon": 2000, "worlds": 1})
     assert any(elimination.federated(dataclasses.replace(given, seed=seed)).figures["lost"] for seed in range(5))
-
-
-def test_numbers_told_are_those_of_the_broadcasts() -> None:
-    figures = elimination.federated(task({"type": "pf-pne", "gap": 0.3})).figures
-    assert figures["made"] == 2
-    assert figures["floats up"] == 1 + 2
-    # depth, pulls, nodes; then depth and survivors of the last phase (node, mean, radius) too; then the clock's two.
-    assert figures["floats down"] == (2 + 1) + (2 + 2) + (1 + 3) + (1 + 3 * 2) + 2
-    alone = elimination.federated(task({"type": "pf-pne", "local": True})).figures
-    assert (alone["made"], alone["floats up"]) == (0, 0)
 
 
 def test_some_clients_go_on_alone_after_all_of_them_shared() -> None:
@@ -97,19 +63,10 @@ def test_some_clients_go_on_alone_after_all_of_them_shared() -> None:
     problem = Clients(seed=1, function="garland", n_clients=5, horizon=300).environment().problem()
     shared = elimination.shared_stage(algorithm)
     part = pb.run(problem, shared, privacy=privacy, rounds=60, seed=1)
-    for ours, theirs in zip(part.releases, full.releases, strict=True):
-        np.testing.assert_array_equal(ours.values, theirs.values)
+    same_releases(part, full)
 
 
 # ---- F-LCB at the size of its bars
-
-
-@pytest.mark.parametrize("name", ["heavy_arms", "strongly_convex_heavy_arms", "strongly_convex_inexact_arms"])
-def test_the_methods_of_table_2_stay_below_their_bounds(name: str) -> None:
-    given = task(problem={"type": f"experiments.problems.suites:{name}"}, budget=1503)
-    runs = [f_lcb.suite(dataclasses.replace(given, seed=seed)).figures for seed in range(3)]
-    assert all(run["below"] and run["returned"] for run in runs)
-    assert sum(run["violations"] for run in runs) == 0
 
 
 def test_a_wrong_best_arm_would_be_noticed() -> None:
@@ -135,7 +92,8 @@ def test_cauchy_figure(tmp_path: Path) -> None:
     found = f_lcb.cauchy(Context(panel=panel, seeds=range(5), out=tmp_path))
     regret = {name: np.mean([run.figures["regret"] for run in runs.values()]) for name, runs in found.items()}
     assert all(np.isfinite(list(regret.values())))
-    assert regret["SGD-UCB-SMoM-F"] < 0.8 * regret["SGD-UCB-SMoM-F, printed index"]
+    assert max(regret["SGD-UCB-SMoM"], regret["SGD-UCB-SMoM-F"]) < 0.5 * regret["uniform play"]
+    assert regret["SGD-UCB-SMoM-F"] < 0.4 * regret["SGD-UCB-SMoM-F, printed index"]  # which never settles
     assert isinstance(found["uniform play"][0], Outcome)
     assert regret["uniform play"] == pytest.approx(0.45 * 2500)
 
@@ -188,8 +146,6 @@ def test_clients_with_inducing_points_go_on_beyond_them() -> None:
 
 # ---- how far a client trusts what it is sent, against a plain regression per client
 
-SMALL_RIDGE = OwnModel(n_features=16, fit_steps=2, n_candidates=32)
-
 
 def _client(values, mask=None):
     values = np.atleast_2d(values)
@@ -240,24 +196,6 @@ def test_an_informed_client_alone_behaves_as_in_the_cohort(space, own):
     for ask, answers in trace:
         np.testing.assert_allclose(alone.respond(ask.broadcast)[0], answers[2], atol=1e-6)
     np.testing.assert_allclose(alone.history().units[0], whole.history().units[2], atol=1e-6)
-
-
-def test_uniform_steps_share_nothing_and_keep_coins_and_start():
-    shared = Variant(n_regions=2, n_features=8, own=SMALL_RIDGE, exploration=pb.Exploration(power=0.0, scale=0.5))
-    uniform = Variant(
-        n_regions=2, n_features=8, own=SMALL_RIDGE, exploration=shared.exploration, federated_step="uniform"
-    )
-    where = setting(n_clients=40, rounds=1)
-    assert not list(uniform.server(where).plan())
-    (_, one), (trace, other) = play(shared, where), play(uniform, where)
-    assert all(ask.request is None and answers.shape == (40, 0) for ask, answers in trace)
-    a, b = one.history(), other.history()
-    np.testing.assert_array_equal(a.units[:, :2], b.units[:, :2])
-    same = (a.units[:, 2] == b.units[:, 2]).all(axis=1)  # those who trusted themselves did the same
-    together = (a.units[:, 2] == np.median(a.units[~same, 2], axis=0)).all(axis=1)
-    np.testing.assert_array_equal(together, ~same)
-    assert 8 <= same.sum() <= 32
-    assert len(np.unique(b.units[~same, 2], axis=0)) == (~same).sum()
 
 
 def test_a_variant_with_the_papers_settings_is_the_papers_algorithm_to_the_bit():

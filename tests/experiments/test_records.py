@@ -1,7 +1,5 @@
 """The record-level study: what is drawn of its families, and its plays."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -10,14 +8,6 @@ from experiments.outcome import Task, make
 from experiments.plays.records import play
 from experiments.problems.record_families import TABLES
 from experiments.problems.records import sites
-from privbo.algorithms.thompson.releases import Posterior, Releases, front
-from privbo.protocol.messages import Records, Setting
-
-SETTING = Setting(
-    space=pb.Space({"x": pb.Real(0, 1)}), n_clients=12, rounds=22, public_seed=0, unit="record",
-    records=Records(counts=(1000,) * 12, low=0.0, high=1.0),
-)  # fmt: skip
-Z = 4.22  # noise multiplier of one release at epsilon 1 and delta 1e-6
 
 
 def test_unlike_sites_have_the_same_values_in_other_places():
@@ -70,21 +60,3 @@ def test_one_common_setting_is_judged_on_the_mean_surface():
     assert own.figures["end"] == pytest.approx(np.mean(own.curves["end by client"]), abs=1e-4)
     assert len({*common.curves["end by client"]}) == 1
     assert min(own.curves["end by client"]) >= 0.01 > ((mean.max() - mean) / np.ptp(mean)).min()
-
-
-def test_a_second_release_finds_a_better_common_setting_than_one_of_as_many_points():
-    """Over seeds 0 to 7, of regret on a ridged mean surface; a release of all 22 points at once is what it was."""
-    losses = []
-    for seed in range(8):
-        asked = task(privacy=1.0, of="mean surface", seed=seed, family="tablets", n_sites=12, front=22, goal="common")
-        given, (request,) = make(asked.problem, seed), replace(asked.algorithm, goal="own").requests(SETTING)
-        mean = given.values.mean(axis=0)
-        noise = np.full(12, asked.privacy.mechanism(request, Z).noise_stddev() / 1000)
-        setting = replace(SETTING, space=given.space, public_seed=seed)
-        points = front(setting, np.arange(12), 22)
-        values = np.take_along_axis(given.values, given.at(points), axis=1)
-        values += noise[:, None] * np.random.default_rng(seed).standard_normal(values.shape)
-        at_once = given.at(Posterior(given.space, Releases.of_front(points, values, noise)).best()[None])[0]
-        losses.append([max(0.01, (mean.max() - mean[at_once]) / np.ptp(mean)), play(asked).figures["end"]])
-    once, twice = np.mean(losses, axis=0)
-    assert twice < 0.7 * once

@@ -1,7 +1,5 @@
 """Pages from what is kept beside them: tables, pictures, numbers and verdicts."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -268,15 +266,35 @@ def test_the_gain_is_over_the_best_local_engine_and_paired_over_seeds() -> None:
 
 # ---- cells that are played again give what is stored with the pages, to five digits on any machine
 
-CHEAP = {
-    "f-lcb-smooth": "printed",
-    "f-lcb-inexact": "certified",
-    "dp-fts-de-2a": "FTS of 2020",
-    "dp-fts-de-7b": "FTS-DE, 1-p = 1/t",
-    "fed-pne": "VHCT",
-    "parallel": "4 players",
-    "returned": "10 players, 1000 pulls",
-}
+# Of every player, baseline and problem of the experiments that has one.
+CHEAP = [
+    ("f-lcb-smooth", "printed", ""),
+    ("f-lcb-smooth", "certified", ""),
+    ("f-lcb-nonsmooth", "certified", ""),
+    ("f-lcb-inexact", "certified", ""),
+    ("f-lcb-inexact", "certified in expectation", ""),
+    ("f-lcb-noisy", "printed", "clipped-SSTM: smooth, infinite variance"),
+    ("f-lcb-noisy", "printed", "R-clipped-SSTM: strongly convex, infinite variance"),
+    ("f-lcb-noisy", "certified, in expectation", "Lan 4.6: strongly convex, normal noise"),
+    ("dp-fts-de-2a", "FTS of 2020", ""),
+    ("dp-fts-de-7b", "FTS-DE, 1-p = 1/t", ""),
+    ("thompson-ablation", "DE start, uniform steps", ""),
+    ("fed-pne", "Fed-PNE", "covid"),
+    ("fed-pne", "VHCT", ""),
+    ("fed-pne", "HCT", ""),
+    ("fed-pne", "HCT, re-splitting", ""),
+    ("fed-pne", "Fed1-UCB", ""),
+    ("fed-pne", "random search", ""),
+    ("pf-pne", "PF-PNE, warm", ""),
+    ("pf-pne", "PF-PNE, optimistic", ""),
+    ("parallel", "4 players", ""),
+    ("returned", "10 players, 1000 pulls", ""),
+    ("many-evaluations", "alone, HCT", ""),
+    ("leaderboard", "SharedPrior, epsilon 2", ""),
+    ("leaderboard", "central model, epsilon 2", ""),
+    ("leaderboard", "Sobol search, epsilon 2", "kernel ridge"),
+    ("leaderboard", "Sobol search, epsilon 2", "nearest neighbours, mixed"),
+]
 FAMILIES_ONLY = {"records", "records-common", "peers"}  # keep ratios by family, no values by seed
 # Stored by 0.1.0, other today, and marked on their page: human activity, and landmine with samples of a fixed size.
 STALE = {f"dp-fts-de-{name}": "activity" for name in ("3b", "3e", "8", "9", "10", "12b")}
@@ -284,12 +302,16 @@ STALE |= {"dp-fts-de-few-points": "activity, log scales", "dp-fts-de-11": "landm
 KEPT = [n for n in titles() for f in RESULTS.iterdir() if (f / f"{n.removeprefix(f'{f.name}-')}.json").exists()]
 
 
-@pytest.mark.parametrize("name", CHEAP)
-def test_a_cheap_cell_gives_what_is_stored(name: str) -> None:
-    panel, arm = next((p, a) for p in study(name, "paper").panels for a in p.arms if a.label == CHEAP[name])
+@pytest.mark.parametrize(("name", "label", "title"), CHEAP)
+def test_a_cheap_cell_gives_what_is_stored(
+    name: str, label: str, title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # tables are computed, by today's code
+    panels = (panel for panel in study(name, "paper").panels if title in ("", panel.title))
+    panel, arm = next((panel, arm) for panel in panels for arm in panel.arms if arm.label == label)
     found = one.again(name, panel, arm, max(one.stored(name, panel)[arm.label]))
     assert found.kept is not None
-    assert set(found.kept.figures) == set(found.figures)
+    assert set(found.kept.figures) <= set(found.figures)  # of families two are kept
     assert found.differing == []
 
 

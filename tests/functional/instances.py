@@ -1,7 +1,5 @@
 """Random instances of every class that has a certified rate: a function, its method, a start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -9,13 +7,10 @@ import numpy as np
 from experiments.baselines.convex_sets import Ball
 from experiments.baselines.first_order import (
     AcceleratedGradient,
-    ProjectedSubgradient,
-    StronglyConvexAcceleratedGradient,
-    StronglyConvexSubgradient,
     TripleAveraging,
 )
 from experiments.baselines.function_arms import FunctionArm
-from experiments.baselines.functions import Huber, Noisy, Quadratic, RootQuadratic, draw_max_affine
+from experiments.baselines.functions import Noisy, Quadratic, RootQuadratic, draw_max_affine
 from experiments.baselines.stochastic import AlsoExpected, StronglyConvexStochasticAccelerated
 from privbo.algorithms.functional.methods import Box, StochasticAccelerated
 
@@ -23,14 +18,6 @@ from privbo.algorithms.functional.methods import Box, StochasticAccelerated
 def _inside(rng: np.random.Generator, ball: Ball) -> np.ndarray:
     direction = rng.normal(size=len(ball.centre))
     return ball.centre + direction * (ball.radius * rng.random() / np.linalg.norm(direction))
-
-
-def lipschitz(rng: np.random.Generator) -> FunctionArm:
-    n_dims = int(rng.integers(1, 12))
-    box = Box(low=-2.0, high=2.0, n_dims=n_dims)
-    f = draw_max_affine(rng, n_pieces=int(rng.integers(2, 12)), centre=rng.uniform(-2, 2, n_dims), offset=rng.normal())
-    method = ProjectedSubgradient(lipschitz=f.lipschitz, domain=box)
-    return FunctionArm(name="lipschitz", optimiser=method, oracle=f, start=rng.uniform(-2, 2, n_dims))
 
 
 def triple(rng: np.random.Generator) -> FunctionArm:
@@ -42,14 +29,6 @@ def triple(rng: np.random.Generator) -> FunctionArm:
     return FunctionArm(name="triple", optimiser=method, oracle=f, start=start)
 
 
-def strongly_convex(rng: np.random.Generator) -> FunctionArm:
-    n_dims, mu = int(rng.integers(1, 12)), float(np.exp(rng.uniform(-2, 2)))
-    ball = Ball(centre=np.zeros(n_dims), radius=float(np.exp(rng.uniform(-2, 1))))
-    f = draw_max_affine(rng, n_pieces=5, centre=_inside(rng, ball), convexity=mu, offset=rng.normal())
-    method = StronglyConvexSubgradient(lipschitz=f.lipschitz + mu * ball.diameter, convexity=mu, domain=ball)
-    return FunctionArm(name="strongly-convex", optimiser=method, oracle=f, start=_inside(rng, ball))
-
-
 def smooth(rng: np.random.Generator) -> FunctionArm:
     n_dims = int(rng.integers(1, 20))
     centre, start = rng.normal(size=(2, n_dims))
@@ -58,23 +37,9 @@ def smooth(rng: np.random.Generator) -> FunctionArm:
     kinds = [
         RootQuadratic(centre=centre, scales=scales, offset=rng.normal()),
         Quadratic(centre=centre, scales=scales),
-        Huber(centre=centre, smoothness=float(scales.max()), threshold=distance * 10 ** rng.uniform(-4, 0)),
     ]
     method = AcceleratedGradient(smoothness=float(scales.max()), distance=distance)
-    return FunctionArm(name="smooth", optimiser=method, oracle=kinds[rng.integers(3)], start=start)
-
-
-def strongly_convex_smooth(rng: np.random.Generator) -> FunctionArm:
-    n_dims = int(rng.integers(1, 20))
-    centre, start = rng.normal(size=(2, n_dims))
-    scales = np.exp(rng.uniform(-4, 2, n_dims))
-    method = StronglyConvexAcceleratedGradient(
-        smoothness=float(scales.max()),
-        convexity=float(scales.min()),
-        distance=float(np.linalg.norm(centre - start)),
-    )
-    f = Quadratic(centre=centre, scales=scales, offset=rng.normal())
-    return FunctionArm(name="strongly-convex-smooth", optimiser=method, oracle=f, start=start)
+    return FunctionArm(name="smooth", optimiser=method, oracle=kinds[rng.integers(2)], start=start)
 
 
 def stochastic(rng: np.random.Generator) -> FunctionArm:
@@ -99,13 +64,7 @@ def strongly_convex_stochastic(rng: np.random.Generator) -> FunctionArm:
     return FunctionArm(name="strongly-convex-stochastic", optimiser=method, oracle=oracle, start=_inside(rng, ball))
 
 
-DETERMINISTIC: list[Callable[[np.random.Generator], FunctionArm]] = [
-    lipschitz,
-    triple,
-    strongly_convex,
-    smooth,
-    strongly_convex_smooth,
-]
+DETERMINISTIC: list[Callable[[np.random.Generator], FunctionArm]] = [triple, smooth]
 STOCHASTIC = [stochastic, strongly_convex_stochastic]
 
 

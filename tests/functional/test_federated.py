@@ -1,7 +1,5 @@
 """Federated F-LCB: the best of three functions among 1,000 clients, at user level."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

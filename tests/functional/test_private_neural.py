@@ -1,7 +1,5 @@
 """Private training of arms: reserved before the first batch, judged through the door, priced as a plan."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

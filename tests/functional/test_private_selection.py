@@ -1,7 +1,5 @@
 """Private selection: paid for as a whole before the first run, one release, nothing else leaves."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import math
@@ -41,11 +39,10 @@ def runner(selection, seen=None):
             name=f"m{index}", model=MODELS[index], data=split(), optimiser=sgd, trainer=selection.trainer,
             judge=selection.judge, steps=PLAN.steps, seed=index,
         )  # fmt: skip
-        if seen is not None:
-            seen.append((index, len(selection.training.entries()), len(selection.validation.entries())))
+        charged = len(selection.training.entries()), len(selection.validation.entries())
         state = arm.step(arm.init())
         if seen is not None:
-            seen[-1] = (*seen[-1], arm.value(state))
+            seen.append((*charged, arm.value(state)))
         return arm.value(state), state.model.state_dict()
 
     return run_one
@@ -54,8 +51,8 @@ def runner(selection, seen=None):
 def test_both_ledgers_are_charged_once_before_the_first_run_and_the_best_is_released() -> None:
     selection, seen = prepared(), []
     found = selection.select(runner(selection, seen))
-    assert [row[1:3] for row in seen] == [(1, 1)] * len(seen)
-    assert found.score == min(row[3] for row in seen)
+    assert [charged for *charged, _ in seen] == [[1, 1]] * len(seen)
+    assert found.score == min(score for *_, score in seen)
     for ledger, event in zip((selection.training, selection.validation), selection.plan.events, strict=True):
         assert [entry.event for entry in ledger.entries()] == [event]
         assert isinstance(ledger.entries()[0].event, BestOfRandomRuns)
@@ -237,20 +234,6 @@ def test_the_best_of_the_runs_that_were_drawn_is_released(scores, winner, tmp_pa
         selection.judge(lambda: np.ones(N))
 
 
-def test_a_run_that_fails_leaves_nothing_to_train_or_judge_with() -> None:
-    selection = prepared()
-
-    def cut(candidate):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        selection.select(cut)
-    with pytest.raises(BudgetExceeded, match="inside its run"):
-        selection.judge(lambda: np.ones(N))
-    with pytest.raises(BudgetExceeded, match="inside select"):
-        selection.trainer.pull("m", 1, dict)
-
-
 def test_the_steps_of_a_run_are_counted_down_and_none_is_taken_twice() -> None:
     selection = prepared()
     with selection.judge.for_one_run(PLAN):
@@ -264,20 +247,22 @@ def test_the_steps_of_a_run_are_counted_down_and_none_is_taken_twice() -> None:
 
 
 def test_nothing_is_trained_or_judged_outside_of_a_run_or_twice() -> None:
+    """Neither before a selection nor in it once more, nor after a run that failed."""
     selection = prepared()
-    with pytest.raises(BudgetExceeded, match="inside its run"):
-        selection.judge(lambda: np.ones(N))
-    with pytest.raises(BudgetExceeded, match="inside select"):
-        runner(selection)(0)
-    assert selection.training.entries() == []
 
     def greedy(index):
-        score, model = runner(selection)(index)
         runner(selection)(index)
-        return score, model
+        runner(selection)(index)
 
-    with pytest.raises(BudgetExceeded):
-        selection.select(greedy)
+    for before in (True, False):
+        with pytest.raises(BudgetExceeded, match="inside its run"):
+            selection.judge(lambda: np.ones(N))
+        with pytest.raises(BudgetExceeded, match="inside select"):
+            selection.trainer.pull("m", 1, dict)
+        if before:
+            assert selection.training.entries() == []
+            with pytest.raises(BudgetExceeded):
+                selection.select(greedy)
 
 
 def test_scores_carry_the_noise_that_is_charged() -> None:

@@ -1,7 +1,5 @@
 """Own networks trained privately in one call."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path
@@ -38,10 +36,13 @@ def dead() -> nn.Module:
 MODELS = {"dead": dead, "linear": lambda: nn.Linear(4, 2)}
 
 
+ASKED: dict[str, Any] = {"models": MODELS, "data": split(), "optimiser": sgd, **QUICK}
+ALONE = ASKED | {"models": {"linear": MODELS["linear"]}}
+
+
 def test_one_network_of_ones_own_is_trained_and_paid_for(tmp_path: Path) -> None:
-    found = pb.train_private(
-        {"linear": MODELS["linear"]}, split(), optimiser=sgd, directory=tmp_path, **QUICK | {"noise": "secure"}
-    )
+    asked = ALONE | {"noise": "secure", "directory": tmp_path}
+    found = pb.train_private(**asked)
     assert found.epsilon["maximum"] <= 8.0
     assert found.delta == min(1e-5, 1.0 / (20.0 * N))
     assert accuracy(found.model) > 0.8  # guessing gives about 0.5
@@ -49,29 +50,21 @@ def test_one_network_of_ones_own_is_trained_and_paid_for(tmp_path: Path) -> None
         with Ledger.open(next(tmp_path.glob(f"{part}*.sqlite"))) as ledger:
             assert ledger.entries()
             assert ledger.verify().ok
-    again = pb.train_private(
-        {"linear": MODELS["linear"]},
-        split(),
-        optimiser=sgd,
-        directory=tmp_path,
-        resume=True,
-        **QUICK | {"noise": "secure"},
-    )
+    again = pb.train_private(**asked, resume=True)
     assert again.loss == found.loss  # what was released is never drawn again
     for ours, theirs in zip(again.model.parameters(), found.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
 
 def test_of_several_the_best_leaves_and_the_choice_is_in_the_price(tmp_path: Path) -> None:
-    found = pb.train_private(MODELS, split(), optimiser=sgd, directory=tmp_path, expected_runs=8.0, **QUICK)
+    asked = ASKED | {"expected_runs": 8.0, "directory": tmp_path}
+    found = pb.train_private(**asked)
     assert found.name == "linear"
     assert accuracy(found.model) > 0.8
     assert found.epsilon["maximum"] <= 8.0
-    again = pb.train_private(
-        MODELS, split(), optimiser=sgd, directory=tmp_path, expected_runs=8.0, resume=True, **QUICK
-    )
+    again = pb.train_private(**asked, resume=True)
     assert (again.name, again.loss) == (found.name, found.loss)
-    alone = pb.train_private({"linear": MODELS["linear"]}, split(), optimiser={"linear": sgd}, **QUICK)
+    alone = pb.train_private(**ALONE | {"optimiser": {"linear": sgd}})
     assert alone.epsilon["training"] <= 8.0
 
 
@@ -96,15 +89,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ({"expected_runs": 1.0}, "above 1"),
         ({"epsilon": -1.0}, "epsilon"),
     ):
-        settings = {"models": MODELS, "data": split(), "optimiser": sgd} | QUICK | changes
+        settings = ASKED | changes
         with pytest.raises(pb.ConfigurationError, match=words):
             pb.train_private(**settings)
         if words not in ("group normalisation", "none for linear"):  # which the training alone asks
             with pytest.raises(pb.ConfigurationError, match=words):
                 pb.plan_training(**{key: value for key, value in settings.items() if key not in ("optimiser", "seed")})
-
-
-ASKED: dict[str, Any] = {"models": MODELS, "data": split(), "optimiser": sgd, **QUICK}
 
 
 def other_records(part: str) -> pb.Split:
@@ -144,19 +134,18 @@ def test_a_training_is_resumed_as_it_was_asked_for_or_not_at_all(
 
 
 def test_one_network_is_bound_as_well_and_its_records_digest_stays_private(tmp_path: Path) -> None:
-    alone = ASKED | {"models": {"linear": MODELS["linear"]}}
-    pb.train_private(directory=tmp_path, **alone)
+    pb.train_private(directory=tmp_path, **ALONE)
     with pytest.raises(pb.RunError, match=r"networks\.linear\.optimiser\.groups"):
-        pb.train_private(directory=tmp_path, resume=True, **alone | {"optimiser": lambda p: torch.optim.SGD(p, lr=0.1)})
+        pb.train_private(directory=tmp_path, resume=True, **ALONE | {"optimiser": lambda p: torch.optim.SGD(p, lr=0.1)})
     digests = json.loads((tmp_path / "private" / "data.json").read_text())
     told = (tmp_path / "search.json").read_text()
     assert sorted(digests) == ["train_x", "train_y", "validation_x", "validation_y"]
     assert not [digest for digest in digests.values() if digest in told]
     (tmp_path / "private" / "data.json").unlink()
     with pytest.raises(pb.RunError, match=r"data\.json is gone; restore it"):
-        pb.train_private(directory=tmp_path, resume=True, **alone)
+        pb.train_private(directory=tmp_path, resume=True, **ALONE)
     with pytest.raises(pb.RunError, match="no search to resume"):
-        pb.train_private(directory=tmp_path / "elsewhere", resume=True, **alone)
+        pb.train_private(directory=tmp_path / "elsewhere", resume=True, **ALONE)
 
 
 def test_two_programs_do_not_train_in_one_directory(tmp_path: Path) -> None:
@@ -242,9 +231,7 @@ def test_a_split_is_of_tensors_with_one_class_per_record() -> None:
 
 def test_a_secure_training_without_a_directory_makes_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = pb.train_private(
-        **ASKED | {"models": {"linear": MODELS["linear"]}, "noise": "secure", "epochs": 1, "seed": None}
-    )
+    found = pb.train_private(**ALONE | {"noise": "secure", "epochs": 1, "seed": None})
     assert found.directory is not None
     assert found.directory.parent.name == "runs"
     assert (tmp_path / found.directory / "training.sqlite").exists()
