@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 from markupsafe import Markup
 
 import privbo as pb
@@ -21,7 +22,7 @@ from privbo.door.door import Door
 from privbo.door.mechanism import Mechanism
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sampling import Sample
-from privbo.protocol.messages import Request
+from privbo.protocol.messages import Release, Request
 from privbo.reports.figure import Figure, inline_svg
 from privbo.runs.offer import always
 from privbo.testing import toy_problem
@@ -64,10 +65,22 @@ def stopping(at: int) -> Callable[[pb.Round], None]:
     return stop
 
 
-def same_releases(found: pb.Record, expected: pb.Record) -> None:
-    """Require the same releases to the last bit."""
-    for ours, theirs in zip(found.releases, expected.releases, strict=True):
+def stopped(at: int, play: Callable[..., object], *given: object, **settings: Any) -> None:
+    """Play a run that is ended after a round."""
+    with pytest.raises(StoppedError):
+        play(*given, on_round=stopping(at), **settings)
+
+
+def same_releases(found: Any, expected: Any) -> None:
+    """Require the same releases of two records, or in two lists, to the last bit."""
+    made, wanted = (getattr(each, "releases", each) for each in (found, expected))
+    for ours, theirs in zip(made, wanted, strict=True):
         np.testing.assert_array_equal(ours.values, theirs.values)
+
+
+def release(values: Any, noise: float = 0.1, round_: int = 0) -> Release:
+    """As a door makes it of noise of this deviation."""
+    return Release(round=round_, values=np.asarray(values), noise_stddev=noise, sequence=1, head="")
 
 
 def request(**changes) -> Request:

@@ -1,7 +1,5 @@
 """One small case per algorithm (and per variant whose code path differs)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +18,12 @@ from privbo.runs.offer import always
 from privbo.testing import Subject, bumps
 from tests.conformance.small import N_CLIENTS, ROUNDS, problem
 
-__all__ = ["ALIKE", "CASES", "N_CLIENTS", "ROUNDS", "VARIANTS", "VOTES", "Case", "bumps", "problem"]
+__all__ = ["ALIKE", "CASES", "N_CLIENTS", "ROUNDS", "VARIANTS", "VOTES", "Case", "bumps", "problem", "without_none"]
+
+
+def without_none(table: Any) -> Any:
+    """A table for a configuration file, which knows no None."""
+    return {k: without_none(v) for k, v in table.items() if v is not None} if isinstance(table, dict) else table
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """The problem that small cases play, importable in a moment: processes of a federation start by the dozen."""
 
-from __future__ import annotations
-
 import privbo as pb
 from privbo.testing import toy_problem
 

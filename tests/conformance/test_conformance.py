@@ -1,7 +1,5 @@
 """Every algorithm of the house and of the how-to keeps the law; the checks notice planted faults."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect
@@ -112,51 +110,6 @@ def outside(cohort: Cohort) -> Any:
     return type(history)(**vars(history) | {"recommended": history.recommended + 2.0})
 
 
-FAULTS: dict[str, Callable[[Subject], Any]] = {
-    "runs_to_its_end": servers(plan=lambda server: [*server.plan(), *server.plan()]),
-    "answers_twice_alike": cohorts(respond=noisy),
-    "repeats_under_a_seed": cohorts(respond=noisy),
-    "resumes": cohorts(respond=noisy),
-    "snapshots_everything": cohorts(restore=lambda cohort, snapshot: None),
-    "splits_into_cohorts": cohorts(respond=lambda cohort, asked: cohort.respond(asked) + len(cohort.clients)),
-    "learns": cohorts(history=outside),
-    "goes_on_after_missed_rounds": cohorts(respond=needs_every_round),
-}
-
-
-@pytest.mark.parametrize("check", FAULTS)
-def test_a_planted_fault_is_noticed(check: str) -> None:
-    plain = Subject(algorithm=pb.FederatedFLCB())
-    CHECKS[check](plain)
-    with pytest.raises(ConformanceError):
-        CHECKS[check](Subject(algorithm=FAULTS[check](plain)))
-
-
-def test_a_server_that_holds_a_vector_is_noticed() -> None:
-    leaks: list[FloatArray] = []
-
-    def leaking(cohort: Cohort) -> Any:
-        def keep(answers: FloatArray, _: int) -> FloatArray:
-            leaks.append(answers)
-            return answers
-
-        return spoiled(cohort, keep)
-
-    def holding(server: Server) -> Any:
-        return Faulty(server, {"held": lambda side: leaks})
-
-    algorithm = Subject(algorithm=pb.FederatedFLCB()).wrapped(on_cohort=leaking, on_server=holding)
-    with pytest.raises(ConformanceError, match="holds a client's vector"):
-        CHECKS["hides_vectors_from_its_server"](Subject(algorithm=algorithm))
-    assert holds_a_row_of({"deep": [leaks[0]]}, leaks[0])
-
-
-def test_a_users_algorithm_is_checked_in_one_call() -> None:
-    assert set(CHECKS) - set(check_algorithm(Zoom())) == {"keeps_its_unit_bound"}  # one client is the unit
-    with pytest.raises(pb.ConfigurationError, match="is a class"):
-        check_algorithm(Zoom)
-
-
 BEST: dict[int, int] = {}  # what a cohort leaves for its server past the door
 
 
@@ -166,81 +119,106 @@ def whispering(cohort: Cohort, broadcast: Any) -> FloatArray:
     return answers
 
 
-def overheard(server: Server) -> Any:
-    ask = server.ask()
-    if ask is None or ask.broadcast.round == 0:
-        return ask
-    arrays = {**ask.broadcast.arrays, "steered": np.array([BEST[ask.broadcast.round - 1]])}
+def telling(ask: Ask, number: int) -> Ask:
+    """The same question with a number of the server's in it."""
+    arrays = {**ask.broadcast.arrays, "steered": np.array([number])}
     return dataclasses.replace(ask, broadcast=dataclasses.replace(ask.broadcast, arrays=arrays))
 
 
-def test_a_server_that_asks_something_else_the_second_time_is_noticed() -> None:
-    """A run that goes on asks again: clients that answered would refuse."""
-
-    def moving(server: Server) -> Ask | None:
-        if (ask := server.ask()) is None:
-            return None
-        moved.append(1)
-        arrays = {**ask.broadcast.arrays, "asked": np.array([len(moved)])}
-        return dataclasses.replace(ask, broadcast=dataclasses.replace(ask.broadcast, arrays=arrays))
-
-    moved: list[int] = []
-
-    def made(server: Server) -> Any:
-        moved.clear()  # a server counts its own questions
-        return Faulty(server, {"ask": moving})
-
-    with pytest.raises(ConformanceError, match="must repeat its answer until tell"):
-        CHECKS["is_steered_by_releases"](Subject(algorithm=Subject(algorithm=Zoom()).wrapped(on_server=made)))
+def overheard(server: Server) -> Any:
+    ask = server.ask()
+    return ask if ask is None or ask.broadcast.round == 0 else telling(ask, BEST[ask.broadcast.round - 1])
 
 
-def test_a_server_that_hears_of_a_client_past_the_door_is_noticed() -> None:
+def leaky(subject: Subject) -> Any:
     """Through a name that both sides see, kept per round: no array of a vector is there to be found."""
-    plain = Subject(algorithm=Zoom())
-    leaky = plain.wrapped(
+    return subject.wrapped(
         on_cohort=lambda cohort: Faulty(cohort, {"respond": whispering}),
         on_server=lambda server: Faulty(server, {"ask": overheard}),
     )
-    CHECKS["hides_vectors_from_its_server"](Subject(algorithm=leaky))
-    CHECKS["is_steered_by_releases"](plain)
-    with pytest.raises(ConformanceError, match="asks what its releases alone don't lead to"):
-        CHECKS["is_steered_by_releases"](Subject(algorithm=leaky))
 
 
-def test_a_request_that_does_not_follow_from_its_broadcast_is_noticed() -> None:
-    def wider(server: Any, broadcast: Any) -> Any:
-        own = server.request_for(broadcast)
-        return None if own is None else dataclasses.replace(own, clipping_norm=own.clipping_norm * (1 + 1e-9))
-
-    plain = Subject(algorithm=pb.FedPNE(horizon=400, c=0.02), rounds=ROUNDS)
-    CHECKS["derives_its_requests"](plain)
-    with pytest.raises(ConformanceError, match="gives another request than ask"):
-        CHECKS["derives_its_requests"](dataclasses.replace(plain, algorithm=servers(request_for=wider)(plain)))
+def moving(server: Server) -> Ask | None:
+    """Asks something else the second time; of a run that goes on clients that answered would refuse it."""
+    vars(server)["moved"] = vars(server).get("moved", 0) + 1
+    ask = server.ask()
+    return ask and telling(ask, vars(server)["moved"])
 
 
-@pytest.mark.parametrize("share", [1e-6, 0.5])
-def test_a_reward_bound_that_is_too_small_is_noticed(share: float) -> None:
-    def smaller(server: Server) -> Any:
+def wider(server: Any, broadcast: Any) -> Any:
+    own = server.request_for(broadcast)
+    return own and dataclasses.replace(own, clipping_norm=own.clipping_norm * (1 + 1e-9))
+
+
+def bounded_by(bound: Callable[[float | None], float | None]) -> Callable[[Server], Any]:
+    def asked(server: Server) -> Any:
         ask = server.ask()
-        if ask is None or ask.request is None or ask.request.unit_bound is None:
+        if ask is None or ask.request is None:
             return ask
-        bound = share * ask.request.unit_bound
-        return dataclasses.replace(ask, request=dataclasses.replace(ask.request, unit_bound=bound))
+        return dataclasses.replace(
+            ask, request=dataclasses.replace(ask.request, unit_bound=bound(ask.request.unit_bound))
+        )
 
-    plain = Subject(algorithm=pb.FedPNE(horizon=400, c=0.02), unit="reward", rounds=ROUNDS)
-    CHECKS["keeps_its_unit_bound"](plain)
-    with pytest.raises(ConformanceError, match=r"another reward moves a vector by .* unit_bound is"):
-        CHECKS["keeps_its_unit_bound"](dataclasses.replace(plain, algorithm=servers(ask=smaller)(plain)))
+    return asked
+
+
+def deaf(server: Server, release: Release | None) -> None:
+    """Goes on as if nothing but zeros had been released."""
+    server.tell(None if release is None else dataclasses.replace(release, values=0.0 * release.values))
+
+
+FLCB, ZOOM = Subject(algorithm=pb.FederatedFLCB()), Subject(algorithm=Zoom())
+FED = Subject(algorithm=pb.FedPNE(horizon=400, c=0.02), rounds=ROUNDS)
+REWARD = dataclasses.replace(FED, unit="reward")
+TOO_SMALL = r"another reward moves a vector by .* unit_bound is"
+# The check that notices, whose algorithm the fault is planted in, the fault, and what is said.
+FAULTS: list[tuple[str, Subject, Callable[[Subject], Any], str | None]] = [
+    ("runs_to_its_end", FLCB, servers(plan=lambda server: [*server.plan(), *server.plan()]), None),
+    ("answers_twice_alike", FLCB, cohorts(respond=noisy), None),
+    ("repeats_under_a_seed", FLCB, cohorts(respond=noisy), None),
+    ("resumes", FLCB, cohorts(respond=noisy), None),
+    ("snapshots_everything", FLCB, cohorts(restore=lambda cohort, snapshot: None), None),
+    ("splits_into_cohorts", FLCB, cohorts(respond=lambda one, asked: one.respond(asked) + len(one.clients)), None),
+    ("learns", FLCB, cohorts(history=outside), None),
+    ("goes_on_after_missed_rounds", FLCB, cohorts(respond=needs_every_round), None),
+    ("is_steered_by_releases", ZOOM, servers(ask=moving), "must repeat its answer until tell"),
+    ("is_steered_by_releases", ZOOM, leaky, "asks what its releases alone don't lead to"),
+    ("derives_its_requests", FED, servers(request_for=wider), "gives another request than ask"),
+    ("keeps_its_unit_bound", REWARD, servers(ask=bounded_by(lambda bound: bound and 1e-6 * bound)), TOO_SMALL),
+    ("keeps_its_unit_bound", REWARD, servers(ask=bounded_by(lambda bound: bound and 0.5 * bound)), TOO_SMALL),
+    ("acts_or_costs_nothing", FED, servers(tell=deaf), "cost something and change nothing"),
+]
+
+
+@pytest.mark.parametrize(("check", "plain", "fault", "words"), FAULTS, ids=[check for check, *_ in FAULTS])
+def test_a_planted_fault_is_noticed(check: str, plain: Subject, fault: Any, words: str | None) -> None:
+    CHECKS[check](plain)
+    with pytest.raises(ConformanceError, match=words):
+        CHECKS[check](dataclasses.replace(plain, algorithm=fault(plain)))
+
+
+def test_a_server_that_holds_a_vector_is_noticed() -> None:
+    leaks: list[FloatArray] = []
+
+    algorithm = FLCB.wrapped(
+        on_cohort=lambda cohort: spoiled(cohort, lambda answers, _: leaks.append(answers) or answers),
+        on_server=lambda server: Faulty(server, {"held": lambda side: leaks}),
+    )
+    with pytest.raises(ConformanceError, match="holds a client's vector"):
+        CHECKS["hides_vectors_from_its_server"](Subject(algorithm=algorithm))
+    assert holds_a_row_of({"deep": [leaks[0]]}, leaks[0])
+    CHECKS["hides_vectors_from_its_server"](dataclasses.replace(ZOOM, algorithm=leaky(ZOOM)))  # it holds none
+
+
+def test_a_users_algorithm_is_checked_in_one_call() -> None:
+    assert set(CHECKS) - set(check_algorithm(Zoom())) == {"keeps_its_unit_bound"}  # one client is the unit
+    with pytest.raises(pb.ConfigurationError, match="is a class"):
+        check_algorithm(Zoom)
 
 
 def test_a_reward_that_is_not_clipped_to_its_range_is_noticed() -> None:
     """Zoom sends scores as they are: right for one client, whose vector the door clips, and not for one reward."""
-
-    def by_reward(server: Server) -> Any:
-        ask = server.ask()
-        return ask and dataclasses.replace(ask, request=dataclasses.replace(ask.request, unit_bound=1.0))
-
-    wrapped = servers(ask=by_reward)(Subject(algorithm=Zoom()))
+    wrapped = servers(ask=bounded_by(lambda _: 1.0))(ZOOM)
     with pytest.raises(ConformanceError, match=r"moves a vector by 9.*; it must not. Clip every reward's score to"):
         CHECKS["keeps_its_unit_bound"](Subject(algorithm=wrapped, unit="reward"))
 
@@ -272,19 +250,7 @@ def test_a_control_that_never_ends_is_broken_off() -> None:
 )
 def test_the_check_that_fails_is_named_and_why(replaced: dict[str, Any], words: str) -> None:
     with pytest.raises(ConformanceError, match=words):
-        check_algorithm(servers(**replaced)(Subject(algorithm=Zoom())))
-
-
-def deaf(server: Server, release: Release | None) -> None:
-    """Goes on as if nothing but zeros had been released."""
-    server.tell(None if release is None else dataclasses.replace(release, values=0.0 * release.values))
-
-
-def test_an_algorithm_that_pays_for_what_it_never_uses_is_found() -> None:
-    subject = Subject(algorithm=pb.FedPNE(horizon=400, c=0.02))
-    CHECKS["acts_or_costs_nothing"](subject)
-    with pytest.raises(ConformanceError, match="cost something and change nothing"):
-        CHECKS["acts_or_costs_nothing"](dataclasses.replace(subject, algorithm=servers(tell=deaf)(subject)))
+        check_algorithm(servers(**replaced)(ZOOM))
 
 
 def test_every_message_of_a_check_says_what_must_hold() -> None:

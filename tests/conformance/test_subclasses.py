@@ -1,7 +1,5 @@
 """An empty subclass of an algorithm is that algorithm: the same releases from as many calls of the same code."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from typing import Any

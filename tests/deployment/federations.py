@@ -1,8 +1,7 @@
 """Small federations on disk: an app folder, sites with their own files, keys."""
 
-from __future__ import annotations
-
 import tomllib
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from unittest import mock
 import tomli_w
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import Message
 
 from privbo.flower import server
 from privbo.flower.answers import client_app
@@ -88,8 +88,10 @@ class Federation:
         """Nodes of all sites and guardians."""
         return [*self.nodes(), *self.guardians()]
 
-    def play(self, nodes: list[Node] | None = None) -> LoopGrid:
-        grid = LoopGrid(self.everyone() if nodes is None else nodes)
+    def play(
+        self, nodes: list[Node] | None = None, pushed: Callable[[list[Message]], object] = lambda _: None
+    ) -> LoopGrid:
+        grid = LoopGrid(self.everyone() if nodes is None else nodes, pushed)
         server.serve(grid, self.home, self.run)
         return grid
 

@@ -1,7 +1,5 @@
 """Flower's grid without sockets: drives the same client app, through the same bytes."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
@@ -80,10 +78,14 @@ class Node:
 
 
 class LoopGrid:
-    """Every node in this process; replies are made when they are fetched, and all of them are kept."""
+    """Every node in this process; replies are made when they are fetched, and all of them are kept.
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
+    ``pushed`` is shown messages before they go: it may note them, bend them or raise.
+    """
+
+    def __init__(self, nodes: Iterable[Node], pushed: Callable[[list[Message]], object] = lambda _: None) -> None:
         self.nodes = {node.node_id: node for node in nodes}
+        self._pushed = pushed
         self.replies: list[Message] = []
         self.greetings: list[Message] = []  # replies before the run is made
         self._waiting: dict[str, Message] = {}
@@ -97,8 +99,9 @@ class LoopGrid:
         return [node.node_id for node in self.get_nodes()]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        identities = []
-        for message in messages:
+        identities, listed = [], list(messages)
+        self._pushed(listed)
+        for message in listed:
             arrived = through_bytes(message)
             self._waiting[arrived.metadata.message_id] = arrived
             identities.append(arrived.metadata.message_id)

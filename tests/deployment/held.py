@@ -1,7 +1,5 @@
 """The conformance problem, whose clients wait while a file stands: tests stop rounds in the middle with it."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

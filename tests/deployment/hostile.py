@@ -1,7 +1,5 @@
 """Hostile answers: every row a client may send, and every reply a node may send instead of an answer."""
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Everything it can lie about is generated from the types: settings in the files t
 fields of its ledger's rows. A field that is new and has no lie yet fails ``tests/deployment/test_lies.py``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil
@@ -195,29 +193,15 @@ def bend_rows(message: Message, change: Callable[[dict[str, Any]], dict[str, Any
     put(message, encode(dataclasses.replace(question, standing=standing, chain=encode_rows(rows)), nonce))
 
 
-class LyingGrid(LoopGrid):
-    """A grid whose messages are bent on their way, all of them alike."""
-
-    def __init__(self, nodes: list[Node], bend: Callable[[Message], None] = lambda _: None) -> None:
-        super().__init__(nodes)
-        self._bend = bend
-
-    def push_messages(self, messages: Any) -> list[str]:
-        listed = list(messages)
-        for message in listed:
-            self._bend(message)
-        return super().push_messages(listed)
-
-
-def play(federation: Federation, nodes: list[Node], home: Path | None = None, bend: Any = lambda _: None) -> LyingGrid:
-    """Play a run by a hostile server, which does not ask beforehand, as far as it comes."""
-    grid = LyingGrid(nodes, bend)
+def play(federation: Federation, nodes: list[Node], home: Path | None = None, bend: Any = lambda _: None) -> LoopGrid:
+    """Play a run by a hostile server, which does not ask beforehand and bends every message, as far as it comes."""
+    grid = LoopGrid(nodes, lambda messages: list(map(bend, messages)))
     with suppress(PrivacyError), unasked():
         serve(grid, home or federation.home, federation.run)
     return grid
 
 
-def vectors_of(grid: LyingGrid) -> list[bytes]:
+def vectors_of(grid: LoopGrid) -> list[bytes]:
     """Everything that left sites in answers."""
     return [bytes(vector) for reply in grid.answers for vector in reply.get("vectors", [])]
 

@@ -4,8 +4,6 @@ To be run in a network namespace that has loopback only. The kernel counts every
 for which it finds no route; the counts are printed, with one call to the outside as a control.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

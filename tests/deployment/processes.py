@@ -3,8 +3,6 @@
 Bounds end a hang and judge nothing: a machine with ten other things to do must meet them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

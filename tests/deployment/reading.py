@@ -1,7 +1,5 @@
 """What a federated run left behind: releases on the server, evaluations at the sites."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import privbo as pb

@@ -1,7 +1,5 @@
 """Killed with -9 in mid-round: a site comes back with its history, a server goes on from its ledger."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``privbo flower``: what it writes, what it refuses, and a federation that it starts and stops."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

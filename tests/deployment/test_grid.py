@@ -1,10 +1,9 @@
 """Rounds over Flower's message API without sockets: the same numbers as in one process."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from privbo.flower.server import serve
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Release
 from privbo.runs.sources import algorithm_table
-from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, Case, problem
+from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, Case, problem, without_none
 from tests.deployment.federations import POLICY, Federation, make, unasked
 from tests.deployment.grid import LoopGrid, through_bytes, unavailable
 from tests.deployment.reading import releases, require_same, sites
@@ -22,11 +21,6 @@ from tests.deployment.reading import releases, require_same, sites
 
 def many() -> pb.Problem:
     return problem(24)
-
-
-def without_none(table: Any) -> Any:
-    """A table for a configuration file, which knows no None."""
-    return {k: without_none(v) for k, v in table.items() if v is not None} if isinstance(table, dict) else table
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -51,22 +45,23 @@ def require_equal(federation: Federation, expected: list[Release]) -> None:
         np.testing.assert_array_equal(ours.values, theirs.values)
 
 
-class StoppingGrid(LoopGrid):
-    """The server dies in round 1, when one site has been asked and the others have not."""
+def stopped(federation: Federation) -> None:
+    """Play until the server dies in round 1, when one site has been asked and the others have not."""
+    nodes = federation.nodes()
 
-    def push_messages(self, messages: Any) -> list[str]:
-        listed = list(messages)
-        if listed[0].metadata.group_id == "1":
-            arrived = through_bytes(listed[0])
-            self.nodes[arrived.metadata.dst_node_id].handle(arrived)
+    def die(messages: list[Any]) -> None:
+        if messages[0].metadata.group_id == "1":
+            arrived = through_bytes(messages[0])
+            next(node for node in nodes if node.node_id == arrived.metadata.dst_node_id).handle(arrived)
             raise KeyboardInterrupt
-        return super().push_messages(listed)
+
+    with pytest.raises(KeyboardInterrupt):
+        federation.play(nodes, die)
 
 
 def test_a_restarted_server_asks_again_and_charges_nothing_twice(tmp_path: Path, expected: list[Release]) -> None:
     federation = make(tmp_path / "stopped")
-    with pytest.raises(KeyboardInterrupt):
-        serve(StoppingGrid(federation.nodes()), federation.home, federation.run)
+    stopped(federation)
     with pb.load(federation.run.path).ledger as ledger:
         assert len(ledger.entries()) == 2  # the second is paid and nothing of it has left
         assert ledger.stored_release(ledger.entries()[1].release_id) is None
@@ -88,8 +83,7 @@ def test_a_restarted_server_goes_on_with_its_draw_and_everyone_is_asked(asked: d
     privacy = {"noise_multiplier": 2.0} | asked
     # Sites whose rule counts Gaussian releases only would refuse a truncated sample.
     federation = make(tmp_path / "stopped", privacy=privacy, policy=POLICY | {"rule": "renyi"})
-    with pytest.raises(KeyboardInterrupt):
-        serve(StoppingGrid(federation.nodes()), federation.home, federation.run)
+    stopped(federation)
     kept = federation.run.private / "allocation.npz"
     before = kept.read_bytes() if kept.exists() else None
     assert (before is not None) == ("participations" in asked)
@@ -179,17 +173,12 @@ def test_a_federation_of_hostile_sites_alone_goes_to_its_end(tmp_path: Path, exp
     assert len(releases(federation)) == len(expected)
 
 
-class FullGrid(LoopGrid):
-    """What Flower does when every message is too large: it takes none."""
-
-    def push_messages(self, messages: Any) -> list[str]:
-        return []
-
-
 def test_a_superlink_that_takes_nothing_stops_the_run(tmp_path: Path) -> None:
+    """What Flower does when every message is too large."""
     federation = make(tmp_path)
-    with pytest.raises(pb.RunError, match="takes no question"):
-        serve(FullGrid(federation.nodes()), federation.home, federation.run)
+    nothing = mock.patch.object(LoopGrid, "push_messages", return_value=[])
+    with nothing, pytest.raises(pb.RunError, match="takes no question"):
+        federation.play()
     federation.play()
     assert len(releases(federation)) > 0
 

@@ -1,7 +1,5 @@
 """A consistently hostile server gets nothing that was not approved and paid for, whatever it lies about."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import shutil
@@ -30,6 +28,7 @@ from privbo.runs.opening import plan_run
 from privbo.runs.spec import Spec
 from tests.deployment import lies
 from tests.deployment.federations import ALGORITHMS, Federation, make
+from tests.deployment.grid import LoopGrid
 from tests.deployment.processes import deployed, start_parties
 from tests.deployment.reading import ledger_of
 from tests.deployment.test_own_noise import (
@@ -301,9 +300,6 @@ def test_sites_refuse_a_ledger_that_declares_something_else(field: str, tmp_path
     assert not lies.sent_vectors(federation)
 
 
-# --- planted faults: each check of a party removed lets a lie through -------------------------------------------
-
-
 # --- real processes -------------------------------------------------------------------------------------------
 
 
@@ -355,7 +351,7 @@ def lie(federation: Federation, key: str) -> Path:
     return lying_home(federation, key.partition(" ")[0], LIES[key])
 
 
-def answered(federation: Federation, grid: lies.LyingGrid) -> dict[str, FloatArray]:
+def answered(federation: Federation, grid: LoopGrid) -> dict[str, FloatArray]:
     """What left each site, held to its noise and to its ledger: those of the approved run, whatever was played."""
     vectors, plan = sent(grid.replies), plan_run(public_spec(federation.home))
     (mechanism,) = plan.mechanisms

@@ -1,7 +1,5 @@
 """Sites that hide records by noise of their own: what leaves a site, what a server or a broken site can do."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil
@@ -24,11 +22,10 @@ from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sampling import Sample
-from privbo.door.sums import blocks_of, joined_blocks, lattice_sums, own_blocks
+from privbo.door.sums import blocks_of, lattice_sums, own_blocks
 from privbo.flower import answers
 from privbo.flower.messages import Reply
 from privbo.flower.party import ledger_path, read_site
-from privbo.flower.server import serve
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import FloatArray, Records, Request, Setting
@@ -37,7 +34,7 @@ from privbo.runs.manifest import clipped_shares, derive_seed
 from privbo.runs.record import load
 from tests.cli.test_cli import privbo
 from tests.deployment.federations import Federation, change, make, node_key
-from tests.deployment.grid import LoopGrid, Node, unavailable
+from tests.deployment.grid import Node, unavailable
 from tests.deployment.processes import deployed, start_parties
 from tests.deployment.reading import ledger_of, releases
 
@@ -135,12 +132,12 @@ def test_noise_of_one_round_is_drawn_once_however_often_it_is_asked_for(tmp_path
             assert (sent([refused]), refused.content.config_records["answer"]["error"]) == ({}, "RunError"), lost
 
 
-@pytest.mark.parametrize("what", ["gone", "nan", "far out"])
+@pytest.mark.parametrize("what", ["gone", "nan", "infinite", "far out"])
 def test_a_site_that_is_gone_or_broken_is_noise_alone_and_moves_no_other(what: str, tmp_path: Path) -> None:
     federation, whole = (federation_of(tmp_path / name, **SEEDED) for name in ("broken", "whole"))
     whole.play()
     nodes = federation.nodes()
-    value = {"nan": np.nan, "far out": 1e9}
+    value = {"nan": np.nan, "infinite": np.inf, "far out": 1e9}
 
     def tamper(reply: Message, _: int) -> Message:
         if what == "gone":
@@ -339,17 +336,6 @@ def test_sites_blocks_are_those_of_one_door_and_their_noise_is_what_the_event_sa
     np.testing.assert_array_equal(bare, sums * mechanism.grid_step())
 
 
-def test_the_server_keeps_what_sites_released_to_the_bit() -> None:
-    mechanism, request = described()
-    rows = own_blocks(mechanism, request, np.zeros((3, 3)), np.arange(3), SimulatedNoise(1))
-    units = joined_blocks(mechanism, request, rows, SimulatedNoise(2))
-    np.testing.assert_array_equal(units.reshape(3, 3) * mechanism.grid_step(), rows)
-    rows[1, 0] = np.inf
-    again = joined_blocks(mechanism, request, rows, SimulatedNoise(2)).reshape(3, 3)
-    np.testing.assert_array_equal(again[[0, 2]], units.reshape(3, 3)[[0, 2]])
-    assert np.abs(again[1] * mechanism.grid_step()).max() < 7.0 * mechanism.noise_stddev()
-
-
 @pytest.mark.parametrize("weights", [np.ones((1, 3)), np.eye(3)[:2], np.array([[1.0, 1.0], [0.0, 0.0]])], ids=str)
 def test_sums_of_several_sites_have_no_site_that_could_hide_them(weights: FloatArray) -> None:
     with pytest.raises(pb.ConfigurationError, match="a block of its own only"):
@@ -395,30 +381,25 @@ def hidden(
     return federation, nodes
 
 
-class Watched(LoopGrid):
-    """Flower's grid as somebody sees it who watches the traffic."""
+def watched(federation: Federation, nodes: list[Node]) -> dict[int, set[int]]:
+    """Play; who is asked in each round, as somebody sees it who watches the traffic."""
+    asked: dict[int, set[int]] = {}
 
-    def __init__(self, nodes: list[Node]) -> None:
-        super().__init__(nodes)
-        self.asked: dict[int, set[int]] = {}
+    def note(messages: list[Message]) -> None:
+        for message in messages:
+            asked.setdefault(int(message.metadata.group_id), set()).add(message.metadata.dst_node_id - 100)
 
-    def push_messages(self, messages: Any) -> list[str]:
-        listed = list(messages)
-        for message in listed:
-            self.asked.setdefault(int(message.metadata.group_id), set()).add(message.metadata.dst_node_id - 100)
-        return super().push_messages(listed)
+    federation.play(nodes, note)
+    return asked
 
 
 def test_who_is_not_drawn_is_not_asked_and_the_report_says_against_whom_that_holds(tmp_path: Path) -> None:
     federation, nodes = hidden(tmp_path)
-    grid = Watched(nodes)
-    serve(grid, federation.home, federation.run)
+    asked = watched(federation, nodes)
     made, root = releases(federation), derive_seed(federation.run.seed, "noise")
     sample = Sample(n_clients=N, sample_rate=0.4)
     drawn = [sample.draw(1, SimulatedNoise(root).stream(str(release.round)))[0] for release in made]
-    assert [grid.asked.get(release.round, set()) for release in made] == [
-        set(np.flatnonzero(d).tolist()) for d in drawn
-    ]
+    assert [asked.get(release.round, set()) for release in made] == [set(np.flatnonzero(d).tolist()) for d in drawn]
     assert 0 < sum(map(sum, drawn)) < N * len(made)
     each = [row["n_participants"] for row in read_lines(federation.run.clipping_path)]
     assert each == [int(d.sum()) for d in drawn]
@@ -427,12 +408,10 @@ def test_who_is_not_drawn_is_not_asked_and_the_report_says_against_whom_that_hol
 
 def test_a_round_in_which_nobody_is_drawn_is_noise_and_goes_on(tmp_path: Path) -> None:
     federation, nodes = hidden(tmp_path, rounds=1, sample_rate=1e-6)
-    grid = Watched(nodes)
-    serve(grid, federation.home, federation.run)
-    made = releases(federation)
+    asked, made = watched(federation, nodes), releases(federation)
     assert len(made) == 1
-    assert grid.asked.keys() == {-1, 1}  # before the run, and local work at its end
-    assert grid.asked[-1] == set(range(N))
+    assert asked.keys() == {-1, 1}  # before the run, and local work at its end
+    assert asked[-1] == set(range(N))
     assert all(np.abs(release.values).max() < 8 * release.noise_stddev for release in made)
 
 

@@ -1,7 +1,5 @@
 """What a server asks before a run is made: who would answer it. No client's value decides, and nothing is charged."""
 
-from __future__ import annotations
-
 import stat
 import subprocess
 import sys
@@ -26,6 +24,7 @@ from tests.cli.test_cli import privbo
 from tests.deployment.federations import POLICY, SITES, Federation, change, make, node_key
 from tests.deployment.grid import LoopGrid, Node, unavailable
 from tests.deployment.reading import releases
+from tests.deployment.test_grid import stopped
 
 CALLED: list[str] = []
 
@@ -192,14 +191,7 @@ def test_a_question_of_another_format_names_the_version(tmp_path: Path, monkeypa
 
 def test_questions_live_as_long_as_their_replies_are_awaited(tmp_path: Path) -> None:
     federation, lives = make(tmp_path, rounds=1, start_timeout=7.0, round_timeout=60.0), dict[str, float]()
-
-    class Timing(LoopGrid):
-        def push_messages(self, messages: Any) -> list[str]:
-            listed = list(messages)
-            lives.update({message.metadata.group_id: message.metadata.ttl for message in listed})
-            return super().push_messages(listed)
-
-    server.serve(Timing(federation.nodes()), federation.home, federation.run)
+    federation.play(pushed=lambda messages: lives.update({m.metadata.group_id: m.metadata.ttl for m in messages}))
     assert (lives["-1"], lives["0"]) == (7.0, 60.0)
 
 
@@ -314,16 +306,7 @@ def test_a_run_goes_on_where_the_data_cannot_be_read(tmp_path: Path, monkeypatch
 
 def test_a_run_that_was_charged_goes_on_whoever_is_ready(tmp_path: Path) -> None:
     federation = make(tmp_path)
-
-    class Stopping(LoopGrid):
-        def push_messages(self, messages: Any) -> list[str]:
-            listed = list(messages)
-            if any(message.metadata.group_id == "1" for message in listed):
-                raise KeyboardInterrupt
-            return super().push_messages(listed)
-
-    with pytest.raises(KeyboardInterrupt):
-        server.serve(Stopping(federation.nodes()), federation.home, federation.run)
+    stopped(federation)
     other_code(federation, "no_such_ward:problem")
     grid = federation.play()
     assert not grid.greetings

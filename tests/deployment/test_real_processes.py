@@ -1,7 +1,5 @@
 """Runs over real processes: TLS and node keys, Flower's own simulation, and guardians that are killed on the way."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """Receipts of sites: what was seen is kept and countersigned, and a ledger that went back gets no answer."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
@@ -17,14 +15,13 @@ from accountant.errors import LedgerError, PrivacyError
 from accountant.ledger.chain import Row, encode_rows, row_digest
 from accountant.ledger.signing import checked
 from privbo.cli.ledger import verify
-from privbo.flower.server import serve
 from privbo.flower.site import PURPOSE, SiteRecord, countersigned
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Standing
 from privbo.reports.bundle import write_receipt
 from privbo.runs.recovery import recover
 from tests.deployment.federations import SITES, Federation, make
-from tests.deployment.grid import LoopGrid, Node, unavailable
+from tests.deployment.grid import Node, unavailable
 from tests.deployment.reading import releases
 from tests.deployment.test_site import LEDGER, PLAN, VECTORS, Echo, question
 
@@ -114,16 +111,16 @@ def test_a_site_that_has_seen_nothing_is_shown_the_plan_or_refuses(tmp_path: Pat
     record.answer(asked, VECTORS, Echo())
 
 
-class Bytes(LoopGrid):
-    """Notes how many bytes of the ledger every question carries."""
+def carried(federation: Federation, nodes: list[Node]) -> list[list[int]]:
+    """Play, and note how many bytes of the ledger every question carries."""
+    sizes = list[list[int]]()
 
-    def push_messages(self, messages: Any) -> list[str]:
-        listed = list(messages)
-        if any("readiness" in message.content for message in listed):
-            return super().push_messages(listed)
-        found = [len(message.content.config_records["question"]["chain"]) for message in listed]
-        self.sizes = [*getattr(self, "sizes", []), found]
-        return super().push_messages(listed)
+    def note(messages: list[Any]) -> None:
+        if not any("readiness" in message.content for message in messages):
+            sizes.append([len(message.content.config_records["question"]["chain"]) for message in messages])
+
+    federation.play(nodes, note)
+    return sizes
 
 
 def test_a_question_carries_what_its_site_lacks_however_long_the_run_is(tmp_path: Path) -> None:
@@ -131,9 +128,8 @@ def test_a_question_carries_what_its_site_lacks_however_long_the_run_is(tmp_path
     nodes = federation.nodes()
     # A site whose reply is lost is shown two rows the next time.
     nodes[1].tamper = lambda reply, round_: unavailable(reply) if round_ == 2 else reply
-    grid = Bytes(nodes)
-    serve(grid, federation.home, federation.run)
-    first, later = grid.sizes[0], np.array(grid.sizes[1:5])
+    first, *rest = carried(federation, nodes)
+    later = np.array(rest[:4])
     assert len(set(first)) == 1  # the plan and the first charge, to everybody
     assert later.max() < 2.2 * later.min()
     assert [list(sizes) for sizes in later > 1.5 * later.min()] == [[False, i == 2, False] for i in range(4)]
@@ -150,11 +146,10 @@ def test_a_site_that_lost_its_disk_is_shown_everything_once_it_has_said_so(tmp_p
         return reply
 
     nodes[0].tamper = burnt
-    grid = Bytes(nodes)
-    serve(grid, federation.home, federation.run)
+    sizes = carried(federation, nodes)
     refused = [row["refused"] for row in read_lines(federation.run.private / "transport.jsonl")]
     assert refused[:4] == [{}, {}, {"raised RunError": 1}, {}]
-    assert grid.sizes[3][0] > 1.5 * grid.sizes[3][1]
+    assert sizes[3][0] > 1.5 * sizes[3][1]
 
 
 def test_a_countersignature_is_for_one_head_and_nothing_else_is_one(tmp_path: Path) -> None:

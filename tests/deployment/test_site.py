@@ -1,7 +1,5 @@
 """A site's own disk, what leaves it, and who it is to the server."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import os

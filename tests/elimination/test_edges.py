@@ -1,7 +1,5 @@
 """All eliminations at their edges: one client, ties, clients that leave, rewards and horizons out of range."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path
@@ -14,9 +12,10 @@ import privbo as pb
 from accountant.events import Adjacency, Gaussian, Unit, compose
 from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.audits.empirical import audit_run
-from privbo.protocol.messages import Broadcast, FloatArray, IntArray, PlainEvaluate, Release, Setting
+from privbo.protocol.messages import Broadcast, FloatArray, IntArray, PlainEvaluate, Setting
 from privbo.runs.offer import always
 from privbo.runs.record import load
+from privbo.testing.subject import noise_release
 from tests.conformance.cases import bumps, problem
 
 PRIVACIES = {
@@ -244,7 +243,7 @@ def test_numbers_beyond_doubles_are_refused_before_any_pull_or_play_to_the_end(k
 
 def test_a_finite_space_is_played_to_its_last_value_and_no_further() -> None:
     """Of four values and a horizon for far deeper trees; who starts below the survivors has nothing below them."""
-    made = dataclasses.replace(problem(), space=pb.Space({"x": pb.Int(1, 4)}))
+    made = dataclasses.replace(problem(), space={"x": pb.Int(1, 4)})
     for algorithm in (pb.FedPNE(horizon=500), pb.PFPNE(horizon=500), pb.PFPNE(horizon=500, stage2="warm")):
         record = pb.run(made, always(algorithm), privacy=PRIVACIES["plain"], rounds=40, seed=1)
         assert max(len(release.values[0]) for release in record.releases) <= 4
@@ -314,13 +313,10 @@ def answers(algorithm: Any, rewards: Rewards) -> list[tuple[FloatArray, float]]:
     found = []
     while (ask := server.ask()) is not None:
         vectors = cohort.respond(ask.broadcast)
-        release = None
         if ask.request is not None:
             assert ask.request.unit == "reward"
             found.append((vectors, float(ask.request.unit_bound or 0.0)))
-            noise = np.random.default_rng(len(found)).normal(0, 0.05, (1, ask.request.dim))
-            release = Release(round=ask.broadcast.round, values=noise, noise_stddev=0.05, sequence=0, head="")
-        server.tell(release)
+        server.tell(noise_release(ask, len(found)))
     return found
 
 
@@ -403,15 +399,11 @@ def test_a_refused_phase_tells_nothing_of_what_a_client_has_left(stage2: str) ->
     """After a silent round no shared phase follows, however few pulls it asks for and whatever they have earned."""
     space = pb.Space({"x": pb.Real(0.0, 1.0)})
     asked = Setting(space=space, n_clients=2, rounds=3, public_seed=0)
+    algorithm = pb.PFPNE(horizon=300, c=0.05, stage2=stage2)
     for slope in (1.0, 0.0):
         evaluate = PlainEvaluate(lambda _, units, slope=slope: slope * units[:, 0])
-        cohort = pb.PFPNE(horizon=300, c=0.05, stage2=stage2).cohort(
-            asked, clients=np.arange(2), evaluate=evaluate, seed=0
-        )
+        cohort, again = (algorithm.cohort(asked, clients=np.arange(2), evaluate=evaluate, seed=0) for _ in range(2))
         cohort.respond(Broadcast(round=0, arrays={"alone": np.array(4), "last": np.array(False)}))
-        again = pb.PFPNE(horizon=300, c=0.05, stage2=stage2).cohort(
-            asked, clients=np.arange(2), evaluate=evaluate, seed=0
-        )
         again.restore(cohort.snapshot())
         phase = {"depth": np.array(1), "nodes": np.arange(2), "pulls": np.array(1)}
         for each in (cohort, again):

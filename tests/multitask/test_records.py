@@ -1,7 +1,5 @@
 """One record as the unit of privacy: what it moves, what an evaluation is, what is released, what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import html
 import json
@@ -17,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import privbo as pb
-from accountant.events import Adjacency, Gaussian, Unit
+from accountant.events import Adjacency, Gaussian
 from accountant.ledger import Ledger
 from accountant.ledger.signing import BUNDLE, sign
 from accountant.tight import numerical
@@ -43,6 +41,7 @@ from privbo.runs.evidence import check_directory
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import planned_requests
 from privbo.runs.spec import Spec
+from tests.builders import stopped
 
 COUNTS = (60, 500, 40, 900, 70, 80, 90, 100)
 SPACE = {"dose": pb.Real(0.0, 1.0), "drug": pb.Categorical(("a", "b"))}
@@ -307,12 +306,7 @@ def test_points_that_were_announced_are_kept_and_no_other_machine_finds_others(t
     asked: dict[str, Any] = {"algorithm": common, "privacy": QUIET, "rounds": 6, "seed": 1}
     whole = pb.run(problem(), directory=tmp_path / "whole", **asked)
 
-    def stop(progress: Any) -> None:
-        if progress.index == 1:
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        pb.run(problem(), directory=home, on_round=stop, **asked)
+    stopped(1, pb.run, problem(), directory=home, **asked)
     kept = json.loads((home / "announced.json").read_text())
     np.testing.assert_array_equal(kept["points"], whole.clients.units[0, 5:9])
     with mock.patch.object(Posterior, "likely_best", lambda self, count, _: self._net[:count]):
@@ -467,71 +461,48 @@ def test_a_failed_pull_counts_as_the_lowest_scores_and_is_no_absence_from_the_co
     assert np.max(vectors[0][2]) > -0.5
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"unit": "record"}, "protects=None.*say protects='records'"),
-        ({"protects": "records"}, "unit='client', protects='records'"),
-        ({"records_per_person": 2}, "records_per_person=2"),
-        (RECORD | {"sample_rate": 0.5}, "sample_rate=0.5"),
-        (RECORD | {"trust": "guardians"}, "set trust='sites' with it"),
-        (RECORD | {"adaptive_clipping": pb.AdaptiveClipping(count_stddev=10.0)}, "one record may move a count"),
-        (RECORD | {"protects": "patients"}, "protects='patients'"),
-    ],
-)
-def test_impossible_privacy_is_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(pb.ConfigurationError, match=words):
-        pb.Privacy(epsilon=1.0, **changes)
+def planned(shown: pb.Problem | None = None, privacy: pb.Privacy = QUIET, **settings: Any) -> Any:
+    return pb.plan(shown or problem(), HEARD, privacy=privacy, rounds=2, **settings)
+
+
+ADAPTIVE = pb.AdaptiveClipping(count_stddev=10.0)
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("make", "words"),
     [
-        ({"n_records": (5,)}, "n_records has 1 numbers, n_clients="),
-        ({"n_records": (0,) * 8}, "n_records"),
-        ({"objective": "ask"}, "scores that this process counts"),
-        ({"score_range": (1.0, 0.0)}, "must be increasing"),
+        (lambda: pb.Privacy(epsilon=1.0, unit="record"), "protects=None.*say protects='records'"),
+        (lambda: pb.Privacy(epsilon=1.0, protects="records"), "unit='client', protects='records'"),
+        (lambda: pb.Privacy(epsilon=1.0, records_per_person=2), "records_per_person=2"),
+        (lambda: dataclasses.replace(QUIET, sample_rate=0.5), "sample_rate=0.5"),
+        (lambda: dataclasses.replace(QUIET, trust="guardians"), "set trust='sites' with it"),
+        (lambda: dataclasses.replace(QUIET, adaptive_clipping=ADAPTIVE), "one record may move a count"),
+        (lambda: dataclasses.replace(QUIET, protects="patients"), "protects='patients'"),
+        (lambda: problem(n_records=(5,)), "n_records has 1 numbers, n_clients="),
+        (lambda: problem(n_records=(0,) * 8), "n_records"),
+        (lambda: problem(objective="ask"), "scores that this process counts"),
+        (lambda: problem(score_range=(1.0, 0.0)), "must be increasing"),
+        (lambda: planned(problem(n_records=None)), r"problem\.n_records=None must state"),
+        (lambda: planned(privacy=pb.Privacy(epsilon=1.0)), "use SharedPrior"),
+        (lambda: planned(privacy=dataclasses.replace(QUIET, records_per_person=41)), "as many as one person has"),
+        (lambda: planned(final="common"), "a ballot rests on everything"),
     ],
 )
-def test_impossible_records_are_refused(changes: dict[str, Any], words: str) -> None:
+def test_impossible_privacy_and_records_are_refused(make: Any, words: str) -> None:
     with pytest.raises(pb.ConfigurationError, match=words):
-        problem(**changes)
+        make()
 
 
-def test_what_a_record_run_needs_is_said() -> None:
-    plain = pb.Problem(space=SPACE, objective=lambda c, p: 0.0, n_clients=8)
-    with pytest.raises(pb.ConfigurationError, match=r"problem\.n_records=None must state"):
-        pb.plan(plain, HEARD, privacy=QUIET, rounds=2)
-    with pytest.raises(pb.ConfigurationError, match="use SharedPrior"):
-        pb.plan(problem(), HEARD, privacy=pb.Privacy(epsilon=1.0), rounds=2)
-    with pytest.raises(pb.ConfigurationError, match="at least as many as one person has"):
-        pb.plan(problem(), HEARD, privacy=dataclasses.replace(QUIET, records_per_person=41), rounds=2)
-    with pytest.raises(pb.ConfigurationError, match="a ballot rests on everything"):
-        pb.plan(problem(), HEARD, privacy=QUIET, rounds=2, final="common")
-
-
-def test_every_view_says_who_is_hidden_and_who_is_not(tmp_path: Path) -> None:
+def test_views_of_many_records_quote_the_delta_of_so_many(tmp_path: Path) -> None:
     hidden = dataclasses.replace(QUIET, protects="validation records", noise="secure", delta=1e-5)
     many = problem(lambda _, params: np.full(2000, params["dose"]), n_records=8 * (2000,))
     record = pb.run(many, HEARD, privacy=hidden, rounds=2, directory=tmp_path / "run")
-    words = "one validation record; records that models were trained on are not hidden; " + SITES_ARE_SEEN
-    assert record.ledger.policy.unit is Unit.RECORD
-    page = pb.write_report(record)
-    views = (repr(record.plan), repr(pb.report(record).to_dict()))
-    shown = [*views, *(path.read_text() for path in page.parent.glob("*.html"))]
-    for view in shown:
-        assert words in html.unescape(view)
-    assert words in html.unescape(Watch(directories=[tmp_path / "run"]).page())
-    assert any(words in line for line in note_lines(pb.compare([record])))
     sheet = statement(pb.report(record)).write(tmp_path / "statement.html").read_text()
     assert "16,000 records at 8 clients of population" in sheet
     found = verify_bundle(write_bundle(tmp_path / "run").path)
     assert sum("at delta 6.25e-06" in line for line in found.statement) == 2  # as the report: 1 / (10 records)
     assert any("a client's records say together is not hidden" in line for line in found.statement)
-    loaded = pb.load(tmp_path / "run")
-    assert loaded.plan.unit_text == words
-    assert loaded.plan.n_records == 16_000
-    assert loaded.plan.safe_delta == record.plan.safe_delta == 6.25e-6
+    assert pb.load(tmp_path / "run").plan.safe_delta == record.plan.safe_delta == 6.25e-6
 
 
 @pytest.mark.parametrize(
@@ -543,12 +514,18 @@ def test_every_view_says_who_is_hidden_and_who_is_not(tmp_path: Path) -> None:
         ("validation records", 2, "person's validation records"),
     ],
 )
-def test_every_page_and_both_checks_name_the_same_hidden_unit_and_what_it_rests_on(
+def test_every_view_and_both_checks_name_the_same_hidden_unit_and_what_it_rests_on(
     protects: Any, person: int, noun: str, tmp_path: Path
 ) -> None:
     hidden = dataclasses.replace(QUIET, protects=protects, records_per_person=person, noise="secure")
     record = pb.run(problem(), HEARD, privacy=hidden, rounds=2, directory=tmp_path / "run")
-    found = pb.report(record)
+    found, words = pb.report(record), pb.load(tmp_path / "run").plan.unit_text
+    assert words.endswith(SITES_ARE_SEEN)
+    assert ("records that models were trained on are not hidden" in words) == (protects != "records")
+    pages = [path.read_text() for path in pb.write_report(record).parent.glob("*.html")]
+    pages += [Watch(directories=[tmp_path / "run"]).page(), *note_lines(pb.compare([record]))[:1]]
+    for view in (repr(record.plan), repr(found.to_dict()), *pages):
+        assert words in html.unescape(view)
     page, sheet = (html.unescape(made(found).render()) for made in (document, statement))
     assert f"for one {noun} over the whole run" in page
     assert f"for one {noun} over the whole run" in sheet

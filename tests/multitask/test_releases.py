@@ -92,14 +92,6 @@ def test_a_loud_sites_releases_count_less():
     assert np.corrcoef(found[:2])[0, 1] > 0.95 > np.corrcoef(found[::2])[0, 1]
 
 
-def test_others_releases_lead_to_the_best_setting_at_once():
-    means = surface(start_of(12, 4)) + 0.01 * np.random.default_rng(0).standard_normal((12, 4))
-    shared, by_itself = carried_on(12, 2, means), carried_on(12, 2)
-    np.testing.assert_array_equal(shared[:, :4], by_itself[:, :4])
-    assert shared.max(axis=1).mean() > 0.79
-    assert by_itself.max(axis=1).mean() < 0.78
-
-
 @pytest.mark.parametrize("opposite", [False, True])
 def test_a_site_that_is_unlike_the_others_finds_its_own_best_setting(opposite):
     start = start_of(12, 4, seed=1)

@@ -1,7 +1,5 @@
 """Models trained under differential privacy on the records that they score: what is paid, said and refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

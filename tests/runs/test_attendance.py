@@ -1,7 +1,5 @@
 """Clients that are away, late, or silent because a hidden channel lets them: what changes and what must not."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable
@@ -26,7 +24,7 @@ from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.spec import Spec, Times
 from privbo.testing import toy_problem
-from tests.builders import SIMULATED as EVERYBODY, StoppedError, same_releases, stopping
+from tests.builders import SIMULATED as EVERYBODY, same_releases, stopped
 from tests.conformance.cases import bumps, problem
 from tests.deployment.federations import make
 from tests.deployment.reading import releases
@@ -106,9 +104,7 @@ def test_absence_changes_neither_noise_nor_charge():
 def test_a_run_with_absences_resumes_to_the_same_end(tmp_path):
     attendance = Attendance(dropout=0.3, late=0.5, seed=1)
     whole = run(attendance=attendance)
-
-    with pytest.raises(StoppedError):
-        run(attendance=attendance, directory=tmp_path / "run", on_round=stopping(1))
+    stopped(1, run, attendance=attendance, directory=tmp_path / "run")
     with pytest.raises(pb.RunError, match="attendance"):
         run(directory=tmp_path / "run", resume=True)
     resumed = run(attendance=attendance, directory=tmp_path / "run", resume=True)
@@ -186,25 +182,24 @@ def seen_at(seconds: float, home: Path, times: Times | None = Times(round_second
     return moments, [{k: row[k] for k in ("round", "ended") if k in row} for row in read_lines(home / "history.jsonl")]
 
 
-def test_a_round_ends_at_its_declared_time_however_long_its_clients_take(tmp_path: Path) -> None:
-    quick, slow = seen_at(0.003, tmp_path / "quick"), seen_at(53.9, tmp_path / "slow")
-    assert quick == slow
-    moments, lines = quick
-    assert moments == [120.0, 180.0, 240.0, 300.0]  # the last one is of local work
-    ended = [datetime.fromisoformat(line["ended"]).timestamp() for line in lines]
-    assert ended == [START + moment for moment in moments]
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.003, [120.0, 180.0, 240.0, 300.0]),  # the last one is of local work
+        (53.9, [120.0, 180.0, 240.0, 300.0]),
+        (61.0, [180.0, 300.0, 420.0, 540.0]),  # what is computed beside the evaluations is not cut off
+    ],
+)
+def test_a_round_ends_at_a_point_of_its_grid_however_long_its_clients_take(
+    seconds: float, expected: list[float], tmp_path: Path
+) -> None:
+    moments, lines = seen_at(seconds, tmp_path / "run")
+    ended = [datetime.fromisoformat(line["ended"]).timestamp() - START for line in lines]
+    assert moments == ended == expected
 
 
 def test_without_a_grid_the_history_names_no_time_and_rounds_end_when_they_do(tmp_path: Path) -> None:
-    moments, lines = seen_at(5.0, tmp_path / "run", None)
-    assert moments == [12.0, 17.0, 22.0, 27.0]
-    assert all(set(line) == {"round"} for line in lines)
-
-
-def test_a_round_that_overruns_ends_at_a_point_of_the_grid(tmp_path: Path) -> None:
-    """What is computed beside the clients' evaluations is not cut off; its time shows in whole rounds at most."""
-    moments, _ = seen_at(61.0, tmp_path / "run")
-    assert moments == [180.0, 300.0, 420.0, 540.0]
+    assert seen_at(5.0, tmp_path / "run", None) == ([12.0, 17.0, 22.0, 27.0], [{"round": n} for n in range(4)])
 
 
 def test_a_resumed_run_keeps_the_times_at_which_its_rounds_ended_and_waits_for_none(

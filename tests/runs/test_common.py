@@ -1,7 +1,5 @@
 """A common setting at the end of a run: one planned vote over public candidates."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path
@@ -21,7 +19,7 @@ from privbo.runs.opening import plan_run
 from privbo.runs.spec import Spec
 from privbo.testing import bumps
 from privbo.testing.subject import noise_release
-from tests.builders import StoppedError, stopping
+from tests.builders import stopped
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
@@ -134,8 +132,7 @@ def test_the_vote_survives_a_kill_before_and_after_it_and_leaves_one_output(tmp_
 
     made = set()
     for index in (4, 5, 6):  # the last of the algorithm's rounds, the vote, the announcement
-        with pytest.raises(StoppedError):
-            run_spec(asked, tmp_path / "run", resume=(tmp_path / "run").exists(), on_round=stopping(index))
+        stopped(index, run_spec, asked, tmp_path / "run", resume=(tmp_path / "run").exists())
         stored = pb.load(tmp_path / "run")
         made |= {row.digest for row in stored.ledger.entries()}
         stored.ledger.close()

@@ -1,7 +1,5 @@
 """Runs and private sweeps whose population's ledger is in a real PostgreSQL."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

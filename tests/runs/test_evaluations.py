@@ -1,7 +1,5 @@
 """``evaluations``, most calls of the objective by one client over a run, is kept by every algorithm and priced."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections import Counter
@@ -25,7 +23,8 @@ from privbo.runs.altered import AlteredCohort
 from privbo.runs.offer import always
 from privbo.runs.rehearsal import middle
 from privbo.runs.sources import algorithms
-from tests.builders import SIMULATED, Changed, StoppedError, stopping
+from privbo.testing.subject import values_of
+from tests.builders import SIMULATED, Changed, same_releases, stopped
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
 from tests.deployment.reading import releases, sites
@@ -170,10 +169,8 @@ class Fragile(Zoom):
         return Changed(inner, respond=respond, snapshot=snapshot)
 
 
-def played(algorithm: Any, **settings: Any) -> tuple[pb.Record, list[FloatArray]]:
-    """A run, and the numbers that left in its rounds."""
-    record = pb.run(problem(), algorithm, privacy=SIMULATED, rounds=ROUNDS, seed=3, **settings)
-    return record, [release.values for release in record.releases]
+def played(algorithm: Any, **settings: Any) -> pb.Record:
+    return pb.run(problem(), algorithm, privacy=SIMULATED, rounds=ROUNDS, seed=3, **settings)
 
 
 @pytest.mark.parametrize("where", ["respond", "made", "snapshot"])
@@ -184,12 +181,10 @@ def test_whatever_a_clients_own_code_raises_is_that_clients_absence_and_changes_
     """Held against the same client being away from that round on: the same numbers, bit for bit."""
     if where != "respond" and fault in ("another shape", "no array", "two clients"):
         pytest.skip("only an answer has a shape")
-    odd, numbers = played(Fragile(fault=fault, where=where))
-    first = 1 if where == "respond" else 0
-    away, expected = played(Away(first=first))
-    for ours, theirs in zip(numbers[: first + 1], expected[: first + 1], strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    assert len(numbers) == ROUNDS == len(odd.ledger.entries()) == len(away.ledger.entries())
+    odd, first = played(Fragile(fault=fault, where=where)), int(where == "respond")
+    away = played(Away(first=first))
+    same_releases(odd.releases[: first + 1], away.releases[: first + 1])
+    assert len(odd.releases) == ROUNDS == len(odd.ledger.entries()) == len(away.ledger.entries())
     assert set(odd.failures) == {BAD}
     assert fault in odd.failures[BAD] or "shape" in odd.failures[BAD] or "could not convert" in odd.failures[BAD]
     assert np.isfinite(odd.clients.values[np.arange(N_CLIENTS) != BAD]).any(axis=1).all()
@@ -213,21 +208,16 @@ def test_clients_asked_one_by_one_give_what_all_of_them_at_once_give(tmp_path: P
     class AtOnce(Zoom):
         answers_together = True
 
-    apart, numbers = played(Zoom())
-    together, expected = played(AtOnce())
-    for ours, theirs in zip(numbers, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+    apart, together = played(Zoom()), played(AtOnce())
+    np.testing.assert_allclose(values_of(apart), values_of(together), rtol=0, atol=1e-12)
     np.testing.assert_array_equal(apart.clients.values, together.clients.values)
 
 
 def test_a_run_of_separate_clients_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    _, expected = played(Fragile(fault="SystemExit", when=0))
-
-    with pytest.raises(StoppedError):
-        played(Fragile(fault="SystemExit", when=0), directory=tmp_path / "run", on_round=stopping(1))
-    record, numbers = played(Fragile(fault="SystemExit", when=0), directory=tmp_path / "run", resume=True)
-    for ours, theirs in zip(numbers, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    fragile = Fragile(fault="SystemExit", when=0)
+    stopped(1, played, fragile, directory=tmp_path / "run")
+    record = played(fragile, directory=tmp_path / "run", resume=True)
+    same_releases(record, played(fragile))
     assert set(record.failures) == {BAD}
 
 
@@ -251,8 +241,7 @@ def test_at_a_site_a_clients_error_is_its_own_and_not_its_neighbours(tmp_path: P
     federation = make(tmp_path / "odd", table)
     federation.play()
     made, (first, *_) = releases(federation), sites(federation)
-    _, expected = played(Away(first=0))
-    np.testing.assert_allclose(made[0].values, expected[0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(made[0].values, played(Away(first=0)).releases[0].values, rtol=0, atol=1e-12)
     assert np.isfinite(first["values"]).any(axis=1).sum() == first["values"].shape[0] - 1
 
 

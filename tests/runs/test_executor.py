@@ -344,36 +344,6 @@ def test_a_file_cut_at_any_byte_holds_the_last_whole_state_and_goes_on(tmp_path:
         assert states.stamp() == NEXT
 
 
-@pytest.mark.parametrize("at", [3, 25, 300])
-def test_a_byte_that_changed_in_the_middle_is_refused(at: int, tmp_path: Path):
-    """In the mark of a frame, in one of its lengths, in what it holds."""
-    states = States(path=tmp_path / "clients-0.states")
-    states.append(difference(None, state(8)), STAMP)
-    states.append(difference(state(8), state(9)), STAMP)
-    damaged = bytearray(states.path.read_bytes())
-    damaged[at] ^= 1
-    states.path.write_bytes(bytes(damaged))
-    for look in (states.load, states.stamp, lambda: States(path=states.path).append({}, STAMP)):
-        with pytest.raises(pb.RunError, match="damaged before its end"):
-            look()
-    assert states.path.read_bytes() == bytes(damaged)
-
-
-@pytest.mark.parametrize("kept", [0, 60])
-def test_a_last_frame_whose_bytes_never_reached_the_disk_is_dropped(kept: int, tmp_path: Path):
-    """A machine that loses its power may leave a file as long as it was to be, with zeros in its place."""
-    states = States(path=tmp_path / "clients-0.states")
-    states.append(difference(None, state(8)), STAMP)
-    first = states.path.stat().st_size
-    states.append(difference(state(8), state(9)), STAMP)
-    whole = states.path.read_bytes()
-    for _ in range(2):
-        states.path.write_bytes(whole[: first + kept] + bytes(len(whole) - first - kept))
-        require_same_states(States(path=states.path).load(), state(8))
-        States(path=states.path).append(difference(state(8), state(9)), STAMP)
-        require_same_states(States(path=states.path).load(), state(9))
-
-
 def test_what_a_long_run_writes_grows_like_its_history_and_not_like_its_square(tmp_path: Path):
     written = {}
     for rounds in (100, 400):

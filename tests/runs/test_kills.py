@@ -4,8 +4,6 @@ Processes are forks of this one, which has imported everything, so that hundreds
 ``PRIVBO_KILLS`` says how many: 150 in process and 50 of a server with its sites take some minutes.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """The loop, the result and the ledgers a run charges."""
 
-from __future__ import annotations
-
 import builtins
 import dataclasses
 import json
@@ -13,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -37,7 +36,7 @@ from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory, derive_seed
 from privbo.runs.record import Round, progress_bar
 from privbo.runs.spec import Spec
-from tests.builders import StoppedError, stopping
+from tests.builders import stopped
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
 
@@ -155,27 +154,30 @@ def test_a_runs_default_directory_tells_the_day_and_no_time(tmp_path: Path, monk
     assert len(set(names)) == 2
 
 
-def test_a_private_run_without_a_place_for_its_ledger_is_refused() -> None:
-    for noise in ("secure", "exact"):
-        privacy = pb.Privacy(noise_multiplier=2.0, noise=noise)
-        spec = Spec(name="x", problem=problem(), algorithm=ALGORITHM, privacy=privacy, rounds=1)
-        with pytest.raises(pb.ConfigurationError, match="needs a directory for its durable ledger"):
-            run_spec(spec, None)
+def without_a_directory(noise: str) -> pb.Record:
+    return run_spec(dataclasses.replace(play().spec, privacy=dataclasses.replace(SIMULATED, noise=noise)), None)
 
 
-def test_what_would_be_ignored_is_refused() -> None:
-    for settings, words in (({"jobs": 4}, "name another executor"), ({"final_share": 0.5}, "leave final_share out")):
-        with pytest.raises(pb.ConfigurationError, match=words):
-            play(**settings)
-    with pytest.raises(pb.ConfigurationError, match="score_range"):
-        dataclasses.replace(problem(), score_range=(0.0, 5.0))
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: without_a_directory("secure"), "needs a directory for its durable ledger"),
+        (lambda: without_a_directory("exact"), "needs a directory for its durable ledger"),
+        (lambda: play(jobs=4), "name another executor"),
+        (lambda: play(final_share=0.5), "leave final_share out"),
+        (lambda: play(resume=True), "only a run with a directory can be resumed"),
+        (lambda: dataclasses.replace(problem(), score_range=(0.0, 5.0)), "score_range"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(make: Callable[[], object], words: str) -> None:
+    with pytest.raises((pb.ConfigurationError, pb.RunError), match=words):
+        make()
 
 
 def test_a_record_is_opened_again_elsewhere_and_an_unfinished_one_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StoppedError):
-        play(directory=tmp_path / "run", on_round=stopping(1))
+    stopped(1, play, directory=tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RunError, match=r"is not finished; go on with it first: privbo\.run"):
         pb.load("run").best()
@@ -235,11 +237,6 @@ def test_what_clients_code_prints_at_any_time_of_a_run_goes_where_it_is_asked_fo
         assert output is None or not said
 
 
-def test_a_run_without_a_directory_left_nothing_to_resume() -> None:
-    with pytest.raises(pb.RunError, match="only a run with a directory can be resumed"):
-        play(resume=True)
-
-
 def test_a_run_is_not_resumed_with_its_parameters_in_another_order(tmp_path: Path) -> None:
     """Points are kept by place: in another order x's values would be handed out as y's."""
     play(directory=tmp_path / "run")
@@ -259,10 +256,8 @@ def test_simulation_says_so_everywhere() -> None:
 
 def test_a_run_that_fits_its_budget_exactly_may_be_resumed(tmp_path: Path) -> None:
     """What is charged already counts once: the plan is not asked for again on top of it."""
-
     privacy = pb.Privacy(epsilon=2.0, noise="simulation")
-    with pytest.raises(StoppedError):
-        play(privacy=privacy, directory=tmp_path / "run", on_round=stopping(0))
+    stopped(0, play, privacy=privacy, directory=tmp_path / "run")
     resumed = play(privacy=privacy, directory=tmp_path / "run", resume=True)
     assert len(resumed.ledger.entries()) == 2
     assert resumed.ledger.policy.budget == Budget(epsilon=2.0, delta=resumed.plan.delta)
@@ -279,8 +274,7 @@ def test_adaptive_clipping_moves_the_bound_within_the_same_price_and_resumes(tmp
     assert len(set(spread)) > 1
     assert len({release.noise_stddev for release in fixed.releases}) == 1
 
-    with pytest.raises(StoppedError):
-        play(rounds=4, privacy=privacy, directory=tmp_path / "run", on_round=stopping(2))
+    stopped(2, play, rounds=4, privacy=privacy, directory=tmp_path / "run")
     resumed = play(rounds=4, privacy=privacy, directory=tmp_path / "run", resume=True)
     assert [release.noise_stddev for release in resumed.releases] == spread
 
@@ -358,24 +352,6 @@ class ZMQInteractiveShell:
     """A notebook's shell, by the name that tells it."""
 
 
-class Display(ModuleType):
-    """IPython's display, which keeps what it was asked to show."""
-
-    def __init__(self) -> None:
-        super().__init__("IPython.display")
-        self.shown: list[str] = []
-
-    def display(self, content: dict[str, str], *, raw: bool, display_id: bool) -> Display:
-        assert raw
-        assert display_id
-        self.shown.append(content["text/plain"])
-        return self
-
-    def update(self, content: dict[str, str], *, raw: bool) -> None:
-        assert raw
-        self.shown.append(content["text/plain"])
-
-
 def played(label: str) -> None:
     with progress_bar(label, 4) as moved:
         for index in range(1, 5):
@@ -383,13 +359,17 @@ def played(label: str) -> None:
 
 
 def test_below_a_notebooks_cell_one_line_counts_without_widgets(capsys: pytest.CaptureFixture[str]) -> None:
-    display = Display()
-    modules = {"IPython": ModuleType("IPython"), "IPython.display": display, "ipywidgets": None}
+    module, handle = ModuleType("IPython.display"), mock.Mock()
+    module.display = mock.Mock(return_value=handle)
+    modules = {"IPython": ModuleType("IPython"), "IPython.display": module, "ipywidgets": None}
     shell = mock.patch.object(builtins, "get_ipython", ZMQInteractiveShell, create=True)
     with shell, mock.patch.dict(sys.modules, modules):
         played("ward\x1b[2J")
-    assert [line.rpartition(" ")[2] for line in display.shown] == ["0/4", "1/4", "2/4", "3/4", "4/4"]
-    assert "\x1b" not in "".join(display.shown)
+    calls = [*module.display.call_args_list, *handle.update.call_args_list]
+    shown = [call.args[0]["text/plain"] for call in calls]
+    assert [line.rpartition(" ")[2] for line in shown] == ["0/4", "1/4", "2/4", "3/4", "4/4"]
+    assert [call.kwargs for call in calls] == [{"raw": True, "display_id": True}] + [{"raw": True}] * 4
+    assert "\x1b" not in "".join(shown)
     assert capsys.readouterr().err == ""
 
 

@@ -1,7 +1,5 @@
 """Runs with a bounded cohort, and with every client in exactly k releases: priced, charged, killed and gone on with."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -24,7 +22,7 @@ from privbo.protocol.files import read_lines
 from privbo.reports.report import report
 from privbo.runs.manifest import KeptAllocation, RunDirectory
 from privbo.runs.recovery import recover
-from tests.builders import StoppedError, same_releases, stopping
+from tests.builders import same_releases, stopped
 from tests.conformance.cases import CASES, N_CLIENTS, Case, problem
 
 ROUNDS, TIMES = 6, 2
@@ -91,8 +89,7 @@ def test_a_run_that_is_ended_again_and_again_goes_on_with_the_same_allocation(
 ) -> None:
     home, tables, resume = tmp_path / "run", [], False
     for at in (0, 1, ROUNDS - 1):
-        with pytest.raises(StoppedError):
-            play(home, asked, on_round=stopping(at), resume=resume)
+        stopped(at, play, home, asked, resume=resume)
         resume = True
         if "participations" in asked:
             tables.append(kept(home))
@@ -108,8 +105,7 @@ def test_a_run_that_is_ended_again_and_again_goes_on_with_the_same_allocation(
 def test_a_run_whose_allocation_is_gone_or_anothers_is_refused(tmp_path: Path) -> None:
     home, other = tmp_path / "run", tmp_path / "other"
     for path in (home, other):
-        with pytest.raises(StoppedError):
-            play(path, ALLOTTED, on_round=stopping(0))
+        stopped(0, play, path, ALLOTTED)
     path = home / "private" / "allocation.npz"
     sound = path.read_bytes()
     before = (home / "history.jsonl").read_bytes()
@@ -212,8 +208,7 @@ def test_no_kill_gives_a_round_two_outputs_or_a_run_two_allocations(
 
 def test_a_run_whose_ledger_was_restored_pays_for_its_rounds_openly(tmp_path: Path) -> None:
     home = tmp_path / "run"
-    with pytest.raises(StoppedError):
-        play(home, ALLOTTED, on_round=stopping(1))
+    stopped(1, play, home, ALLOTTED)
     backup = {path: path.read_bytes() for path in home.glob("ledger.sqlite*")}
     play(home, ALLOTTED, resume=True).ledger.close()
     table = kept(home)

@@ -1,11 +1,9 @@
 """Runs one after another on the same people: what five of them cost together fits a bound half a percent above it."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import tomli_w
@@ -26,7 +24,7 @@ from privbo.reports.report_page import document, statement
 from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.spec import read_spec
-from tests.builders import StoppedError, stopping
+from tests.builders import stopped
 from tests.conformance.cases import problem
 
 RUNS, ROUNDS, DELTA = 5, 20, 1e-5
@@ -143,8 +141,7 @@ def test_a_relative_ledger_is_the_same_file_from_anywhere(
     code = {"type": "dp-fts-de", "n_features": 8}, {"factory": "tests.crash_problem:problem"}
     file.write_text(tomli_w.dumps(table | dict(zip(("algorithm", "problem"), code, strict=True))))
     first = read_spec(file)
-    with pytest.raises(StoppedError):
-        run_spec(first, Path(tmp_path / "s1"), on_round=stopping(0))
+    stopped(0, run_spec, first, Path(tmp_path / "s1"))
     monkeypatch.chdir(sub)
     assert read_spec(Path("../study/shared.toml")).digest() == first.digest()
     with pytest.raises(BudgetExceeded):
@@ -160,35 +157,26 @@ def test_a_relative_ledger_is_the_same_file_from_anywhere(
         read_spec(file)
 
 
-def test_python_resumes_a_run_on_the_ledger_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"privacy": pb.Privacy(noise_multiplier=EVERYONE), "rounds": 2, "directory": tmp_path / "run"}
-
-    def shared() -> pb.SharedLedger:
-        return pb.SharedLedger(path=cast("str", Path("people.sqlite")), population="ward")
-
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(StoppedError):
-        pb.run(problem(), pb.FederatedFLCB(), ledger=shared(), on_round=stopping(0), **settings)
-    (tmp_path / "sub").mkdir()
-    monkeypatch.chdir(tmp_path / "sub")
-    pb.run(problem(), pb.FederatedFLCB(), ledger=shared(), resume=True, **settings).ledger.close()
-    assert not any(Path().iterdir())
-
-
-def test_a_project_that_was_moved_has_its_ledger_at_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_run_goes_on_on_the_ledger_that_it_began_with_and_in_a_project_that_was_moved_on_the_one_there(
+    moved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"privacy": pb.Privacy(noise_multiplier=EVERYONE), "rounds": 2, "directory": "run"}
-    (tmp_path / "before").mkdir()
-    monkeypatch.chdir(tmp_path / "before")
-    shared = pb.SharedLedger(path="people.sqlite", population="ward")
-    with pytest.raises(StoppedError):
-        pb.run(problem(), pb.FederatedFLCB(), ledger=shared, on_round=stopping(0), **settings)
-    (tmp_path / "before").rename(tmp_path / "after")
-    monkeypatch.chdir(tmp_path / "after")
-    moved = pb.SharedLedger(path="people.sqlite", population="ward")
-    pb.run(problem(), pb.FederatedFLCB(), ledger=moved, resume=True, **settings).ledger.close()
-    assert len(pb.load("run").releases) == 2
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+
+    def play(home: Path, **settings: Any) -> pb.Record:
+        shared = pb.SharedLedger(path=cast("str", Path("people.sqlite")), population="ward")
+        asked = {"privacy": pb.Privacy(noise_multiplier=EVERYONE), "rounds": 2, "directory": home}
+        return pb.run(problem(), pb.FederatedFLCB(), ledger=shared, **asked | settings)
+
+    monkeypatch.chdir(before)
+    stopped(0, play, before / "run")
+    before.rename(after) if moved else after.mkdir()
+    monkeypatch.chdir(after)
+    home = (after if moved else before) / "run"
+    play(home, resume=True).ledger.close()
+    assert moved or not any(after.iterdir())
+    assert len(pb.load(home).releases) == 2
 
 
 def test_the_bound_and_what_has_been_charged_of_it_are_the_same_two_numbers_on_every_page(tmp_path: Path) -> None:

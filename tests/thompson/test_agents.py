@@ -11,6 +11,7 @@ from privbo.algorithms.thompson.evaluations import standardise
 from privbo.algorithms.thompson.settings import OwnModel, Prior, shared_vectors
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, PlainEvaluate
+from tests.builders import SIMULATED, problem
 from tests.thompson.conftest import PLANE, bumps, play, setting
 
 OWN = OwnModel(n_features=32, fit_steps=5, n_candidates=64)
@@ -117,20 +118,14 @@ def test_standardise_ignores_what_is_missing():
 def test_fixed_size_sampling_of_a_run_has_its_own_sensitivity_and_event(calibration):
     """Against the formulas written out: two clients separate the sums, ``round(q N)`` of N are drawn."""
     algorithm = pb.DPFTSDE(n_regions=2, n_features=8, clipping_norm=3.0, weighting=pb.Weighting(sharpness=2.0))
-    problem = pb.Problem(
-        space=PLANE, objective=lambda client, params: params[next(iter(PLANE.parameters))], n_clients=9
-    )
-    privacy = pb.Privacy(
-        noise_multiplier=1.5, sample_rate=0.4, sampling="fixed-size", calibration=calibration, noise="simulation"
-    )
-    result = pb.run(problem, algorithm, privacy=privacy, rounds=1, seed=1)
+    privacy = dataclasses.replace(SIMULATED, sample_rate=0.4, sampling="fixed-size", calibration=calibration)
+    result = pb.run(problem(9, space=PLANE), algorithm, privacy=privacy, rounds=1, seed=1)
     (request,) = algorithm.server(setting(n_clients=9, rounds=1)).plan()
-    columns = sorted((float(np.sqrt((request.weights[:, n] ** 2).sum())) for n in range(9)), reverse=True)
-    sensitivity = (columns[0] + columns[1]) * 3.0 / np.sqrt(2) / (4 / 9)
-    stddev = 1.5 * (sensitivity if calibration == "tight" else request.weights.max() * 3.0 / (4 / 9))
+    *_, second, first = np.sort(np.linalg.norm(request.weights, axis=0))
+    sensitivity = (first + second) * 3.0 / np.sqrt(2) / (4 / 9)
+    stddev = sensitivity if calibration == "tight" else request.weights.max() * 3.0 / (4 / 9)
     assert result.releases[0].noise_stddev == pytest.approx(stddev, rel=1e-12)
-    (entry,) = result.ledger.entries()
-    event = entry.event
+    event = result.ledger.entries()[0].event
     assert isinstance(event, FixedSizeSampledGaussian)
     assert (event.n_clients, event.sample_size) == (9, 4)
     assert event.noise_multiplier == pytest.approx(stddev / sensitivity, rel=1e-12)

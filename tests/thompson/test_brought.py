@@ -1,7 +1,5 @@
 """What clients bring along: evaluations from before the run, and points that they want evaluated."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from pathlib import Path
@@ -17,7 +15,7 @@ from privbo.protocol.problem import ProblemSource
 from privbo.runs.clients import WorkerSetup, clients_of
 from privbo.runs.spec import Spec
 from privbo.testing.subject import noise_release
-from tests.builders import StoppedError, same_releases, stopping
+from tests.builders import same_releases, stopped
 
 CLIENTS, ROUNDS = 5, 4
 ALGORITHMS = [pb.SharedPrior(n_features=12, release_when="always"), pb.DPFTSDE(n_features=12, n_init=2)]
@@ -104,10 +102,9 @@ def test_what_one_client_brings_along_moves_no_other_clients_vector(algorithm: A
 def test_a_run_that_goes_on_does_not_take_them_in_twice(tmp_path: Path) -> None:
     problem = dataclasses.replace(PROBLEM, earlier=brought, enqueued=lambda client: [{"x": 0.5, "n": 2}] * 4)
     whole = played(problem, ALGORITHMS[1], control=None)
-
-    with pytest.raises(StoppedError):
-        played(problem, ALGORITHMS[1], control=None, directory=tmp_path / "run", on_round=stopping(1))
-    again = played(problem, ALGORITHMS[1], control=None, directory=tmp_path / "run", resume=True)
+    asked = {"control": None, "directory": tmp_path / "run"}
+    stopped(1, played, problem, ALGORITHMS[1], **asked)
+    again = played(problem, ALGORITHMS[1], resume=True, **asked)
     np.testing.assert_array_equal(again.clients.units, whole.clients.units)
     same_releases(again, whole)
 

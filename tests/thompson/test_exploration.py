@@ -10,7 +10,7 @@ from privbo.algorithms.thompson.exploration import Cut, Exploration, Regions, We
 from privbo.algorithms.thompson.streams import Stream, public_stream
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.space import Categorical, Int, Real, Space
-from tests.thompson.conftest import FINITE, MIXED, PLANE, setting
+from tests.thompson.conftest import FINITE, PLANE, setting
 
 SQUARE = Space({"x": Real(0.0, 1.0), "y": Real(0.0, 1.0)})
 
@@ -46,11 +46,6 @@ def test_samples_stay_in_their_region_and_are_canonical(count, seed):
     assert points.shape == (3 * count, 5, 3)
     assert (regions.index(points) == homes[:, None]).all()
     np.testing.assert_array_equal(THREE.snap(points), points)
-
-
-def test_a_space_too_small_for_its_regions_is_refused():
-    with pytest.raises(ConfigurationError, match="n_regions=4"):
-        Regions.of(4, Space({"flag": Categorical((False, True))}))
 
 
 # Appendix B: a_t - 1 is 15 for five iterations, then falls linearly to 0 in five.
@@ -123,16 +118,6 @@ def test_impossible_cuts_are_refused(cut):
 def test_impossible_weightings_are_refused(change):
     with pytest.raises(ConfigurationError):
         Weighting(**change)
-
-
-@pytest.mark.parametrize("space", [PLANE, MIXED, FINITE], ids=["real", "mixed", "finite"])
-def test_a_client_alone_starts_where_it_starts_among_others(space):
-    where = setting(space, n_clients=30)
-    whole = first_points(where, np.arange(30), 3)
-    assert whole.shape == (30, 3, space.n_dims)
-    np.testing.assert_array_equal(whole, space.snap(whole))
-    for client in (0, 7, 29):
-        np.testing.assert_array_equal(first_points(where, np.array([client]), 3)[0], whole[client])
 
 
 def test_a_finite_space_is_not_asked_twice():

@@ -267,36 +267,23 @@ def test_a_path_is_the_same_to_the_last_bit_alone_and_among_others(made, some):
 
 
 @pytest.mark.parametrize("t", [*range(8, 16), 61, 131, 199])
-def test_a_draw_is_the_same_to_the_last_bit_alone_and_among_others(t):
-    """Solvers of torch, and its angles, round by where a client's numbers lie in memory."""
-    rng, seen = np.random.default_rng(t), observed(n=7, t=t, e=3)
-    models = hyperparameters(rng.uniform(0.1, 1.0, (7, 3)))
+def test_draws_posteriors_and_small_fits_are_the_same_to_the_last_bit_alone_and_among_others(t):
+    """Solvers of torch, its angles, and factors of more than 128 rows round by where numbers lie in memory."""
+    rng, seen, own = np.random.default_rng(t), observed(n=7, t=t, e=3), OwnModel()
+    models, first = hyperparameters(rng.uniform(0.1, 1.0, (7, 3))), start(own, 7, 3, torch.device("cpu"))
     waves, prior, noise = (torch.tensor(rng.standard_normal(shape)) for shape in ((25, 3), (7, 50), (7, t)))
-    whole = _paths("matern52", seen, models, waves, prior, noise)
-    for client in range(7):
-        one = torch.tensor([client])
-        alone = _paths("matern52", seen.rows(one), models.rows(one), waves, prior[one], noise[one])
-        assert torch.equal(alone.correction.weights[0], whole.correction.weights[client])
-        assert torch.equal(alone.amplitudes[0], whole.amplitudes[client])
-        assert torch.equal(alone.phases[0], whole.phases[client])
-
-
-@pytest.mark.parametrize("t", [13, 61, 131, 199])
-def test_a_posterior_and_a_small_runs_fit_are_the_same_to_the_last_bit_alone_and_among_others(t):
-    """Factors of more than 128 rows round by where they lie in memory, too."""
-    seen, own = observed(n=4, t=t, e=2), OwnModel()
-    first = start(own, 4, 2, torch.device("cpu"))
 
     def made(rows):
+        paths = _paths(own.kernel, seen.rows(rows), models.rows(rows), waves, prior[rows], noise[rows])
         fitted = fit(first.rows(rows), seen.rows(rows), own, steps=3, compiled=False)
-        return fitted, condition(first.rows(rows), seen.rows(rows), own.kernel, compiled=False)
+        found = condition(first.rows(rows), seen.rows(rows), own.kernel, compiled=False)
+        drawn = paths.correction.weights, paths.amplitudes, paths.phases
+        return *drawn, fitted.lengthscale, found.covariance_root, found.weights
 
-    models, posterior = made(torch.arange(4))
-    for client in range(4):
-        fitted, alone = made(torch.tensor([client]))
-        assert torch.equal(fitted.lengthscale[0], models.lengthscale[client])
-        assert torch.equal(alone.covariance_root[0], posterior.covariance_root[client])
-        assert torch.equal(alone.weights[0], posterior.weights[client])
+    whole = made(torch.arange(7))
+    for client in range(7):
+        for alone, among in zip(made(torch.tensor([client])), whole, strict=True):
+            assert torch.equal(alone[0], among[client])
 
 
 def test_the_cosine_is_right_to_rounding_and_never_above_one_at_any_angle():

@@ -27,31 +27,21 @@ def _reference(phi, y):
 
 
 @pytest.mark.parametrize(("t", "m"), SHAPES)
-def test_mean_is_the_papers(t, m):
-    phi, y = _data(t, m)
-    mean = ridge_mean(phi, y, NOISE).numpy()
-    for n in range(len(phi)):
-        np.testing.assert_allclose(mean[n], _reference(phi[n].numpy(), y[n].numpy())[0], atol=1e-10)
-
-
-@pytest.mark.parametrize(("t", "m"), SHAPES)
-def test_draws_have_the_posteriors_moments(t, m):
+def test_means_and_draws_have_the_posteriors_moments_and_masked_observations_say_nothing(t, m):
     """By Matheron's rule with fewer observations than features, else by Cholesky's factor."""
-    phi, y = _data(t, m, n=1)
-    expected = _reference(phi[0].numpy(), y[0].numpy())
-    found = moments(lambda z, e: ridge_sample(phi, y, NOISE, prior=z, observation_noise=e), (m, t))
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-10)
-
-
-@pytest.mark.parametrize(("t", "m"), SHAPES)
-def test_masked_observations_change_nothing(t, m):
     phi, y = _data(t, m)
+    mean = ridge_mean(phi, y, NOISE)
+    for n in range(len(phi)):
+        expected, covariance = _reference(phi[n].numpy(), y[n].numpy())
+        one = phi[n : n + 1], y[n : n + 1], NOISE
+        drawn, spread = moments(lambda z, e, one=one: ridge_sample(*one, prior=z, observation_noise=e), (m, t))
+        for found in (mean[n].numpy(), drawn):
+            np.testing.assert_allclose(found, expected, atol=1e-10)
+        np.testing.assert_allclose(spread, covariance, atol=1e-10)
     padded = torch.cat([phi, torch.zeros(4, 2, m, dtype=torch.float64)], dim=1)
     values = torch.cat([y, torch.zeros(4, 2, dtype=torch.float64)], dim=1)
-    torch.testing.assert_close(ridge_mean(padded, values, NOISE), ridge_mean(phi, y, NOISE))
-    empty = ridge_mean(torch.zeros_like(phi), torch.zeros_like(y), NOISE)
-    assert (empty == 0).all()
+    torch.testing.assert_close(ridge_mean(padded, values, NOISE), mean)
+    assert (ridge_mean(torch.zeros_like(phi), torch.zeros_like(y), NOISE) == 0).all()
 
 
 def _histories(n=5, t=14, m=8, seed=0):

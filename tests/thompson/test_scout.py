@@ -1,6 +1,7 @@
 """A scout's estimate on surfaces of known correlation."""
 
-from __future__ import annotations
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from privbo.algorithms.thompson.scout import Likeness, Scout, likeness, standard
 from privbo.protocol.messages import FloatArray, IntArray, Release
 
 N, SEEDS = 60, 40
+PRIVATE = pb.Privacy(epsilon=1.0, noise="simulation")
 
 
 def mixed(share: float, seed: int) -> tuple[pb.Problem, FloatArray]:
@@ -23,9 +25,8 @@ def mixed(share: float, seed: int) -> tuple[pb.Problem, FloatArray]:
     return pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=values, n_clients=N), table
 
 
-def scouted(problem: pb.Problem, seed: int, epsilon: float = 1.0, n_points: int = 16) -> tuple[Likeness, float]:
+def scouted(problem: pb.Problem, seed: int, privacy: Any = PRIVATE, n_points: int = 16) -> tuple[Likeness, float]:
     """The estimate, and the truth at the same points."""
-    privacy = pb.Privacy(epsilon=epsilon, noise="simulation")
     record = pb.run(problem, Scout(evaluations=n_points), privacy=privacy, rounds=1, seed=seed)
     pairs = np.corrcoef(record.clients.values)
     return likeness(record.releases[0], n_clients=N), float((pairs.sum() - N) / (N * (N - 1)))
@@ -48,11 +49,9 @@ def holds(errors: FloatArray) -> bool:
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
 def test_the_estimate_is_within_its_error_of_the_truth(share: float) -> None:
+    """Planted: an estimate that forgot something."""
     assert holds(misses(share))
-
-
-def test_an_estimate_that_forgot_something_is_betrayed() -> None:
-    assert not holds(misses(0.9, spoil=1.3))
+    assert share < 0.9 or not holds(misses(share, spoil=1.3))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
@@ -76,23 +75,19 @@ def test_the_error_to_expect_is_the_spread_of_estimates_over_drawn_noise(share: 
 
 
 def test_the_report_has_the_estimate_of_a_scout_and_of_nothing_else() -> None:
-    problem, _ = mixed(0.6, 3)
-    privacy = pb.Privacy(epsilon=1.0, noise="simulation")
-    record = pb.run(problem, Scout(), privacy=privacy, rounds=1, seed=3)
+    def run(algorithm: Any, **sampling: Any) -> pb.Record:
+        return pb.run(mixed(0.6, 3)[0], algorithm, privacy=replace(PRIVATE, **sampling), rounds=1, seed=3)
+
+    record = run(Scout())
     assert pb.report(record).likeness == likeness(record.releases[0], n_clients=N)
-    other = pb.run(problem, pb.DPFTSDE(n_features=8), privacy=privacy, rounds=1, seed=3)
-    alone = pb.run(problem, Scout().local(), privacy=privacy, rounds=1, seed=3)
-    drawn = [pb.Privacy(epsilon=1.0, noise="simulation", sample_rate=0.5, channel=c) for c in ("anonymous", "open")]
-    some = [pb.run(problem, Scout(), privacy=each, rounds=1, seed=3) for each in drawn]
-    assert [pb.report(one).likeness for one in (other, alone, *some)] == [None] * 4
+    some = [run(Scout(), sample_rate=0.5, channel=channel) for channel in ("anonymous", "open")]
+    for other in (run(pb.DPFTSDE(n_features=8)), run(Scout().local()), *some):
+        assert pb.report(other).likeness is None
 
 
 def test_the_estimate_is_the_correlation_where_there_is_no_noise() -> None:
-    problem, _ = mixed(0.6, 3)
-    record = pb.run(problem, Scout(evaluations=32), privacy=pb.NoPrivacy(), rounds=1, seed=3)
-    pairs = np.corrcoef(record.clients.values)
-    found = likeness(record.releases[0], n_clients=N)
-    assert found.correlation == pytest.approx((pairs.sum() - N) / (N * (N - 1)), abs=1e-11)
+    found, truth = scouted(mixed(0.6, 3)[0], 3, pb.NoPrivacy(), 32)
+    assert found.correlation == pytest.approx(truth, abs=1e-11)
     assert found.standard_error == 0.0
 
 

@@ -217,26 +217,16 @@ def test_points_are_evaluated_again_where_that_is_asked():
     assert len(np.unique(cohort.history().units[0], axis=0)) == 10
 
 
-def test_the_engine_finds_the_top_of_a_smooth_function():
-    _, cohort = play(pb.SharedPrior().local(), setting(rounds=14), evaluate=bumps)
-    assert cohort.history().values.max(axis=1).min() > 0.999
-
-
-def test_sharing_helps_from_the_first_release_on_and_a_late_client_too():
-    """200 alike clients with little noise: after the first release all of them stand near the common top.
-
-    A client that joins in the last round starts from the pool, for nothing.
-    """
+def test_a_client_that_joins_late_starts_from_the_pool():
+    """200 alike clients with little noise: after the first release all of them stand near the common top."""
     where = setting(n_clients=200, rounds=5)
     algorithm = pb.SharedPrior(own=OWN, explore=0)
-    trace, cohort = play(algorithm, where)
+    trace, _ = play(algorithm, where)
     _, alone = play(algorithm.local(), where)
-    fourth = (slice(None), slice(None, 4))
-    ours, theirs = (side.history().values[fourth].max(axis=1).mean() for side in (cohort, alone))
-    assert ours > theirs + 0.03
     late = algorithm.cohort(where, clients=np.arange(200), evaluate=PlainEvaluate(bumps), seed=8)
     late.respond(trace[-1][0].broadcast)
-    assert late.history().values.max(axis=1).mean() > theirs + 0.03
+    ours, theirs = (side.history().values[:, :4].max(axis=1).mean() for side in (late, alone))
+    assert ours > theirs + 0.03
 
 
 def test_exploring_rounds_know_nothing_of_values():
