@@ -1,7 +1,5 @@
 """A real headless Chromium, driven by Debian's chromedriver, for tests that look at pages."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -29,7 +27,7 @@ def require_browser() -> None:
 
 
 @contextmanager
-def chromium(profile: Path) -> Iterator[Browser]:
+def chromium(profile: Path) -> Iterator["Browser"]:
     """A browser with a fresh profile."""
     from selenium import webdriver
 

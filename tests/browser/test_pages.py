@@ -1,7 +1,5 @@
 """The pages in a real browser: silent console, no request, figures with marks, names inert."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path

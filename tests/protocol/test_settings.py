@@ -1,7 +1,5 @@
 """What a user may write wrong, from Python and from TOML: every refusal names key, value, bound and remedy."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import sys
@@ -87,6 +85,11 @@ THEORY = "algorithm.noise=-1.0: input should be a number > 0, or 'theory'; corre
     [
         (lambda: pb.Privacy(epsilon="1"), NUMBER),
         (lambda: pb.FedPNE(horizon="a"), INTEGER),
+        (lambda: pb.FedPNE(horizon=0), "algorithm.horizon=0: input should be a number >= 1; correct it"),
+        (
+            lambda: pb.Exploration(scale=1.5),
+            "algorithm.exploration.scale=1.5: input should be a number <= 1; correct it",
+        ),
         (
             lambda: pb.run(problem(), pb.DPFTSDE, privacy=pb.Privacy(epsilon=1.0), rounds=1),
             "algorithm=DPFTSDE is a class; give its settings: DPFTSDE()",

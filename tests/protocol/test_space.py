@@ -1,7 +1,5 @@
 """Spaces: points and their units, parameters under conditions, and constraints."""
 
-from __future__ import annotations
-
 import math
 import operator
 from dataclasses import replace
@@ -44,18 +42,13 @@ SPACES = st.builds(
 
 
 @given(SPACES, st.data())
-def test_snap_is_idempotent_and_decodes_to_the_same_values(space: Space, data: st.DataObject) -> None:
+def test_snap_is_idempotent_and_what_encode_makes_of_the_same_decoded_values(space: Space, data: st.DataObject) -> None:
     unit = np.array(data.draw(st.lists(st.floats(0, 1), min_size=space.n_dims, max_size=space.n_dims)))
     snapped = space.snap(unit)
     np.testing.assert_allclose(space.snap(snapped), snapped, atol=1e-12)
+    np.testing.assert_allclose(space.encode(space.decode(unit)), snapped, atol=1e-7)
     for found, wanted in zip(space.decode(snapped).values(), space.decode(unit).values(), strict=True):
         assert found == wanted or math.isclose(found, wanted)
-
-
-@given(SPACES, st.data())
-def test_encode_inverts_decode(space: Space, data: st.DataObject) -> None:
-    unit = np.array(data.draw(st.lists(st.floats(0, 1), min_size=space.n_dims, max_size=space.n_dims)))
-    np.testing.assert_allclose(space.encode(space.decode(unit)), space.snap(unit), atol=1e-7)
 
 
 def test_integer_bins_have_equal_width() -> None:
@@ -79,12 +72,43 @@ def test_embedding_puts_choices_one_apart() -> None:
     np.testing.assert_allclose(pdist(points), 1.0)
 
 
-def test_grid_of_a_finite_space() -> None:
-    space = Space({"n": Int(1, 3), "kind": Categorical((True, False))})
+GRIDS: list[tuple[Space, list[dict[str, Any]]]] = [
+    (
+        Space({"n": Int(1, 3), "kind": Categorical((True, False))}),
+        [{"n": n, "kind": kind} for n in (1, 2, 3) for kind in (True, False)],
+    ),
+    (
+        Space(
+            {
+                "a": Categorical(["x", "y"]),
+                "b": Int(1, 4, when={"a": "y"}),
+                "c": Categorical(["u", "v", "w"], when={"a": ("x",)}),
+            }
+        ),
+        [{"a": "y", "b": n} for n in range(1, 5)] + [{"a": "x", "c": c} for c in "uvw"],
+    ),
+    (  # where a parameter does not matter its constraints hold
+        Space({"k": Categorical(["x", "y"]), "a": Int(0, 3, when={"k": "y"})}, ["a >= 2"]),
+        [{"k": "x"}, {"k": "y", "a": 2}, {"k": "y", "a": 3}],
+    ),
+    (
+        Space({"n": Int(1, 6), "m": Int(1, 6)}, ["n * m <= 6"]),
+        [{"n": n, "m": m} for n in range(1, 7) for m in range(1, 7) if n * m <= 6],
+    ),
+]
+
+
+@pytest.mark.parametrize(("space", "points"), GRIDS)
+def test_a_grid_has_every_point_once_and_finds_it_again(space: Space, points: list[dict[str, Any]]) -> None:
     grid = space.grid()
-    assert {tuple(space.decode(u).values()) for u in grid} == {(n, k) for n in (1, 2, 3) for k in (True, False)}
+    assert sorted(map(str, map(space.decode, grid))) == sorted(map(str, points))
+    order = np.random.default_rng(0).permutation(len(grid))
+    np.testing.assert_array_equal(grid_index(space, grid, grid[order][None])[0], order)
+    assert space.grid(limit=len(points) - 1) is None
+
+
+def test_what_is_not_finite_has_no_grid() -> None:
     assert Space({"x": Real(0, 1), "n": Int(1, 3)}).grid() is None
-    assert space.grid(limit=5) is None
 
 
 def test_choices_are_told_apart_by_type() -> None:
@@ -213,21 +237,6 @@ def test_points_have_what_matters_and_points_that_differ_in_nothing_else_are_one
     assert len({SPACE.embed(unit).tobytes() for unit in same}) == 1
 
 
-def test_a_grid_has_every_point_once_and_finds_it_again() -> None:
-    space = pb.Space(
-        {
-            "a": pb.Categorical(["x", "y"]),
-            "b": pb.Int(1, 4, when={"a": "y"}),
-            "c": pb.Categorical(["u", "v", "w"], when={"a": ("x",)}),
-        }
-    )
-    grid = space.grid()
-    assert len(grid) == 4 + 3
-    assert len({tuple(space.decode(unit).items()) for unit in grid}) == 7
-    order = np.array([3, 0, 6, 1])
-    np.testing.assert_array_equal(grid_index(space, grid, grid[order][None])[0], order)
-
-
 def score(client: int, params: dict[str, Any]) -> float:
     assert params.keys() == MATTERS[params["kernel"], params.get("shape")]
     near = -((np.log10(params["C"]) - 1.0) ** 2)
@@ -308,11 +317,6 @@ def test_what_is_no_formula_is_refused_and_never_run(text: str) -> None:
         pb.Space(CONSTRAINED, [text])
 
 
-def test_where_a_parameter_does_not_matter_its_constraints_hold() -> None:
-    space = pb.Space({"k": pb.Categorical(["x", "y"]), "a": pb.Int(0, 3, when={"k": "y"})}, ["a >= 2"])
-    assert [space.decode(unit) for unit in space.grid()] == [{"k": "x"}, {"k": "y", "a": 2}, {"k": "y", "a": 3}]
-
-
 ASKED: list[dict[str, Any]] = []
 
 
@@ -340,10 +344,7 @@ def test_every_point_of_a_run_keeps_them(algorithm: Any, final: Any, tmp_path: P
 
 
 def test_a_finite_space_is_searched_over_what_is_allowed() -> None:
-    space = pb.Space({"n": pb.Int(1, 6), "m": pb.Int(1, 6)}, ["n * m <= 6"])
-    assert {(p["n"], p["m"]) for p in map(space.decode, space.grid())} == {
-        (n, m) for n in range(1, 7) for m in range(1, 7) if n * m <= 6
-    }
+    space, _ = GRIDS[-1]
     exact = pb.DPFTSDE(n_regions=1, n_features=12, n_init=2, own=pb.OwnModel(draw="exact"))
     asked: list[tuple[int, int]] = []
     problem = pb.Problem(

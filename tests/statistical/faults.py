@@ -3,8 +3,6 @@
 A fault is a mechanism that says one thing and does another, or arithmetic in the place of ``sums.noisy_sums``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass

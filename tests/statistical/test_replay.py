@@ -3,8 +3,6 @@
 Nothing here is random in its verdict: a finding is a contradiction, so the false-alarm rate is zero.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ probability .99; seeds are fixed, so the outcome is. The errors at the middle th
 what catches noise that is 10 % too small (mu 1.11) and a release that was drawn twice (mu 1.15 of three releases).
 """
 
-from __future__ import annotations
-
 import math
 from unittest import mock
 
@@ -38,9 +36,14 @@ def test_a_few_whole_runs_stay_under_the_curve_and_show_their_canary() -> None:
     assert 0.2 < found.mu_lower <= found.mu_claimed
 
 
-def test_half_the_noise_shows_in_a_few_whole_runs() -> None:
-    with mock.patch.object(PrivateSum, "grid_scale", quieter(0.5)):
-        found = attack(THREE, FEW)
+GRID_SCALE = PrivateSum.grid_scale
+
+
+@pytest.mark.parametrize(("factor", "runs"), [(0.5, FEW), pytest.param(0.9, RUNS, marks=pytest.mark.slow)])
+def test_noise_that_is_a_tenth_too_small_is_caught(factor: float, runs: int) -> None:
+    """Half of it in a few whole runs, a tenth less in many."""
+    with mock.patch.object(PrivateSum, "grid_scale", lambda self: factor * GRID_SCALE(self)):
+        found = attack(THREE, runs)
     assert found.mu_lower > found.mu_claimed
 
 
@@ -60,21 +63,6 @@ def test_an_attack_on_runs_with_secret_samples_stays_under_the_curve() -> None:
     print(found)
     assert kept(found)
     assert found.epsilon_lower > 0.4 * found.epsilon_claimed
-
-
-GRID_SCALE = PrivateSum.grid_scale
-
-
-def quieter(factor: float):
-    return lambda self: factor * GRID_SCALE(self)
-
-
-@pytest.mark.slow
-def test_noise_that_is_a_tenth_too_small_is_caught() -> None:
-    with mock.patch.object(PrivateSum, "grid_scale", quieter(0.9)):
-        found = attack(THREE, RUNS)
-    print(found)
-    assert found.mu_lower > found.mu_claimed
 
 
 def last_round_twice(spec: Spec, runs: int, first: int) -> FloatArray:

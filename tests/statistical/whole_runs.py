@@ -24,8 +24,6 @@ tails are no wider than a binomial's, Hoeffding 1956):
 - ``curve``: lower bounds on delta at many epsilons, all at once.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

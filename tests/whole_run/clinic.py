@@ -1,7 +1,5 @@
 """The clients of the whole-run audit: six clinics, of which number 2 is another in every world."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Before the first world: a process's first run imports libraries, which warn once on the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The server's app of a federation that is fed another world's releases; Flower loads it in a process of its own."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

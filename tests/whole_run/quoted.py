@@ -4,8 +4,6 @@ The lower end of the tight accountant is certified and attained by two data sets
 below the truth, whatever rule it was made by.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

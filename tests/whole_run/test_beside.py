@@ -1,7 +1,5 @@
 """Neighbouring worlds around a run: backups that are restored, ledgers that runs share, and sweeps."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ sends rubbish, or loses its replies. ``make slow`` plays them through Flower's m
 of them through its processes on loopback.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import hashlib

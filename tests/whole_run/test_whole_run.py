@@ -20,8 +20,6 @@ Planted faults, one for every class of leak that was ever found, and the output 
 | half the sensitivity is charged | plain, absent | a round's sum moves by twice what is stated |
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -48,7 +46,7 @@ from privbo.runs.best import CommonCohort, CommonServer
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import Record
 from privbo.runs.sources import algorithm_table
-from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
+from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, without_none
 from tests.whole_run.clinic import N_CLIENTS, N_RECORDS, WORLD
 from tests.whole_run.quoted import underquoted
 from tests.whole_run.worlds import DRY, EXPORT, FULL, HOME, NORMS, SHORT, Step, moved, play, reach
@@ -59,11 +57,6 @@ BY_CLIENT = (("plain", "absent"), ("absent", "changed"), ("absent", "hostile"), 
 BY_REWARD = (("plain", "one reward"), ("plain", "one failure"), ("plain", "slow"))
 Worlds = tuple[str, str]
 SPACE = {"x": {"type": "real", "low": 0.0, "high": 1.0}, "y": {"type": "real", "low": 1e-3, "high": 1e1, "log": True}}
-
-
-def without_none(table: Any) -> Any:
-    """A table for a configuration file, which knows no None."""
-    return {k: without_none(v) for k, v in table.items() if v is not None} if isinstance(table, dict) else table
 
 
 def configuration(case: Case, **privacy: Any) -> dict[str, Any]:

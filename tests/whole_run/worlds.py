@@ -5,8 +5,6 @@ react to what was released and the worlds part for reasons that are paid for. No
 keys, which are the same in both, so two releases of one round differ by their clipped sums alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import hashlib
@@ -99,7 +97,7 @@ class Outcome:
     releases: Mapping[str, bytes]
     drawn: Mapping[str, int]
 
-    def differences(self, other: Outcome) -> list[str]:
+    def differences(self, other: "Outcome") -> list[str]:
         """Names of what differs, for people."""
         names = self.seen.keys() | other.seen.keys()
         found = [name for name in names if self.seen.get(name) != other.seen.get(name)]
