@@ -72,29 +72,19 @@ def test_embedding_puts_choices_one_apart() -> None:
     np.testing.assert_allclose(pdist(points), 1.0)
 
 
+FINITE = Space({"n": Int(1, 3), "kind": Categorical((True, False))})
+BRANCHED = {
+    "a": Categorical(["x", "y"]),
+    "b": Int(1, 4, when={"a": "y"}),
+    "c": Categorical(["u", "v"], when={"a": ("x",)}),
+}
+MATTERING = Space({"k": Categorical(["x", "y"]), "a": Int(0, 3, when={"k": "y"})}, ["a >= 2"])
+PRODUCTS = Space({"n": Int(1, 6), "m": Int(1, 6)}, ["n * m <= 6"])
 GRIDS: list[tuple[Space, list[dict[str, Any]]]] = [
-    (
-        Space({"n": Int(1, 3), "kind": Categorical((True, False))}),
-        [{"n": n, "kind": kind} for n in (1, 2, 3) for kind in (True, False)],
-    ),
-    (
-        Space(
-            {
-                "a": Categorical(["x", "y"]),
-                "b": Int(1, 4, when={"a": "y"}),
-                "c": Categorical(["u", "v", "w"], when={"a": ("x",)}),
-            }
-        ),
-        [{"a": "y", "b": n} for n in range(1, 5)] + [{"a": "x", "c": c} for c in "uvw"],
-    ),
-    (  # where a parameter does not matter its constraints hold
-        Space({"k": Categorical(["x", "y"]), "a": Int(0, 3, when={"k": "y"})}, ["a >= 2"]),
-        [{"k": "x"}, {"k": "y", "a": 2}, {"k": "y", "a": 3}],
-    ),
-    (
-        Space({"n": Int(1, 6), "m": Int(1, 6)}, ["n * m <= 6"]),
-        [{"n": n, "m": m} for n in range(1, 7) for m in range(1, 7) if n * m <= 6],
-    ),
+    (FINITE, [{"n": n, "kind": kind} for n in (1, 2, 3) for kind in (True, False)]),
+    (Space(BRANCHED), [{"a": "y", "b": n} for n in range(1, 5)] + [{"a": "x", "c": c} for c in "uv"]),
+    (MATTERING, [{"k": "x"}, {"k": "y", "a": 2}, {"k": "y", "a": 3}]),  # elsewhere its constraints hold
+    (PRODUCTS, [{"n": n, "m": m} for n in range(1, 7) for m in range(1, 7) if n * m <= 6]),
 ]
 
 
@@ -105,10 +95,7 @@ def test_a_grid_has_every_point_once_and_finds_it_again(space: Space, points: li
     order = np.random.default_rng(0).permutation(len(grid))
     np.testing.assert_array_equal(grid_index(space, grid, grid[order][None])[0], order)
     assert space.grid(limit=len(points) - 1) is None
-
-
-def test_what_is_not_finite_has_no_grid() -> None:
-    assert Space({"x": Real(0, 1), "n": Int(1, 3)}).grid() is None
+    assert Space(dict(space.parameters) | {"real": Real(0, 1)}).grid() is None
 
 
 def test_choices_are_told_apart_by_type() -> None:
@@ -344,11 +331,10 @@ def test_every_point_of_a_run_keeps_them(algorithm: Any, final: Any, tmp_path: P
 
 
 def test_a_finite_space_is_searched_over_what_is_allowed() -> None:
-    space, _ = GRIDS[-1]
     exact = pb.DPFTSDE(n_regions=1, n_features=12, n_init=2, own=pb.OwnModel(draw="exact"))
     asked: list[tuple[int, int]] = []
     problem = pb.Problem(
-        space=space, objective=lambda c, p: asked.append((p["n"], p["m"])) or float(p["n"] + p["m"]), n_clients=4
+        space=PRODUCTS, objective=lambda c, p: asked.append((p["n"], p["m"])) or float(p["n"] + p["m"]), n_clients=4
     )
     pb.run(problem, exact, privacy=SIMULATED, rounds=4, seed=1)
     assert all(n * m <= 6 for n, m in asked)

@@ -11,11 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -154,24 +154,26 @@ def test_a_runs_default_directory_tells_the_day_and_no_time(tmp_path: Path, monk
     assert len(set(names)) == 2
 
 
-def without_a_directory(noise: str) -> pb.Record:
-    return run_spec(dataclasses.replace(play().spec, privacy=dataclasses.replace(SIMULATED, noise=noise)), None)
-
-
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("settings", "words"),
     [
-        (lambda: without_a_directory("secure"), "needs a directory for its durable ledger"),
-        (lambda: without_a_directory("exact"), "needs a directory for its durable ledger"),
-        (lambda: play(jobs=4), "name another executor"),
-        (lambda: play(final_share=0.5), "leave final_share out"),
-        (lambda: play(resume=True), "only a run with a directory can be resumed"),
-        (lambda: dataclasses.replace(problem(), score_range=(0.0, 5.0)), "score_range"),
+        ({"jobs": 4}, "name another executor"),
+        ({"final_share": 0.5}, "leave final_share out"),
+        ({"resume": True}, "only a run with a directory can be resumed"),
     ],
 )
-def test_what_would_be_ignored_is_refused(make: Callable[[], object], words: str) -> None:
+def test_what_would_be_ignored_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises((pb.ConfigurationError, pb.RunError), match=words):
-        make()
+        play(**settings)
+
+
+@pytest.mark.parametrize("noise", ["secure", "exact"])
+def test_a_private_run_without_a_place_for_its_ledger_is_refused(noise: Any) -> None:
+    spec = dataclasses.replace(play().spec, privacy=dataclasses.replace(SIMULATED, noise=noise))
+    with pytest.raises(pb.ConfigurationError, match="needs a directory for its durable ledger"):
+        run_spec(spec, None)
+    with pytest.raises(pb.ConfigurationError, match="score_range"):
+        dataclasses.replace(problem(), score_range=(0.0, 5.0))
 
 
 def test_a_record_is_opened_again_elsewhere_and_an_unfinished_one_says_so(
