@@ -23,15 +23,6 @@ from tests.thompson.conftest import FINITE, GRID, PLANE, play, setting
 OWN = OwnModel(n_features=32, fit_steps=5, n_candidates=64)
 
 
-@pytest.mark.parametrize("draw", ["paths", "exact", "features"])
-@pytest.mark.parametrize("refit_every", [0, 1, 2])
-def test_local_clients_improve_with_every_kind_of_draw(draw, refit_every):
-    own = OwnModel(draw=draw, refit_every=refit_every, n_features=64, n_candidates=200, fit_steps=10)
-    _, cohort = play(Variant(own=own).local(), setting(rounds=8))
-    history = cohort.history()
-    assert np.maximum.accumulate(history.values, axis=1).mean(axis=0)[-1] > 0.93  # ten uniform points reach 0.83
-
-
 def _proposed(own, space, n, t, rows=None, scale=1.0):
     """The points of clients with t random canonical points each."""
     clients, generator = np.arange(n), np.random.default_rng(3)

@@ -248,24 +248,6 @@ def test_paths_are_those_of_torch(kernel, t):
     assert float((paths(points) - other).abs().max()) > 1e-7  # the comparison tells phases apart
 
 
-@pytest.mark.parametrize(("made", "some"), [(lambda paths: paths, slice(17, 40)), (of_torch, slice(None))])
-def test_a_path_is_the_same_to_the_last_bit_alone_and_among_others(made, some):
-    """Of machine code also among other points; runs ask all clients at as many."""
-    paths, points = made(_any_paths("matern52", 9)[1]), torch.tensor(np.random.default_rng(1).random((3, 130, 3)))
-    whole = paths(points)
-
-    def of_one(numbers, client):
-        kept = {name: v[client : client + 1] for name, v in vars(numbers).items() if torch.is_tensor(v)}
-        return dataclasses.replace(numbers, **kept | {"frequencies": numbers.frequencies} if numbers is paths else kept)
-
-    for client in range(3):
-        correction = dataclasses.replace(
-            of_one(paths.correction, client), models=paths.correction.models.rows(torch.tensor([client]))
-        )
-        alone = dataclasses.replace(of_one(paths, client), correction=correction)
-        assert torch.equal(alone(points[client : client + 1, some])[0], whole[client, some])
-
-
 @pytest.mark.parametrize("t", [*range(8, 16), 61, 131, 199])
 def test_draws_posteriors_and_small_fits_are_the_same_to_the_last_bit_alone_and_among_others(t):
     """Solvers of torch, its angles, and factors of more than 128 rows round by where numbers lie in memory."""

@@ -229,14 +229,6 @@ def test_a_client_that_joins_late_starts_from_the_pool():
     assert ours > theirs + 0.03
 
 
-def test_exploring_rounds_know_nothing_of_values():
-    algorithm = dataclasses.replace(SMALL, explore=2, schedule=(3,))
-    _, cohort = play(algorithm, setting(), evaluate=bumps)
-    _, other = play(algorithm, setting(), evaluate=lambda clients, units: -bumps(clients, units))
-    np.testing.assert_array_equal(cohort.history().units[:, :4], other.history().units[:, :4])
-    assert not np.array_equal(cohort.history().units[:, 4:], other.history().units[:, 4:])
-
-
 @pytest.mark.parametrize(("alike", "explored"), [(1.0, 1), (0.0, 2)])
 def test_clients_explore_unless_the_pool_leads(alike, explored):
     """The first release of 60 equal clients ends their start; that of clients who have nothing in common does not."""
