@@ -289,6 +289,7 @@ CHEAP = [
     ("pf-pne", "PF-PNE, optimistic", ""),
     ("parallel", "4 players", ""),
     ("returned", "10 players, 1000 pulls", ""),
+    pytest.param("long-histories", "100 inducing points", "", marks=pytest.mark.slow),
     ("many-evaluations", "alone, HCT", ""),
     ("leaderboard", "SharedPrior, epsilon 2", ""),
     ("leaderboard", "central model, epsilon 2", ""),
