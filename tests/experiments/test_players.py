@@ -6,11 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import privbo as pb
 from experiments.baselines.dp_fts_de import Variant
-from experiments.baselines.informed import explain
 from experiments.cells import Context, algorithm_of
 from experiments.outcome import Outcome, Task
 from experiments.plays import elimination, f_lcb
@@ -18,11 +16,10 @@ from experiments.problems.clients import Clients
 from experiments.run import Options, run
 from experiments.study import study
 from privbo.algorithms.thompson.exploration import Exploration
-from privbo.algorithms.thompson.posterior import Observations
 from privbo.algorithms.thompson.settings import OwnModel
 from privbo.protocol.messages import PlainEvaluate
 from tests.builders import same_releases
-from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, hyperparameters, play, setting
+from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
 
 SMALL = {"type": "experiments.problems.clients:Clients", "function": "garland", "n_clients": 5, "horizon": 300}
 FED = {"type": "fed-pne"}
@@ -96,41 +93,7 @@ def test_cauchy_figure(tmp_path: Path) -> None:
     assert regret["uniform play"] == pytest.approx(0.45 * 2500)
 
 
-# ---- how far a client trusts what it is sent, against a plain regression per client
-
-
-def _client(values, mask=None):
-    values = np.atleast_2d(values)
-    mask = np.ones(values.shape, dtype=bool) if mask is None else np.atleast_2d(mask)
-    n, t = values.shape
-    kept = np.where(mask, values, np.nan)
-    standard = (kept - np.nanmean(kept, axis=1, keepdims=True)) / np.nanstd(kept, axis=1, keepdims=True)
-    observations = Observations(
-        embedded=torch.zeros(n, t, 1, dtype=torch.float64),
-        values=torch.as_tensor(np.where(mask, standard, 0.0)),
-        mask=torch.as_tensor(mask),
-        scale=torch.ones(n, dtype=torch.float64),
-    )
-    return observations, hyperparameters(np.ones((n, 1)), outputscale=2.0, noise=0.02)
-
-
-def test_the_regression_is_that_of_every_client_alone():
-    generator = np.random.default_rng(0)
-    heights, values = generator.normal(size=(3, 9)), generator.normal(size=(3, 9))
-    values[0] += 3.0 * heights[0]
-    mask = np.ones((3, 9), dtype=bool)
-    mask[1, 2:5] = False
-    observations, models = _client(values, mask)
-    found = explain(observations, models, torch.as_tensor(heights), 0.0)
-    for n in range(3):
-        h, y = heights[n, mask[n]], observations.values[n].numpy()[mask[n]]
-        slope, intercept = np.polyfit(h, y, 1)
-        residual = y - slope * h - intercept
-        np.testing.assert_allclose(found.slope[n], slope, rtol=1e-9)
-        np.testing.assert_allclose(found.observations.values[n].numpy()[mask[n]], residual, atol=1e-9)
-        assert (found.observations.values[n].numpy()[~mask[n]] == 0).all()
-        share = residual @ residual / (y @ y)
-        np.testing.assert_allclose(found.models.outputscale[n], 2.0 * max(share - 0.02, 0.05), rtol=1e-9)
+# ---- how far a client trusts what it is sent
 
 
 @pytest.mark.parametrize("space", [PLANE, MIXED, FINITE], ids=["plane", "mixed", "finite"])

@@ -279,6 +279,7 @@ CHEAP = [
     ("dp-fts-de-2a", "FTS of 2020", ""),
     ("dp-fts-de-7b", "FTS-DE, 1-p = 1/t", ""),
     ("thompson-ablation", "DE start, uniform steps", ""),
+    ("thompson-ablation", "ours, not private", ""),
     ("fed-pne", "Fed-PNE", "covid"),
     ("fed-pne", "VHCT", ""),
     ("fed-pne", "HCT", ""),
