@@ -293,6 +293,7 @@ CHEAP = [
     pytest.param("long-histories", "100 inducing points", "", marks=pytest.mark.slow),
     ("many-evaluations", "alone, HCT", ""),
     ("leaderboard", "SharedPrior, epsilon 2", ""),
+    ("leaderboard", "SharedPrior, epsilon 2", "nearest neighbours, mixed"),
     ("leaderboard", "central model, epsilon 2", ""),
     ("leaderboard", "Sobol search, epsilon 2", "kernel ridge"),
     ("leaderboard", "Sobol search, epsilon 2", "nearest neighbours, mixed"),

@@ -119,41 +119,6 @@ def answered(made, units, values):
     return weights / np.linalg.norm(weights, axis=-1, keepdims=True)
 
 
-@pytest.mark.parametrize("space", [PLANE, MIXED], ids=["real", "mixed"])
-def test_answers_are_what_clients_make_of_the_common_function(space):
-    """1,500 functions drawn at the public points and at four points of each of four clients, jointly.
-
-    Answers are regressed on B u: a slope of 1 within a tenth, where chance in 6,000 answers is about .02. Planted: the
-    features of u itself are not what clients answer with.
-    """
-    where = setting(space, n_clients=10**6)
-    made, rng, count = decoder(where), np.random.default_rng(1), 1500
-    scale = made._scale(0.7, 0.6)
-    which = 1 if space is PLANE else 2
-    units = space.snap(rng.random((count, 16, space.n_dims)))
-    embedded = torch.as_tensor(space.embed(units))
-    near = correlated("matern52", torch.as_tensor(made.points), made.points, scale).numpy()
-    variance = np.trace(near - near.mean(axis=0) - near.mean(axis=1)[:, None] + near.mean()) / len(near)
-    root = np.linalg.cholesky(near + 1e-9 * np.eye(len(near)))
-    white = rng.standard_normal((count, len(near)))
-    common, values = white @ root.T, np.empty((count, 16))
-    across = np.linalg.solve(root, correlated("matern52", embedded, made.points, scale).numpy().swapaxes(1, 2))
-    for row in range(count):
-        here = correlated("matern52", embedded[row], embedded[row].numpy(), scale).numpy()
-        rest = here - across[row].T @ across[row] + 1e-9 * np.eye(16)
-        values[row] = across[row].T @ white[row] + np.linalg.cholesky(rest) @ rng.standard_normal(16)
-    functions = (common - common.mean(axis=1, keepdims=True)) / np.sqrt(variance)
-    answers = answered(made, units.reshape(-1, 4, space.n_dims), values.reshape(-1, 4))
-    found = made.answers(4)
-    expected = np.repeat(functions @ found.matrices[which].T, 4, axis=0)
-    assert (answers * expected).sum() / np.square(expected).sum() == pytest.approx(1.0, abs=0.1)
-    assert np.trace(found.rests[which]) == pytest.approx(1.0)  # of length 1, all of it unknown
-    assert not found.owns.any()
-    plain = np.linalg.lstsq(made._features(torch.as_tensor(made.points)).numpy(), functions.T, rcond=None)[0].T
-    plain = np.repeat(plain, 4, axis=0)
-    assert (answers * plain).sum() / np.square(plain).sum() < 0.7
-
-
 def first_answers(where):
     """A decoder, clients' first points, and the map from a function at the public points to its values there."""
     made = decoder(where)
@@ -307,41 +272,6 @@ def test_at_the_least_signal_the_pool_of_alike_clients_still_knows_something(spa
     signal, chance = np.mean(found, axis=0)
     assert signal > 0.33
     assert abs(chance) < 0.15
-
-
-def found_by(where, functions, noise, rng):
-    """Mean correlation of what is decoded, and of the weights' own function, with functions at the public points."""
-    made = decoder(where)
-    matrix = made.answers(2).matrices[0]
-    phi = made._features(torch.as_tensor(made.points)).numpy()
-    phi, after, before = phi - phi.mean(axis=0), [], []
-    for common in functions:
-        weights = matrix @ common + noise / 8 * rng.standard_normal(64)
-        mean, _ = decode(weights, made.priors, made.answers(2).of(where.n_clients, noise / 8))
-        after.append(np.corrcoef(mean, common)[0, 1])
-        before.append(np.corrcoef(phi @ weights, common)[0, 1])
-    return np.mean(after), np.mean(before)
-
-
-def test_categories_can_be_as_unlike_as_they_are(monkeypatch):
-    """What helps with one choice hurts with the other; 40 functions of the rate, with a sign for the kind.
-
-    Planted: choices that are taken to be much alike, as if they were numbers close by, lose the signs.
-    """
-    where, rng = setting(MIXED, n_clients=4000), np.random.default_rng(3)
-
-    def functions(made):
-        slopes, bends = rng.standard_normal((2, 40, 1))
-        signs, rate = np.where(made.points[:, 0] > 0, 1.0, -1.0), made.points[:, 3] - 0.5
-        found = signs * (slopes * rate + bends * (rate**2 - 1 / 12))
-        found = found - found.mean(axis=1, keepdims=True)
-        return 0.9 * found / found.std(axis=1, keepdims=True)
-
-    well, _ = found_by(where, functions(decoder(where)), 0.03, rng)
-    monkeypatch.setattr(pooled, "_CHOICES", (20.0,))
-    badly, _ = found_by(where, functions(decoder(where)), 0.03, rng)
-    assert well > 0.8
-    assert badly < well - 0.1
 
 
 def test_a_pool_is_decoded_once_and_a_new_one_anew():

@@ -1,7 +1,6 @@
 """The shared prior: its releases and their price, its pool, its clients."""
 
 import dataclasses
-import math
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from privbo.algorithms.thompson.posterior import ridge_mean
 from privbo.audits.clipping import publish_norms
 from privbo.door.clipping import clip_rows
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import PlainEvaluate, Release
+from privbo.protocol.messages import PlainEvaluate
 from privbo.runs.record import replay
 from tests.builders import mechanism_for
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
@@ -133,28 +132,6 @@ def test_few_clients_release_everything_or_nothing(n_clients, epsilon, rounds, r
     assert spec.plan.releases == len(releases)
     assert min(spec.plan.epsilon().values()) == pytest.approx(epsilon if releases else 0.0, rel=1e-3)
     assert (spec.remedy is None) == bool(releases)
-
-
-def test_the_pool_is_the_mean_of_the_releases_weighted_by_budget_and_evidence():
-    where = setting(n_clients=6, rounds=9)
-    server, rng, told = SMALL.server(where), np.random.default_rng(0), []
-    while (ask := server.ask()) is not None:
-        if told:
-            weights = np.array([share * math.sqrt(2 + round_) for round_, share, *_ in told])
-            expected = sum(w * v for w, (_, _, v, _) in zip(weights, told, strict=True)) / weights.sum()
-            np.testing.assert_allclose(ask.broadcast.arrays["pooled"], expected, rtol=1e-12)
-            stddev = math.sqrt(sum((w * s) ** 2 for w, (*_, s) in zip(weights, told, strict=True))) / weights.sum()
-            assert float(ask.broadcast.arrays["noise_stddev"]) == pytest.approx(stddev)
-        else:
-            assert "pooled" not in ask.broadcast.arrays
-        release = None
-        if ask.request is not None:
-            values, stddev, round_ = rng.standard_normal((1, 12)), 0.1 * (1 + ask.broadcast.round), ask.broadcast.round
-            release = Release(round=round_, values=values, noise_stddev=stddev, sequence=len(told), head="")
-            told.append((round_, ask.request.noise_scale**-2, values[0], stddev))
-        server.tell(release)
-    assert [round_ for round_, *_ in told] == [1, 5]
-    assert sum(share for _, share, *_ in told) == pytest.approx(1.0)
 
 
 def test_answers_are_the_ridge_weights_of_the_history_of_length_one():
