@@ -271,7 +271,7 @@ class PartyRun:
             raise RefusedError("public_seed", expected=own, found=public_seed)
         if public_seed not in self._servers:
             self._servers.clear()
-            self._servers[public_seed] = self.spec.played.server(self.spec.setting(public_seed))
+            self._servers[public_seed] = self.spec.server(self.spec.setting(public_seed))
         request = request_of(self._servers[public_seed], broadcast, released=released)
         if (request is not None) != released:
             raise RefusedError("released", expected=request is not None, found=released)

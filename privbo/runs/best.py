@@ -35,14 +35,11 @@ from privbo.protocol.common import (
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import load_arrays, read_json, require_contained, write_json
 from privbo.protocol.messages import (
-    Algorithm,
     Array,
     Arrays,
     Ask,
     Broadcast,
     ClientHistory,
-    Cohort,
-    Evaluate,
     FloatArray,
     IntArray,
     Release,
@@ -50,9 +47,7 @@ from privbo.protocol.messages import (
     Requesting,
     Server,
     Setting,
-    answers_together,
     best_unit,
-    takes_points,
 )
 from privbo.protocol.settings import Sequence, dump_settings, read_settings, settings
 from privbo.protocol.space import Parameter, Space, Value
@@ -168,65 +163,6 @@ def best_at_site(folder: Path) -> tuple[tuple[Best, ...], tuple[int, ...]]:
         raise RunError(f"{folder}: its clients have evaluated nothing yet; ask again after the first round")
     found = best_points(read_history(folder / EVALUATIONS), facts.search_space, facts.clients)
     return found, tuple(sorted(set(facts.clients) - {best.client for best in found}))
-
-
-@dataclass(frozen=True, kw_only=True)
-class WithCommon:
-    """An algorithm whose runs end with a common setting.
-
-    Attributes:
-        algorithm: What is run.
-        share: Share of the squared budget that the vote gets, in (0, 1).
-    """
-
-    algorithm: Algorithm
-    share: float
-
-    @property
-    def caveat(self) -> str | None:
-        """The algorithm's own."""
-        return self.algorithm.caveat
-
-    @property
-    def is_certified(self) -> bool:
-        """Whether the algorithm's promise rests on fixed clipping norms; the vote changes nothing about it."""
-        return self.algorithm.is_certified
-
-    @property
-    def answers_together(self) -> bool:
-        """Whether one cohort may answer for all clients, as for the algorithm alone."""
-        return answers_together(self.algorithm)
-
-    @property
-    def takes_points(self) -> bool:
-        """Whether clients take points that are given to them, as for the algorithm alone."""
-        return takes_points(self.algorithm)
-
-    def local(self) -> Algorithm:
-        """The algorithm's own control, which shares nothing and therefore chooses nothing in common."""
-        return self.algorithm.local()
-
-    def server(self, setting: Setting) -> CommonServer:
-        """Make the public side.
-
-        Raises:
-            ConfigurationError: If the algorithm names no candidates, or the unit of privacy is smaller than a client.
-        """
-        return CommonServer(self.algorithm.server(setting), setting, self.share)
-
-    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
-        """Make the private side for ``clients``.
-
-        Raises:
-            ConfigurationError: If the algorithm's clients can't judge candidates.
-        """
-        inside = self.algorithm.cohort(setting, clients=clients, evaluate=evaluate, seed=seed)
-        if not isinstance(inside, Judging):
-            raise ConfigurationError(
-                f"final='common': clients of {type(self.algorithm).__name__} can't judge candidates; give its cohort a "
-                "judge(broadcast, units)"
-            )
-        return CommonCohort(cohort=inside)
 
 
 class CommonServer:

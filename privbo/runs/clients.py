@@ -225,7 +225,7 @@ def clients_of(
     algorithm = setup.spec.played
 
     def made(some: IntArray, by: Evaluate = evaluate) -> Cohort:
-        return sent(algorithm.cohort(setup.setting, clients=some, evaluate=by, seed=setup.seed))
+        return sent(setup.spec.cohort(setup.setting, clients=some, evaluate=by, seed=setup.seed))
 
     require_takes(algorithm, evaluate.problem)
     if evaluate.problem.is_asked and asking is None:
@@ -271,12 +271,12 @@ def require_answers(spec: Spec) -> None:
     if answers_together(spec.played):
         return
     setting, alone = spec.setting(public_seed=0), np.zeros(1, dtype=np.int64)
-    ask = spec.played.server(setting).ask()
+    ask = spec.server(setting).ask()
     if ask is None:
         return
     try:
         made_up = PlainEvaluate(lambda _, units: np.asarray(units.mean(axis=1)))
-        cohort = spec.played.cohort(setting, clients=alone, evaluate=made_up, seed=0)
+        cohort = spec.cohort(setting, clients=alone, evaluate=made_up, seed=0)
         shaped(cohort.respond(ask.broadcast), 0 if ask.request is None else ask.request.dim)
         cohort.restore(cohort.snapshot())
         cohort.history()

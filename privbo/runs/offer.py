@@ -41,7 +41,7 @@ from privbo.protocol.messages import (
     Setting,
 )
 from privbo.protocol.settings import dump_settings
-from privbo.runs.best import CommonServer, WithCommon
+from privbo.runs.best import CommonServer
 
 _FACTORS = tuple(2.0 ** (half / 2) for half in range(1, 14))  # of what is asked, up to about a hundred times
 _SURFACES, _CLEAR = 40, 6  # most surfaces, and the lead of one answer over the other at which no more are drawn
@@ -268,9 +268,9 @@ class Offer:
         """Price it."""
         setting = self.setting
         records = setting.records if setting.unit == "record" else None
-        server = voted(self.algorithm, self.share).server(setting)
-        rounds = server.server if isinstance(server, CommonServer) else server
-        requests = tuple(rounds.plan())
+        server = self.algorithm.server(setting)
+        common = None if self.share is None else CommonServer(server, setting, self.share)
+        requests = tuple(server.plan())
         if setting.trains and any(request.training is None for request in requests):
             raise ConfigurationError(
                 f"{type(self.algorithm).__name__} asks for scores and leaves out what training their models costs; "
@@ -281,7 +281,7 @@ class Offer:
             requests,
             n_clients=setting.n_clients,
             n_records=None if records is None else sum(records.counts),
-            final=server.vote if isinstance(server, CommonServer) else None,
+            final=None if common is None else common.vote,
         )
 
 
@@ -338,8 +338,3 @@ def left_out(offer: Offer) -> Plan | None:
 def _left_out(offer: Offer) -> Plan | None:
     whole = offer.price()
     return None if acts(offer.algorithm, offer.setting, whole) else whole
-
-
-def voted(algorithm: Algorithm, share: float | None) -> Algorithm:
-    """Give the algorithm with the vote at the end, where one is asked for."""
-    return algorithm if share is None else WithCommon(algorithm=algorithm, share=share)

@@ -98,7 +98,7 @@ def planned_requests(spec: Spec) -> Iterator[Request]:
     Raises:
         ConfigurationError: If the settings are impossible.
     """
-    return spec.played.server(spec.setting(public_seed=0)).plan()
+    return spec.server(spec.setting(public_seed=0)).plan()
 
 
 def decided(spec: Spec, plan: Plan, *, run: str | None = None) -> Decision | None:
@@ -270,7 +270,7 @@ def open_run(
         record=Record(manifest=manifest, ledger=ledger, directory=None if home is None else home.path),
         setup=setup,
         door=door,
-        server=spec.played.server(setup.setting),
+        server=spec.server(setup.setting),
     )
 
 

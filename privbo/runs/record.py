@@ -328,7 +328,7 @@ def replay(record: Record) -> Iterator[tuple[Ask, Release | None]]:
         RunError: If the algorithm is not loaded, or the releases do not belong to the configuration.
     """
     spec = replace(record.spec, device="cpu")
-    server = spec.played.server(spec.setting(record.manifest.public_seed))
+    server = spec.server(spec.setting(record.manifest.public_seed))
     if record.directory is not None:
         record.home.recall(server)
     releases = {release.round: release for release in record.releases}

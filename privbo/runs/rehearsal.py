@@ -184,7 +184,7 @@ def rehearse(setup: WorkerSetup, evaluate: Evaluator, made: Callable[..., InProc
     Raises:
         RehearsalError: If no client has a value.
     """
-    ask, clients = setup.spec.played.server(setup.setting).ask(), made(setup, None, evaluate)
+    ask, clients = setup.spec.server(setup.setting).ask(), made(setup, None, evaluate)
 
     def first() -> Rows:
         try:

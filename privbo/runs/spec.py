@@ -24,6 +24,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required, Self, TypeAlias, TypedDict, cast
 
@@ -37,9 +38,9 @@ from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision, Policy
 from privbo.plans.privacy import NoPrivacy, Privacy
 from privbo.plans.shared_ledger import SharedLedger
-from privbo.protocol.common import Final
+from privbo.protocol.common import Final, Judging
 from privbo.protocol.errors import ConfigurationError, RunError
-from privbo.protocol.messages import Algorithm, Records, Setting
+from privbo.protocol.messages import Algorithm, Cohort, Evaluate, IntArray, Records, Server, Setting
 from privbo.protocol.problem import FACTS, Evaluator, Problem, ProblemSource
 from privbo.protocol.settings import (
     NAME,
@@ -53,8 +54,9 @@ from privbo.protocol.settings import (
     settings_schema,
 )
 from privbo.runs.altered import Attendance
+from privbo.runs.best import CommonCohort, CommonServer
 from privbo.runs.code import CodeKey, code_key
-from privbo.runs.offer import Offer, is_optional, left_out, remedy_of, voted
+from privbo.runs.offer import Offer, is_optional, left_out, remedy_of
 from privbo.runs.sources import (
     ForeignAlgorithm,
     algorithm_table,
@@ -349,14 +351,35 @@ class Spec:
                     "resume with the same settings or start a new directory"
                 )
 
-    @property
+    @cached_property
     def played(self) -> Algorithm:
-        """The algorithm as the run plays it: without releases that change too little; with a vote if asked for."""
-        return voted(self._federated, self._share)
-
-    @property
-    def _federated(self) -> Algorithm:
+        """The algorithm as the run plays it before its vote: without releases that change too little."""
         return self.algorithm if self._left_out is None else self.algorithm.local()
+
+    def server(self, setting: Setting) -> Server:
+        """Make the public side, which ends with a vote where one is asked for.
+
+        Raises:
+            ConfigurationError: If the algorithm names no candidates, or the unit of privacy is smaller than a client.
+        """
+        made = self.played.server(setting)
+        return made if self._share is None else CommonServer(made, setting, self._share)
+
+    def cohort(self, setting: Setting, *, clients: IntArray, evaluate: Evaluate, seed: int) -> Cohort:
+        """Make the private side for ``clients``.
+
+        Raises:
+            ConfigurationError: If there is a vote and the algorithm's clients can't judge candidates.
+        """
+        made = self.played.cohort(setting, clients=clients, evaluate=evaluate, seed=seed)
+        if self.final is None:
+            return made
+        if not isinstance(made, Judging):
+            raise ConfigurationError(
+                f"final='common': clients of {type(self.played).__name__} can't judge candidates; give its cohort a "
+                "judge(broadcast, units)"
+            )
+        return CommonCohort(cohort=made)
 
     @property
     def _left_out(self) -> Plan | None:
@@ -375,7 +398,7 @@ class Spec:
             ConfigurationError: If the settings are impossible.
             BudgetExceeded: If no noise meets the target.
         """
-        offer = Offer(algorithm=self._federated, setting=self.setting(0), privacy=self.privacy, share=self._share)
+        offer = Offer(algorithm=self.played, setting=self.setting(0), privacy=self.privacy, share=self._share)
         priced, whole = offer.price(), self._left_out
         if whole is None or priced.largest_over_noise is not None:
             return priced
@@ -384,7 +407,7 @@ class Spec:
     @property
     def calls_per_client(self) -> int | None:
         """Most calls of the objective by one client, from public numbers; None where the algorithm does not say."""
-        count: Callable[[Setting], int] | None = getattr(self._federated, "calls_per_client", None)
+        count: Callable[[Setting], int] | None = getattr(self.played, "calls_per_client", None)
         return None if count is None else count(self.setting(0))
 
     @property

@@ -400,7 +400,7 @@ def _answers_of_others(subject: Subject, bad: Callable[[], object] | None) -> Fl
         return _score(client, params)
 
     problem = toy_clients(objective, subject.unit)
-    cohort = subject.spec().played.cohort(
+    cohort = subject.spec().cohort(
         subject.setting(), clients=np.arange(N_CLIENTS), evaluate=problem.evaluator(), seed=SEED
     )
     return np.concatenate([np.delete(cohort.respond(a.broadcast), 2, axis=0).ravel() for _, a in subject.asks()])

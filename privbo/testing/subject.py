@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
@@ -150,7 +151,7 @@ class Subject:
 
     def server(self, public_seed: int = 5) -> Server:
         """Give a public side."""
-        return self.spec().played.server(self.setting(public_seed))
+        return self.spec().server(self.setting(public_seed))
 
     def asks(self, rounds: int | None = None) -> Iterator[tuple[int, Ask]]:
         """Give a server's questions with their number, each answered with pure noise before the next."""
@@ -165,7 +166,7 @@ class Subject:
     def cohort(self, clients: list[int] | None = None, evaluate: Callable[..., FloatArray] = bumps) -> Cohort:
         """Give a private side of some clients, all of them unless named."""
         chosen = np.arange(N_CLIENTS) if clients is None else np.array(clients)
-        return self.spec().played.cohort(self.setting(), clients=chosen, evaluate=PlainEvaluate(evaluate), seed=SEED)
+        return self.spec().cohort(self.setting(), clients=chosen, evaluate=PlainEvaluate(evaluate), seed=SEED)
 
     def wrapped(
         self,
@@ -174,7 +175,10 @@ class Subject:
         on_server: Callable[[Server], Server] = lambda server: server,
     ) -> Wrapped:
         """Give the algorithm with its sides wrapped."""
-        return Wrapped(algorithm=self.spec().played, on_cohort=on_cohort, on_server=on_server)
+        spec, played = self.spec(), self.spec().played
+        facts = {"caveat": played.caveat, "is_certified": played.is_certified, "local": played.local}
+        whole = SimpleNamespace(server=spec.server, cohort=spec.cohort, **facts)
+        return Wrapped(algorithm=whole, on_cohort=on_cohort, on_server=on_server)
 
     def watched(self, on_cohort: Callable[[Cohort], Cohort] = lambda cohort: cohort) -> tuple[Wrapped, list[Watched]]:
         """Give the algorithm with servers that are watched, and the list of those that were made by then."""

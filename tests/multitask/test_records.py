@@ -81,7 +81,7 @@ def front(objective: Any, clients: list[int] | None = None) -> FloatArray:
     asked = spec(objective)
     who = np.arange(len(COUNTS)) if clients is None else np.array(clients)
     evaluate = asked.problem.evaluator()
-    cohort = asked.played.cohort(asked.setting(7), clients=who, evaluate=evaluate, seed=0)
+    cohort = asked.cohort(asked.setting(7), clients=who, evaluate=evaluate, seed=0)
     return cohort.respond(Broadcast(round=0))
 
 
@@ -239,9 +239,7 @@ def test_released_points_do_not_depend_on_data_and_others_later_ones_only_on_rel
     for objective in (Hospitals(), Hospitals(site=2)):
         asked = spec(objective, rounds=6)
         setting = asked.setting(7)
-        cohort = asked.played.cohort(
-            setting, clients=np.arange(len(COUNTS)), evaluate=asked.problem.evaluator(), seed=0
-        )
+        cohort = asked.cohort(setting, clients=np.arange(len(COUNTS)), evaluate=asked.problem.evaluator(), seed=0)
         means = np.random.default_rng(0).random((len(COUNTS), 4))
         for round_ in range(7):
             arrays = {"means": means, "noise_stddev": np.full(len(COUNTS), 0.05)} if round_ else {}
@@ -453,8 +451,8 @@ def test_a_failed_pull_counts_as_the_lowest_scores_and_is_no_absence_from_the_co
 
         asked = spec(objective, algorithm=pb.FedPNE(horizon=600, c=0.5))
         setting, evaluate = asked.setting(7), asked.problem.evaluator()
-        cohort = asked.played.cohort(setting, clients=np.arange(len(COUNTS)), evaluate=evaluate, seed=0)
-        vectors.append(cohort.respond(asked.played.server(setting).ask().broadcast))
+        cohort = asked.cohort(setting, clients=np.arange(len(COUNTS)), evaluate=evaluate, seed=0)
+        vectors.append(cohort.respond(asked.server(setting).ask().broadcast))
         assert max(calls.values()) > 1
     np.testing.assert_allclose(vectors[0], vectors[1], rtol=0.0, atol=1e-12)
     assert -0.5 in vectors[0][2]

@@ -110,7 +110,7 @@ def test_ballots_are_bounded_whatever_is_judged_and_absences_stay_absent() -> No
 def test_a_vote_that_no_run_would_ask_is_refused_before_clients_judge(units: FloatArray, last: IntArray) -> None:
     """Clients would raise or not by what they know, and the class of a site's error is public."""
     asked = spec(ALGORITHMS["shared prior"])
-    server = asked.played.server(asked.setting(public_seed=1))
+    server = asked.server(asked.setting(public_seed=1))
     assert (
         server.request_for(Broadcast(round=9, arrays={CANDIDATES: np.zeros((2, 2)), LAST_ROUND: np.array(3)})).dim == 2
     )
@@ -223,7 +223,7 @@ def test_a_clients_paper_has_no_common_point_and_a_vote_hides_the_algorithms_own
     assert run_spec(spec(ALGORITHMS["pf-pne"], final=None), None).common is None
     assert run_spec(spec(ALGORITHMS["dp-fts-de"], final=None), None).common is None
     asked = spec(ALGORITHMS["fed-pne"])
-    server, announced = asked.played.server(asked.setting(5)), []
+    server, announced = asked.server(asked.setting(5)), []
     while (ask := server.ask()) is not None:
         announced.append(CHOSEN in ask.broadcast.arrays)
         server.tell(noise_release(ask, ask.broadcast.round))
@@ -252,9 +252,9 @@ def test_ballots_follow_judgements_and_nothing_else() -> None:
         return bumps(clients, units)
 
     def cohort(*clients: int) -> Cohort:
-        return asked.played.cohort(setting, clients=np.array(clients), evaluate=PlainEvaluate(evaluate), seed=3)
+        return asked.cohort(setting, clients=np.array(clients), evaluate=PlainEvaluate(evaluate), seed=3)
 
-    server, everyone, single = asked.played.server(setting), cohort(*range(7)), cohort(4)
+    server, everyone, single = asked.server(setting), cohort(*range(7)), cohort(4)
     ask = server.ask()
     while ask is not None and CANDIDATES not in ask.broadcast.arrays:
         values = everyone.respond(ask.broadcast).mean(axis=0)[None].repeat(2, axis=0)
