@@ -40,13 +40,11 @@ class Ticket:
         round: The round it answers.
         receipt: The durable charge.
         release: The release, if it was made and stored before; then nothing is drawn.
-        plan_position: Its place in the run's plan.
     """
 
     round: int
     receipt: Receipt
     release: Release | None
-    plan_position: int | None
     _request: Request
     _mechanism: PrivateSum | PlainSum | AdaptiveSum
     _participants: BoolArray | None
@@ -175,7 +173,6 @@ class Door:
             round=round,
             receipt=receipt,
             release=None if stored is None else self._read(stored),
-            plan_position=plan_position,
             _request=request,
             _mechanism=mechanism,
             _participants=participants,

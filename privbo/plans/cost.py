@@ -311,9 +311,7 @@ class Exposure:
         return "1 unknown noise" if self.unknown == 1 else f"{self.unknown} unknown noises"
 
 
-def exposures(
-    privacy: Privacy | NoPrivacy, event: Event, delta: float, *, adjacency: Adjacency
-) -> tuple[Exposure, ...]:
+def exposures(privacy: Privacy | NoPrivacy, event: Event, delta: float) -> tuple[Exposure, ...]:
     """Price a run against those who know more than what is broadcast; empty where there are none.
 
     With guardians: the server with all of them but one, one guardian, and outsiders. Where only sampled clients send
@@ -323,12 +321,11 @@ def exposures(
         privacy: What was asked for.
         event: What was charged.
         delta: Where to quote.
-        adjacency: Of the event.
 
     Example:
         >>> from accountant import Gaussian
         >>> privacy = Privacy(epsilon=2.0, trust="guardians", guardians=3)
-        >>> found = exposures(privacy, Gaussian(noise_multiplier=4.0), 1e-5, adjacency=Adjacency.ZERO_OUT)
+        >>> found = exposures(privacy, Gaussian(noise_multiplier=4.0), 1e-5)
         >>> [(each.against, round(each.epsilon, 3)) for each in found]
         [('coalition', 0.926), ('guardian', 0.634), ('outsiders', 0.508)]
     """
@@ -346,7 +343,7 @@ def exposures(
             against=against,
             who=_WHO[against],
             unknown=unknown,
-            epsilon=min(epsilon_table(seen, at, adjacency=adjacency).values()),
+            epsilon=min(epsilon_table(seen, at, adjacency=privacy.adjacency).values()),
             delta=delta,
         )
         for against, unknown, seen, at in known

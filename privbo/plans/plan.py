@@ -246,7 +246,7 @@ class Plan:
 
     def exposures(self, delta: float) -> tuple[Exposure, ...]:
         """Give the planned cost against observers who know some of the guardians' noises; empty without guardians."""
-        return exposures(self.privacy, self.event, delta, adjacency=self.adjacency)
+        return exposures(self.privacy, self.event, delta)
 
     @property
     def outlook(self) -> str | None:

@@ -220,22 +220,17 @@ class Privacy:
                 f"privacy: trust={self.trust!r}, unit={self.unit!r}; guardians add up what clients send, and with "
                 "unit='record' every site's sums are released apart: set trust='sites' with it, and only with it"
             )
-        if self.trust == "guardians":
-            if self.sampling != "poisson":
-                raise ConfigurationError(
-                    f"sampling={self.sampling!r} needs a party that draws and knows the sample, and with "
-                    "trust='guardians' there is none; use sampling='poisson', where each client draws its own coin"
-                )
-            if self.adaptive_clipping is not None:
-                raise ConfigurationError(
-                    "adaptive_clipping moves the bound from round to round by the server's word, and guardians go by "
-                    "the plan that they hold themselves; drop it, or set privacy.trust='server'"
-                )
-            if self.channel != "open":
-                raise ConfigurationError(
-                    f"channel={self.channel!r}: with trust='guardians' no party knows who was drawn, so ciphertexts of "
-                    "one size are sent in every round; use channel='open'"
-                )
+        unguarded = {
+            f"sampling={self.sampling!r} needs a party that draws and knows the sample, and with trust='guardians' "
+            "there is none; use sampling='poisson', where each client draws its own coin": self.sampling != "poisson",
+            "adaptive_clipping moves the bound from round to round by the server's word, and guardians go by the plan "
+            "that they hold themselves; drop it, or set privacy.trust='server'": self.adaptive_clipping is not None,
+            f"channel={self.channel!r}: with trust='guardians' no party knows who was drawn, so ciphertexts of one "
+            "size are sent in every round; use channel='open'": self.channel != "open",
+        }
+        for why, is_asked in unguarded.items():
+            if self.trust == "guardians" and is_asked:
+                raise ConfigurationError(why)
         if self.trust != "guardians" and (self.guardians is not None or self.against is not None):
             raise ConfigurationError(
                 f"privacy: guardians={self.guardians!r}, against={self.against!r} belong to trust='guardians'; set "

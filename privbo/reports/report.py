@@ -477,7 +477,7 @@ def charges_table(title: str, entries: Sequence[ReleaseRow]) -> Table:
 
 def ledger_view(record: Record) -> LedgerView:
     """List a run's charges, each with the epsilon of all charges up to it, with its price."""
-    ledger, event, delta, adjacency = record.ledger, record.event, record.plan.safe_delta, record.plan.adjacency
+    ledger, event, delta = record.ledger, record.event, record.plan.safe_delta
     beside = record.publications
     entries = [entry for entry in ledger.entries() if entry.run in (record.run_id, *beside)]
     points = cost.cumulative([entry.event for entry in entries], ledger.policy, delta)
@@ -502,7 +502,7 @@ def ledger_view(record: Record) -> LedgerView:
         epsilon=record.epsilons(delta),
         delta=delta,
         total=total(ledger.book(), delta),
-        exposures=exposures(record.plan.privacy, event, delta, adjacency=adjacency),
+        exposures=exposures(record.plan.privacy, event, delta),
     )
 
 

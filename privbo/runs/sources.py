@@ -33,14 +33,13 @@ def load_problem(source: ProblemSource, default_name: str) -> Problem:
             raise ConfigurationError(
                 f"problem.factory={source.factory!r} returned {type(problem).__name__}, not a Problem"
             )
-        of_records = [] if source.n_records is None else ["n_records"]
+        given = [name for name in ("n_clients", "space", "constraints", "n_records") if getattr(source, name)]
         # A stated range is another object than the default, even where it equals it.
-        if of_records or source.score_range is not ProblemSource.score_range:
-            of_records.append("score_range")
-        if source.n_records is not None or source.training is not None:
-            of_records.append("training")
-        given = [name for name in ("n_clients", "space", "constraints") if getattr(source, name)]
-        require_same(f"problem.factory={source.factory!r}", problem, source, (*given, *of_records))
+        if source.n_records or source.score_range is not ProblemSource.score_range:
+            given.append("score_range")
+        if source.n_records or source.training is not None:
+            given.append("training")
+        require_same(f"problem.factory={source.factory!r}", problem, source, given)
         names = ("name", "provenance", "fingerprint")
         shown = {name: getattr(source, name) or getattr(problem, name) for name in names}
         problem = dataclasses.replace(problem, source=source, **shown)
