@@ -39,17 +39,16 @@ class Evidence:
         by: What has seen it, in words.
         place: Sequence and digest.
         round: Of the run, while which it was seen.
-        released: Whether it says that the round's release was made.
         stddev: The release's noise, where it was noted.
         norm: The release's norm, where it was noted.
         stored: Sequence and digest of the last stored release, where that was seen.
-        is_public: Whether it may be counted in public; the number of countersigned heads tells who was there.
+        is_public: Whether it is the public history, which says that the round's release was made; it alone may be
+            counted in public, as the number of countersigned heads tells who was there.
     """
 
     by: str
     place: Position
     round: int
-    released: bool = False
     stddev: float | None = None
     norm: float | None = None
     stored: Position | None = None
@@ -85,7 +84,7 @@ def _read_evidence(path: Path, home: RunDirectory) -> Iterator[Evidence]:
     for row in read_lines(path):
         if is_public and "head" not in row:
             continue  # a round of local work
-        said = {"released": row["released"], "stddev": row["noise_stddev"], "norm": row["norm"]} if is_public else {}
+        said = {"stddev": row["noise_stddev"], "norm": row["norm"]} if is_public else {}
         by, place = f"{name}, round {row['round']},", (row["sequence"], row["head"])
         yield Evidence(by=by, place=place, round=row["round"], is_public=is_public, **said)
 
@@ -336,7 +335,7 @@ class Chains:
             )
         if seen.stored is not None and seen.stored not in self._places:
             return f"{seen.by} has seen stored release {seen.stored[0]}, which is not in the ledger or is another one"
-        if not seen.released or found != digest or (problem := self._unlike(seen)) is None:
+        if not seen.is_public or found != digest or (problem := self._unlike(seen)) is None:
             return None
         self.unlike[seen.place].add(seen.norm)
         return problem if len(self.unlike[seen.place]) > recoveries else None

@@ -123,7 +123,7 @@ def _uncertain(
 ) -> tuple[int, ...]:
     """Rounds up to the last one that anything has seen, without those that are stored or released nothing."""
     local = {int(row["round"]) for row in read_lines(home.history_path) if not row["released"]}
-    local -= {one.round for one in seen if one.released}
+    local -= {one.round for one in seen if one.is_public}
     last = max((one.round for one in doubtful), default=-1)
     stored = {e.release_id for e in ledger.entries(run) if ledger.stored_release(e.release_id) is not None}
     return tuple(r for r in range(last + 1) if r not in local and f"{run}/{r}" not in stored)
