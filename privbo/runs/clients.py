@@ -385,12 +385,6 @@ class LocalWorker:
         result = answers if task.summing is None else task.summing(answers)
         return result, {} if now is None else difference(before, now)
 
-    def each(
-        self, groups: Sequence[Group], work: Callable[[Group, LocalWorker, bool], Result], _held: set[Group]
-    ) -> list[Result]:
-        """Results of all groups in their order."""
-        return [work(group, self, False) for group in groups]
-
     def end(self) -> None:
         """Nothing to stop: tasks are done in the caller's time."""
 

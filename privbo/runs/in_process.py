@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, 
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -31,9 +31,7 @@ from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import OnPrivateRound, PrivateRound
 from privbo.runs.spec import Spec
 from privbo.runs.states import EvaluationJournal, Group, States, applied
-
-if TYPE_CHECKING:
-    from privbo.runs.worker_pool import RemoteWorker, WorkerPool
+from privbo.runs.worker_pool import RemoteWorker, WorkerPool, dask_client
 
 LARGEST_GROUP = 2**15
 RESIDENT = 2**18  # most clients whose states stay in memory; of more, those of one group per worker
@@ -53,7 +51,7 @@ class InProcess:
 
     Attributes:
         groups: All clients, in the order of the request's weights.
-        workers: One that is called here, or a pool.
+        workers: Who works on them.
         folder: The private folder that states of groups are kept in; None keeps them in memory.
         keeps: Whether states have to be kept at all.
         journal: Where evaluations are kept until they are part of a state.
@@ -62,7 +60,7 @@ class InProcess:
     """
 
     groups: Sequence[Group]
-    workers: LocalWorker | WorkerPool
+    workers: WorkerPool
     folder: Path | None
     keeps: bool
     journal: EvaluationJournal
@@ -214,8 +212,6 @@ def backend_of(executor: object, spec: Spec) -> str:
             "connections where they are used, or use 'threads'"
         ) from None
     if backend == "dask" and isinstance(executor, str):
-        from privbo.runs.worker_pool import dask_client
-
         dask_client(executor).close()  # one that does not answer is refused before anything is charged
     return backend
 
@@ -248,23 +244,16 @@ def in_process(
     if home is not None:
         write_once(home.journal_path, b"")  # a run in this process, finished or not, has one
     kept = EvaluationJournal(path, setting.space.n_dims, ever=journal is not None)
-    workers: LocalWorker | WorkerPool
-    if backend == "serial":
-        asking = None
-        if spec.problem.is_asked and home is not None:
-            from privbo.runs.trials import PendingTrials
+    asking = None
+    if spec.problem.is_asked and home is not None:
+        from privbo.runs.trials import PendingTrials
 
-            patience = None if spec.times is None else spec.times.patience
-            asking = partial(PendingTrials, spec=spec, folder=home.private, patience=patience)
-        workers, parts = LocalWorker(setup, evaluate, kept.add, asking), 1
-    else:
-        from privbo.runs.worker_pool import WorkerPool
-
-        workers = WorkerPool(backend, executor, setup, evaluate, kept, quiet=quiet)
-        parts = len(workers.workers)
+        patience = None if spec.times is None else spec.times.patience
+        asking = partial(PendingTrials, spec=spec, folder=home.private, patience=patience)
+    workers = WorkerPool(backend, executor, setup, evaluate, kept, quiet=quiet, asking=asking)
     groups = [] if home is None else home.groups_of(setting.n_clients)
     if not groups:
-        groups = groups_of(setting.n_clients, parts)
+        groups = groups_of(setting.n_clients, len(workers.workers))
         if home is not None and len(groups) > 1:  # one group of all clients needs no words
             write_json(home.groups_path, {"first": [group[0] for group in groups]})
     return InProcess(

@@ -2,7 +2,7 @@
 
 | executor | where clients are worked on |
 |---|---|
-| ``"serial"`` | in the caller's thread, without a pool |
+| ``"serial"`` | in the caller's thread |
 | ``"threads"`` | in threads of this process: for objectives that wait, or that let go of Python's lock |
 | ``"processes"`` | in processes of this machine, which live as long as the run |
 | ``"dask:HOST:PORT"``, or a ``dask.distributed.Client`` | in one actor on each of a Dask cluster's workers |
@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from privbo.protocol.errors import ConfigurationError, RunError, needs
 from privbo.protocol.problem import Evaluator, Rows
 from privbo.protocol.processes import WorkerProcess, limited_loaded_threads, n_jobs, portable
-from privbo.runs.clients import LocalWorker, Outcome, Result, WorkerSetup, WorkerTask
+from privbo.runs.clients import Each, LocalWorker, Outcome, Result, WorkerSetup, WorkerTask
 from privbo.runs.states import EvaluationJournal, Group
 
 _WAIT = 1.0  # seconds until a worker that has nothing to report says so
@@ -40,7 +40,7 @@ class LostWorkerError(Exception):
 
 
 class WorkerPool:
-    """Workers of the groups of a run, of a backend other than ``"serial"``; each group has one.
+    """Workers of the groups of a run; each group has one.
 
     What they tell is put where it belongs; several of them may speak at once.
 
@@ -51,6 +51,7 @@ class WorkerPool:
         evaluate: Notes failures, and calls the run's callbacks.
         journal: Keeps evaluations.
         quiet: Whether what is written to a worker process's own descriptors is dropped.
+        asking: As of ``clients_of``; trials are waited for in the caller's process.
 
     Raises:
         ConfigurationError: If the backend is not installed, or not there.
@@ -65,12 +66,17 @@ class WorkerPool:
         journal: EvaluationJournal,
         *,
         quiet: bool,
+        asking: Callable[..., Each] | None = None,
     ) -> None:
+        self._is_serial = backend == "serial"
         self._evaluate, self._journal, self._lock = evaluate, journal, threading.Lock()
         self._ended: BaseException | None = None
         self._is_over = False
         jobs, starts = setup.spec.jobs, list[Callable[[], WorkerProcess | DaskHandle]]()
         self.workers: Sequence[LocalWorker | RemoteWorker]
+        if self._is_serial:
+            self.workers = [LocalWorker(setup, evaluate, journal.add, asking)]
+            return
         if backend == "threads":
             own = [evaluator_of(setup, self._hear) for _ in range(n_jobs(jobs))]
             for each in own:
@@ -118,6 +124,9 @@ class WorkerPool:
                 f"clients {group[0]} to {group[1] - 1}: {len(losses)} workers were lost one after the other "
                 f"({losses[-1]}); resume the run when the machines are well, or with executor='serial'"
             )
+
+        if self._is_serial:
+            return [work(group, self.workers[0], False) for group in groups]
 
         def share(start: int) -> list[Result]:
             return [done(group, start) for group in groups[start :: len(self.workers)]]
