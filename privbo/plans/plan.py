@@ -368,6 +368,10 @@ def price_plan(
             kind = (f"{largest:.3g}", f"{noise:.3g}")
             before = kinds[kind].count if kind in kinds else 0
             kinds[kind] = SignalToNoise(count=before + count, largest_sum=largest, noise=noise)
+    votes = [
+        FinalVote(event=made.event(), candidates=candidates, noise_stddev=n_clients * made.noise_stddev())
+        for made, candidates, _ in ballots
+    ]
     trained = [(made.training, n) for made, n in mechanisms.items() if isinstance(made, PrivateSum) and made.training]
     plan = Plan(
         privacy=privacy,
@@ -378,13 +382,7 @@ def price_plan(
         event=_event(privacy, sums + ballots),
         releases=mechanisms.total(),
         budget=_budget(privacy, delta),
-        final=next(
-            (
-                FinalVote(event=made.event(), candidates=candidates, noise_stddev=n_clients * made.noise_stddev())
-                for made, candidates, _ in ballots
-            ),
-            None,
-        ),
+        final=votes[0] if votes else None,
         largest_over_noise=math.sqrt(square) if square else None,
         mechanisms=mechanisms,
         signal_to_noise=tuple(kinds.values()),
