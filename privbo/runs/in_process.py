@@ -21,20 +21,19 @@ import numpy as np
 
 from privbo.door.door import Ticket
 from privbo.door.sums import Partial, Summing, together
-from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import write_json, write_once
 from privbo.protocol.messages import Arrays, Ask, Broadcast, ClientHistory, FloatArray
 from privbo.protocol.problem import Evaluator, Rows
-from privbo.protocol.processes import Stopped, named, start_server
-from privbo.runs.clients import LocalWorker, Result, WorkerSetup, WorkerTask, joined, require_device
+from privbo.protocol.processes import Stopped
+from privbo.runs.clients import LocalWorker, Result, WorkerSetup, WorkerTask, joined
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.record import OnPrivateRound, PrivateRound
-from privbo.runs.spec import Spec
 from privbo.runs.states import EvaluationJournal, Group, States, applied
-from privbo.runs.worker_pool import RemoteWorker, WorkerPool, dask_client
+from privbo.runs.worker_pool import RemoteWorker, WorkerPool
 
 LARGEST_GROUP = 2**15
 RESIDENT = 2**18  # most clients whose states stay in memory; of more, those of one group per worker
+_SERIAL = partial(WorkerPool, "serial", "serial")
 _private_log = logging.getLogger("privbo.private")
 
 
@@ -175,56 +174,13 @@ def printed_to(place: Path | TextIO | None) -> Iterator[None]:
         yield
 
 
-def backend_of(executor: object, spec: Spec) -> str:
-    """Name the backend of an executor: ``"serial"``, ``"threads"``, ``"processes"`` or ``"dask"``.
-
-    Raises:
-        ConfigurationError: If there is none such, it has nothing to do or does not answer, or the problem or device is
-            not for it.
-    """
-    backend = executor.partition(":")[0] if isinstance(executor, str) and executor != "dask" else ""
-    if type(executor).__module__.partition(".")[0] == "distributed":
-        backend = "dask"
-    if backend not in ("serial", "threads", "processes", "dask"):
-        raise ConfigurationError(
-            f"executor={executor!r}: input should be 'serial', 'threads', 'processes', 'dask:HOST:PORT', "
-            "or a dask.distributed.Client"
-        )
-    if backend != "dask":  # whose workers are elsewhere
-        require_device(spec.device)
-    if backend != "serial" and spec.problem.is_asked:
-        raise ConfigurationError(
-            f"executor={executor!r}: trials of objective='ask' are evaluated elsewhere already; drop the executor"
-        )
-    if backend == "serial" and spec.jobs not in (None, 1):
-        raise ConfigurationError(f"jobs={spec.jobs}, executor='serial': it has one worker; name another executor")
-    if backend in ("serial", "threads"):
-        return backend
-    if backend == "processes":
-        start_server()  # loads while the run is planned
-    import cloudpickle
-
-    try:
-        cloudpickle.dumps(spec.problem)
-    except Exception as error:
-        raise ConfigurationError(
-            f"executor={executor!r}: the problem can't be sent to workers ({named(error)}); let it open files and "
-            "connections where they are used, or use 'threads'"
-        ) from None
-    if backend == "dask" and isinstance(executor, str):
-        dask_client(executor).close()  # one that does not answer is refused before anything is charged
-    return backend
-
-
 def in_process(
     setup: WorkerSetup,
     home: RunDirectory | None,
     evaluate: Evaluator,
     on_private_round: OnPrivateRound | None = None,
     *,
-    quiet: bool = False,
-    executor: object = "serial",
-    backend: str = "serial",
+    pool: Callable[..., WorkerPool] = _SERIAL,
     journal: Path | None = None,
 ) -> InProcess:
     """Give the clients of a run, with what they knew before a crash.
@@ -234,9 +190,7 @@ def in_process(
         home: Its directory; None for one in memory.
         evaluate: Calls the objectives, and notes failures.
         on_private_round: PRIVATE: called with clients' evaluations after every round.
-        quiet: As of ``WorkerPool``.
-        executor: Who works on clients; see ``privbo.runs.worker_pool``.
-        backend: Its name, see ``backend_of``.
+        pool: Makes the workers; see ``pool_of``.
         journal: PRIVATE: file of all evaluations of a run in memory, so that none is made again.
     """
     spec, setting = setup.spec, setup.setting
@@ -250,7 +204,7 @@ def in_process(
 
         patience = None if spec.times is None else spec.times.patience
         asking = partial(PendingTrials, spec=spec, folder=home.private, patience=patience)
-    workers = WorkerPool(backend, executor, setup, evaluate, kept, quiet=quiet, asking=asking)
+    workers = pool(setup, evaluate, kept, asking=asking)
     groups = [] if home is None else home.groups_of(setting.n_clients)
     if not groups:
         groups = groups_of(setting.n_clients, len(workers.workers))
@@ -260,7 +214,7 @@ def in_process(
         groups=groups,
         workers=workers,
         folder=None if home is None else home.private,
-        keeps=home is not None or backend != "serial",
+        keeps=home is not None or not workers.is_serial,
         journal=kept,
         on_private_round=on_private_round,
         stopped=evaluate.stopped,

@@ -34,12 +34,13 @@ from privbo.protocol.settings import path_name
 from privbo.runs.best import keep_common
 from privbo.runs.clients import require_answers
 from privbo.runs.evidence import plan_of, recovered_places
-from privbo.runs.in_process import backend_of, in_process, printed_to
+from privbo.runs.in_process import in_process, printed_to
 from privbo.runs.manifest import RunDirectory, keep_clipped
 from privbo.runs.opening import Run, open_run, plan_run, require_beginning, root_of, setup_of
 from privbo.runs.record import History, OnPrivateRound, OnRound, Record, progress_bar
 from privbo.runs.rehearsal import Rehearsal, rehearse
 from privbo.runs.spec import MARGIN, RunSettings, Spec, Times
+from privbo.runs.worker_pool import pool_of
 
 
 @dataclass(kw_only=True)
@@ -322,8 +323,8 @@ def run_spec(
         RehearsalError: If no client has a value; nothing was made or charged.
         RunError: If the directory can't be used as asked.
     """
-    executor = spec.executor if executor is None else executor
-    made = partial(in_process, executor=executor, backend=backend_of(executor, spec), quiet=output is not None)
+    pool = pool_of(spec.executor if executor is None else executor, spec, quiet=output is not None)
+    made = partial(in_process, pool=pool)
     home = None if directory is None else RunDirectory(directory.absolute())
     evaluate = spec.evaluator(on_evaluation=on_evaluation)
     if not resume:

@@ -22,13 +22,13 @@ from privbo.protocol.problem import Problem
 from privbo.protocol.space import Space, Value
 from privbo.runs.best import file_of_one_run
 from privbo.runs.clients import require_answers
-from privbo.runs.in_process import backend_of
 from privbo.runs.loop import _asked, _require_callbacks, run
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import plan_run, require_beginning
 from privbo.runs.record import OnPrivateRound, OnRound, Record
 from privbo.runs.spec import RunSettings
 from privbo.runs.trials import TRIALS, Journal, Pauses, Trial
+from privbo.runs.worker_pool import pool_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -291,7 +291,7 @@ def start(
     spec = _asked(problem, algorithm, settings.get("name"), cast("RunSettings", described))
     _require_callbacks(settings.get("on_round"), settings.get("on_private_round"))
     home = (fresh_directory(spec.name) if directory is None else Path(directory)).absolute()
-    backend_of(settings.get("executor", "serial"), spec)
+    pool_of(settings.get("executor", "serial"), spec)
     plan, place = plan_run(spec), RunDirectory(home)  # what is refused is refused here, not in the thread
     if settings.get("resume"):
         place.manifest().spec.require_same(spec)

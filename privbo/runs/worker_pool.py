@@ -21,8 +21,9 @@ from typing import Any, TypeAlias
 
 from privbo.protocol.errors import ConfigurationError, RunError, needs
 from privbo.protocol.problem import Evaluator, Rows
-from privbo.protocol.processes import WorkerProcess, limited_loaded_threads, n_jobs, portable
-from privbo.runs.clients import Each, LocalWorker, Outcome, Result, WorkerSetup, WorkerTask
+from privbo.protocol.processes import WorkerProcess, limited_loaded_threads, n_jobs, named, portable, start_server
+from privbo.runs.clients import Each, LocalWorker, Outcome, Result, WorkerSetup, WorkerTask, require_device
+from privbo.runs.spec import Spec
 from privbo.runs.states import EvaluationJournal, Group
 
 _WAIT = 1.0  # seconds until a worker that has nothing to report says so
@@ -33,6 +34,53 @@ Message: TypeAlias = Rows | tuple[int, str] | tuple[int, int, int]
 OnMessage: TypeAlias = Callable[[Message], None]
 Update: TypeAlias = tuple[tuple[Message, ...], str, Outcome | BaseException | None]
 """PRIVATE: messages in order, what was printed, and how the task ended once it did; an error is a program's fault."""
+
+
+def pool_of(executor: object, spec: Spec, *, quiet: bool = False) -> Callable[..., WorkerPool]:
+    """Give what makes the workers that an executor names, of a setup, an evaluator and a journal.
+
+    Args:
+        executor: Who works on clients.
+        spec: The run.
+        quiet: As of ``WorkerPool``.
+
+    Raises:
+        ConfigurationError: If there is none such, it has nothing to do or does not answer, or the problem or device is
+            not for it.
+    """
+    backend = executor.partition(":")[0] if isinstance(executor, str) and executor != "dask" else ""
+    if type(executor).__module__.partition(".")[0] == "distributed":
+        backend = "dask"
+    if backend not in ("serial", "threads", "processes", "dask"):
+        raise ConfigurationError(
+            f"executor={executor!r}: input should be 'serial', 'threads', 'processes', 'dask:HOST:PORT', "
+            "or a dask.distributed.Client"
+        )
+    if backend != "dask":  # whose workers are elsewhere
+        require_device(spec.device)
+    if backend != "serial" and spec.problem.is_asked:
+        raise ConfigurationError(
+            f"executor={executor!r}: trials of objective='ask' are evaluated elsewhere already; drop the executor"
+        )
+    if backend == "serial" and spec.jobs not in (None, 1):
+        raise ConfigurationError(f"jobs={spec.jobs}, executor='serial': it has one worker; name another executor")
+    made = partial(WorkerPool, backend, executor, quiet=quiet)
+    if backend in ("serial", "threads"):
+        return made
+    if backend == "processes":
+        start_server()  # loads while the run is planned
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(spec.problem)
+    except Exception as error:
+        raise ConfigurationError(
+            f"executor={executor!r}: the problem can't be sent to workers ({named(error)}); let it open files and "
+            "connections where they are used, or use 'threads'"
+        ) from None
+    if backend == "dask" and isinstance(executor, str):
+        dask_client(executor).close()  # one that does not answer is refused before anything is charged
+    return made
 
 
 class LostWorkerError(Exception):
@@ -65,16 +113,16 @@ class WorkerPool:
         evaluate: Evaluator,
         journal: EvaluationJournal,
         *,
-        quiet: bool,
+        quiet: bool = False,
         asking: Callable[..., Each] | None = None,
     ) -> None:
-        self._is_serial = backend == "serial"
+        self.is_serial = backend == "serial"
         self._evaluate, self._journal, self._lock = evaluate, journal, threading.Lock()
         self._ended: BaseException | None = None
         self._is_over = False
         jobs, starts = setup.spec.jobs, list[Callable[[], WorkerProcess | DaskHandle]]()
         self.workers: Sequence[LocalWorker | RemoteWorker]
-        if self._is_serial:
+        if self.is_serial:
             self.workers = [LocalWorker(setup, evaluate, journal.add, asking)]
             return
         if backend == "threads":
@@ -125,7 +173,7 @@ class WorkerPool:
                 f"({losses[-1]}); resume the run when the machines are well, or with executor='serial'"
             )
 
-        if self._is_serial:
+        if self.is_serial:
             return [work(group, self.workers[0], False) for group in groups]
 
         def share(start: int) -> list[Result]:
