@@ -385,9 +385,6 @@ class LocalWorker:
         result = answers if task.summing is None else task.summing(answers)
         return result, {} if now is None else difference(before, now)
 
-    def end(self) -> None:
-        """Nothing to stop: tasks are done in the caller's time."""
-
     def _made(self, task: WorkerTask) -> Cohort | Each:
         spec = self._setup.spec
 

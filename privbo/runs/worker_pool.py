@@ -192,7 +192,8 @@ class WorkerPool:
         """Stop all workers, for good."""
         self._is_over = True
         for worker in self.workers:
-            worker.end()
+            if isinstance(worker, RemoteWorker):  # another one works in the caller's time
+                worker.end()
 
     def _hear(self, message: Message) -> None:
         """Keep evaluations, note failures, and call the run's callbacks."""
