@@ -150,7 +150,7 @@ def _climb(
         expected, uncertain = native(shared.mean), xp.where(both, native(shared.covariance), 0.0)
     at = native(torch.cat([parameters, slope[:, None]], dim=1))
     moved, multiple = at[:, :-1], at[:, -1:]
-    whole = native(aligned(torch.eye(mask.shape[1], dtype=slope.dtype, device=slope.device).repeat(len(mask), 1, 1)))
+    whole = native(aligned(torch.eye(mask.shape[1]).to(slope).repeat(len(mask), 1, 1)))
     downhill, average, average_square = xp.zeros_like(at), xp.zeros_like(at), xp.zeros_like(at)
     for step in range(1, steps + 1):
         share = 1.0 / (1.0 + xp.exp(-moved)) if logits else moved
@@ -174,7 +174,7 @@ def _climb(
         at -= RATE / (1.0 - FIRST**step) * average / (xp.sqrt(average_square / (1.0 - SECOND**step)) + TINY)
         if not logits:
             xp.clip(moved, xp.log(low), xp.log(high), out=moved)
-    return _tensor(moved), _tensor(at[:, -1])
+    return torch.as_tensor(moved), torch.as_tensor(at[:, -1])
 
 
 def _squares(xp: Native, points: Native, both: Native, width: int) -> torch.Tensor:
@@ -189,7 +189,7 @@ def _squares(xp: Native, points: Native, both: Native, width: int) -> torch.Tens
     squares = xp.square(points[:, :, None] - points[:, None])
     squares = squares if width > 1 else squares.sum(axis=3, keepdims=True)
     squares = xp.where(both[..., None], squares, _FAR)
-    return _tensor(squares).reshape(len(points), -1, width).mT.contiguous()
+    return torch.as_tensor(squares).reshape(len(points), -1, width).mT.contiguous()
 
 
 def library(device: torch.device) -> Native:
@@ -200,11 +200,6 @@ def library(device: torch.device) -> Native:
 def _native(tensor: torch.Tensor) -> Native:
     """A tensor as an array of its device's library."""
     return tensor.numpy() if library(tensor.device) is np else tensor
-
-
-def _tensor(array: Native) -> torch.Tensor:
-    """The same memory as a tensor."""
-    return torch.from_numpy(array) if isinstance(array, np.ndarray) else array
 
 
 def _gradient(
@@ -228,7 +223,7 @@ def _gradient(
     covariance = (variance * correlation).reshape(n, t, t) + given
     covariance.reshape(n, pairs)[:, :: t + 1] += noise[:, None]
     whole[:, :t, :t] = covariance
-    factor, failed = torch.linalg.cholesky_ex(_tensor(whole))
+    factor, failed = torch.linalg.cholesky_ex(torch.as_tensor(whole))
     root = _native(inverse_root(factor))[:, :t, :t]
     if failed.any() or not both.all():  # in place: products of a copy have other bits
         root[~both | _native(failed != 0)[:, None, None]] = 0.0
