@@ -6,14 +6,7 @@ import torch
 
 from privbo.algorithms.thompson import fits
 from privbo.algorithms.thompson.features import SMOOTHNESS
-from privbo.algorithms.thompson.posterior import (
-    SLOPE_MEAN,
-    SLOPE_STDDEV,
-    Observations,
-    Shared,
-    cholesky,
-    masked_covariance,
-)
+from privbo.algorithms.thompson.posterior import Observations, Shared, cholesky, masked_covariance
 from privbo.algorithms.thompson.settings import OwnModel
 
 
@@ -51,7 +44,7 @@ def climb_by_gpytorch(
         if shared is not None:
             covariance = covariance + slope.square()[:, None, None] * shared.covariance
             residual = residual - slope[:, None] * shared.mean
-            loss = loss + 0.5 * ((slope - SLOPE_MEAN) / SLOPE_STDDEV).square().sum()
+            loss = loss + 0.5 * ((slope - fits.SLOPE_MEAN) / fits.SLOPE_STDDEV).square().sum()
         measured = masked_covariance(covariance, observations.mask, noise)
         factor = cholesky(measured)
         white = torch.linalg.solve_triangular(factor, residual[..., None], upper=False)[..., 0]
