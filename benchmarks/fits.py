@@ -34,7 +34,6 @@ def rows() -> Iterator[Row]:
 def _fits(t: int, n: int) -> Iterator[Row]:
     import torch
 
-    from benchmarks._gpytorch import climb_by_gpytorch
     from privbo.algorithms.thompson import fits
     from privbo.algorithms.thompson.posterior import Shared
 
@@ -50,7 +49,7 @@ def _fits(t: int, n: int) -> Iterator[Row]:
     }
     for name, fit in climbs.items():
         ours = smallest(partial(fit, compiled=True))
-        with patch.object(fits, "_climb", climb_by_gpytorch):
+        with patch.object(fits, "_climb", fits.climb_by_gpytorch):
             theirs = smallest(partial(fit, compiled=False))
         yield Row(f"{name}, {size}", ours / n, "the same steps by GPyTorch", theirs / n, least=bound)
 

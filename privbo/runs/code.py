@@ -40,7 +40,7 @@ from privbo.runs.sources import load_function
 TOOLKIT = ("privbo", "accountant")
 CODE = "privbo's code"
 """Name of the digest of the installed sources of privbo and accountant."""
-_VERSIONS = ("privbo", "numpy", "scipy", "torch", "numba", "scikit-learn")
+_VERSIONS = ("privbo", "numpy", "scipy", "torch", "gpytorch", "numba", "scikit-learn")
 _DRAWN = ("matplotlib", "rich")  # what draws makes no number
 _LOADED: dict[str, tuple[object, str]] = {}
 
