@@ -21,7 +21,7 @@ from privbo.door import mechanism as described
 from privbo.door.door import Door
 from privbo.door.mechanism import Mechanism
 from privbo.door.noise import SimulatedNoise
-from privbo.door.sampling import Sample
+from privbo.door.sampling import Keeper, Sample
 from privbo.protocol.messages import Release, Request
 from privbo.reports.figure import Figure, inline_svg
 from privbo.runs.offer import always
@@ -102,7 +102,7 @@ def ledger(
     return Ledger.create(path, policy)
 
 
-def door(book: Ledger, *, noise=None, mechanism=None, run="run", clipper=None, **settings) -> Door:
+def door(book: Ledger, *, noise=None, mechanism=None, run="run", clipper=None, keeper=None, **settings) -> Door:
     """A door of the ledger's clients, with seeded noise of multiplier 1, unless something else is asked for."""
     settings = {"noise_multiplier": 1.0} | settings
     return Door(
@@ -111,6 +111,7 @@ def door(book: Ledger, *, noise=None, mechanism=None, run="run", clipper=None, *
         noise=noise or SimulatedNoise(3),
         mechanism=mechanism or (lambda wanted: mechanism_for(wanted, **settings)),
         clipper=clipper,
+        keeper=keeper or Keeper(),
     )
 
 

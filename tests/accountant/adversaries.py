@@ -65,40 +65,6 @@ class Game:
         return cls(after=np.array(rows), pairs=pairs)
 
 
-def achieved(
-    game: Game, epsilons: np.ndarray, *, n_adversaries: int, depth: int, rng: np.random.Generator, swapped: bool
-) -> np.ndarray:
-    """Delta at ``epsilons`` of random adversaries, ``(n_adversaries, len(epsilons))``.
-
-    Half of them choose at random at every node of the tree of outputs, each with a taste of its own;
-    half by the privacy loss so far, through thresholds of their own. Among the releases the filter
-    admits, that is: a refused adversary asks for another one, and stops where nothing is admitted.
-    """
-    pairs = game.pairs[:, ::-1] if swapped else game.pairs
-    n_releases, _, bins = pairs.shape
-    taste = rng.exponential(size=(n_adversaries, 1, n_releases)) ** 3
-    thresholds = rng.normal(scale=0.7, size=(n_adversaries, 1, n_releases))
-    by_loss = np.arange(n_adversaries) % 2 == 0
-    p = np.ones((n_adversaries, 1))
-    q, state = p.copy(), np.zeros((n_adversaries, 1), dtype=np.int64)
-    stop = np.zeros((1, 2, bins))
-    stop[0, :, 0] = 1.0  # who is refused everything learns nothing more
-    offered = np.concatenate([pairs, stop])
-    for _ in range(depth):
-        liked = taste * rng.exponential(size=(*state.shape, n_releases))
-        loss = np.log(np.maximum(p, 1e-300) / np.maximum(q, 1e-300))
-        liked[by_loss] = 1.0 / (1e-9 + np.abs(loss[by_loss][..., None] - thresholds[by_loss]))
-        following = game.after[state]
-        chosen = np.where(following >= 0, liked, -1.0).argmax(axis=2)
-        there = np.take_along_axis(following, chosen[..., None], axis=2)[..., 0]
-        chosen = np.where(there >= 0, chosen, n_releases)
-        drawn = offered[chosen]
-        p = (p[..., None] * drawn[..., 0, :]).reshape(n_adversaries, -1)
-        q = (q[..., None] * drawn[..., 1, :]).reshape(n_adversaries, -1)
-        state = np.repeat(np.where(there >= 0, there, state), bins, axis=1)
-    return np.stack([np.maximum(p - np.exp(e) * q, 0.0).sum(axis=1) for e in epsilons], axis=1)
-
-
 def best_possible(game: Game, epsilon: float, *, swapped: bool, points: int = 4001) -> float:
     """The most that any adversary of the game achieves, by dynamic programming over the privacy loss.
 

@@ -6,8 +6,6 @@ budget is spent. ``once``: one release, for strace. ``fill``: releases until sto
 The mutants do it wrong on purpose: the tests must notice.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

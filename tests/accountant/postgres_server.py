@@ -1,7 +1,5 @@
 """A real PostgreSQL on loopback for tests: its own folder, its own user, killed and set back at will."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil
@@ -144,15 +142,7 @@ class Server:
         """Address of the database for a role."""
         return f"postgresql://{role}@{host}:{self.port}/postgres"
 
-    def address(
-        self,
-        ledger: str,
-        commit_log: Path,
-        *,
-        role: str = "appender",
-        host: str = ADDRESSES[0],
-        over_socket: bool = False,
-    ) -> str:
+    def address(self, ledger, commit_log, *, role="appender", host=ADDRESSES[0], over_socket=False):
         """Address of a ledger for the role that appends."""
         url = (
             f"postgresql://{role}@/postgres?host={self.folder}&port={self.port}&"

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
+from scipy.special import ndtr, ndtri
 
 import accountant
-from accountant import Adjacency, calibrate, gaussian_dp, moments, numerical, renyi
+from accountant import Adjacency, ZeroConcentrated, calibrate, gaussian_dp, moments, numerical, renyi, repeat, tradeoff
+from accountant.curve import of_deltas
 from accountant.dp_event import to_dp_event
 from accountant.errors import AccountingError, CalibrationError, EventError, PrivacyError
 from accountant.events import compose, parts
@@ -18,6 +20,7 @@ from accountant.wording import interval_text
 from tests.accountant.builders import allocated, fixed, gaussian, laplace, poisson, sampled_laplace, truncated
 from tests.accountant.oracles import neighboring_relation
 
+ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 SETTINGS = {"sample_rate": 0.1, "rounds": 30, "delta": 1e-6}
 ROUND = poisson(0.1, 1.3)
 
@@ -28,18 +31,17 @@ def test_one_call_gives_what_events_and_another_library_give(adjacency):
     assert found == numerical.epsilon(accountant.repeat(ROUND, 30), 1e-6, adjacency=adjacency)
     assert found == accountant.epsilon(noise_multiplier=1.3, **SETTINGS, adjacency=adjacency.value)
     assert found == accountant.Accountant(adjacency).compose(ROUND, 30).epsilon(1e-6)
-    if adjacency is not Adjacency.REPLACE_ONE:  # which dp-accounting 0.6.0 does not price for samples
+    if adjacency is not REPLACE:  # which dp-accounting 0.6.0 does not price for samples
         theirs = PLDAccountant(neighboring_relation(adjacency), value_discretization_interval=1e-3)
         theirs.compose(to_dp_event(accountant.repeat(ROUND, 30), adjacency=adjacency))
         assert found == pytest.approx(theirs.get_epsilon(1e-6), rel=2e-3)
 
 
 def test_without_an_adjacency_one_record_more_or_less_is_meant():
-    add = Adjacency.ADD_OR_REMOVE_ONE
     assert accountant.epsilon(noise_multiplier=1.3, **SETTINGS) == accountant.epsilon(
-        noise_multiplier=1.3, **SETTINGS, adjacency=add
+        noise_multiplier=1.3, **SETTINGS, adjacency=ADD
     )
-    assert accountant.Accountant().adjacency is add
+    assert accountant.Accountant().adjacency is ADD
     sample = fixed(40, 3, 2.0)
     with pytest.raises(EventError, match="add-or-remove-one"):
         accountant.Accountant().compose(sample)
@@ -47,9 +49,9 @@ def test_without_an_adjacency_one_record_more_or_less_is_meant():
 
 def test_no_rounds_cost_nothing_and_everybody_takes_part_unless_a_rate_is_named():
     assert accountant.epsilon(noise_multiplier=1.0, rounds=0, delta=1e-5) == 0.0
-    everyone = accountant.repeat(gaussian(4.0), 4)
+    everyone = gaussian(4.0, 4)
     found = accountant.epsilon(noise_multiplier=4.0, rounds=4, delta=1e-5)
-    assert found == accountant.epsilon_table(everyone, 1e-5, adjacency=Adjacency.ADD_OR_REMOVE_ONE)["gaussian_dp"]
+    assert found == accountant.epsilon_table(everyone, 1e-5, adjacency=ADD)["gaussian_dp"]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_an_accountant_adds_up_whatever_it_is_told_and_inverts_itself():
     spent.compose(gaussian(5.0)).compose(laplace(9.0), 2)
     whole = accountant.compose([(ROUND, 30), gaussian(5.0), (laplace(9.0), 2)])
     assert spent.event == whole
-    assert spent.interval(1e-6) == accountant.epsilon_interval(whole, 1e-6, adjacency=Adjacency.ZERO_OUT)
+    assert spent.interval(1e-6) == accountant.epsilon_interval(whole, 1e-6, adjacency=ZERO)
     assert spent.delta(spent.epsilon(1e-6)) <= 1.01e-6
     for count in (0, -1, 1.5):
         with pytest.raises(EventError, match="count"):
@@ -175,7 +177,6 @@ def test_an_interval_that_is_wider_than_promised_says_so():
 
 # ---- calibration meets its target from the safe side and does not overshoot
 
-ZERO = Adjacency.ZERO_OUT
 DELTA = 1e-5
 
 
@@ -198,11 +199,11 @@ LOG = math.log(1 / DELTA)
 def one_line(event, delta, *, adjacency):
     """Cost: the sum of (q / z)^2 log(1 / delta); twice that under replace-one."""
     each = [(getattr(part, "sample_rate", 1.0) / part.noise_multiplier) ** 2 * count for part, count in parts(event)]
-    return sum(each) * math.log(1 / delta) * (2 if adjacency == Adjacency.REPLACE_ONE else 1)
+    return sum(each) * math.log(1 / delta) * (2 if adjacency == REPLACE else 1)
 
 
 @pytest.mark.parametrize("rate", [0.97, 0.5, 0.3, 1e-2, 3e-8])
-@pytest.mark.parametrize("adjacency", [ZERO, Adjacency.REPLACE_ONE])
+@pytest.mark.parametrize("adjacency", [ZERO, REPLACE])
 def test_the_largest_affordable_sample_rate(rate, adjacency):
     target = one_line(poisson(rate, 3.0, 20), DELTA, adjacency=adjacency)
     found = calibrate.sample_rate(3.0, rounds=20, epsilon=target, delta=DELTA, adjacency=adjacency, accountant=one_line)
@@ -276,10 +277,10 @@ def solved(cost):
     """Log of the noise multiplier at which a plan of this cost, in the log of the multiplier, costs 1."""
 
     def accountant(event, delta, *, adjacency):
-        assert (delta, adjacency) == (DELTA, Adjacency.REPLACE_ONE)
+        assert (delta, adjacency) == (DELTA, REPLACE)
         return cost(math.log(event.noise_multiplier))
 
-    settings = {"epsilon": 1.0, "delta": DELTA, "adjacency": Adjacency.REPLACE_ONE, "accountant": accountant}
+    settings = {"epsilon": 1.0, "delta": DELTA, "adjacency": REPLACE, "accountant": accountant}
     return math.log(calibrate.noise_multiplier(gaussian, **settings))
 
 
@@ -321,3 +322,131 @@ def test_a_quick_search_that_was_misled_is_not_believed(monkeypatch, lie):
 def test_rounds_without_end_are_refused():
     with pytest.raises(CalibrationError, match="rounds stay within"):
         calibrate.rounds(2.0**23, sample_rate=1e-6, epsilon=1e6, delta=0.1, adjacency=ZERO, accountant=one_line)
+
+
+# ---- the trade-off of an event: against closed forms, mpmath, single prices, attacks that are played, and other units
+
+RATES = np.array([1e-9, 1e-6, 1e-4, 0.01, 0.1, 0.5, 0.9])
+SGD = poisson(0.25, 2.0, 40)
+
+
+def test_gaussian_noise_has_its_closed_form_from_both_sides():
+    mu = 2.0 / 3.0
+    curve = tradeoff(gaussian(3.0, 4))
+    exact = ndtr(ndtri(RATES) + mu)
+    assert np.all(curve.attack_success(RATES, attained=True) <= exact)
+    assert np.all(exact <= curve.attack_success(RATES))
+    np.testing.assert_allclose(curve.attack_success(RATES), exact, rtol=5e-4)
+    np.testing.assert_allclose(curve.attack_success(RATES, attained=True), exact, rtol=5e-4)
+    assert curve.advantage() == pytest.approx(2.0 * ndtr(mu / 2.0) - 1.0, rel=1e-9)
+    pair = tradeoff(gaussian(3.0, 4), group=2).attack_success(RATES)
+    assert np.all(ndtr(ndtri(RATES) + 2.0 * mu) <= pair)
+    np.testing.assert_allclose(pair, curve.attack_success(RATES, group=2), rtol=3e-3)
+
+
+def test_randomised_response_has_its_closed_form():
+    """True with chance p: the success is a p / (1 - p) up to a = 1 - p, then 1 - (1 - a)(1 - p) / p."""
+    epsilons = np.linspace(0.0, 2.0, 101)
+    p = 1.0 / (1.0 + math.exp(-2.0))
+    curve = of_deltas(epsilons, np.maximum(0.0, p - (1.0 - p) * np.exp(epsilons)))
+    exact = np.minimum(RATES * p / (1.0 - p), 1.0 - (1.0 - RATES) * (1.0 - p) / p)
+    np.testing.assert_allclose(curve.attack_success(RATES), exact, rtol=1e-11)
+    assert curve.advantage() == pytest.approx(2.0 * p - 1.0, rel=1e-11)
+
+
+EVENTS = [
+    (SGD, ADD, 2e-3),
+    (poisson(256 / 60_000, 1.1, 14_040), ADD, 2e-3),
+    (SGD, REPLACE, 2e-3),
+    (repeat(sampled_laplace(0.1, 1.0), 30), ADD, 2e-3),
+    (fixed(40, 4, 2.0, 40), ZERO, 2e-3),
+    (allocated(8, 1, 1.0), ZERO, 4e-3),
+    (accountant.of_group(SGD, 3, adjacency=ADD), ADD, 2e-3),
+    (accountant.compose([SGD, gaussian(5.0), (laplace(9.0), 2)]), ADD, 2e-3),
+    (truncated(40, 0.25, 12, 2.0, 9), ZERO, None),
+    (ZeroConcentrated(rho=0.1, xi=0.0), ADD, None),
+]
+
+
+@pytest.mark.parametrize(("event", "adjacency", "width"), EVENTS)
+def test_both_ends_agree_with_single_prices_and_each_other(event, adjacency, width):
+    curve = tradeoff(event, adjacency=adjacency)
+    low, high = curve.attack_success(RATES, attained=True), curve.attack_success(RATES)
+    assert np.all((low >= RATES) & (low <= high) & (high <= 1.0))
+    if width is not None:
+        np.testing.assert_allclose(low, high, rtol=width)
+    for delta in (1e-7, 1e-4, 1e-2):
+        price = numerical.epsilon_interval(event, delta, adjacency=adjacency)
+        assert price.lower <= curve.epsilon(delta) <= 1.004 * price.upper + 1e-9
+        assert 0.985 * price.lower <= curve.epsilon(delta, attained=True) <= price.upper
+    for epsilon in np.array([0.0, 0.1, 0.5]) * curve.epsilons[-1]:
+        price = numerical.delta_interval(event, float(epsilon), adjacency=adjacency)
+        assert price.lower <= curve.delta(float(epsilon)) <= 1.02 * price.upper + 1e-12
+        assert curve.delta(float(epsilon), attained=True) <= price.upper
+
+
+def test_risk_and_advantage_are_points_of_the_same_curve():
+    curve = tradeoff(SGD)
+    assert curve.bayes_risk(0.5) == pytest.approx(0.5 * (1.0 - curve.advantage()), rel=1e-12)
+    assert curve.bayes_risk(0.01) == pytest.approx(0.01, rel=1e-3)
+    prior = np.array([0.0, 0.2, 0.8, 1.0])
+    least = np.min(
+        prior[:, None] * (1.0 - curve.attack_success(grid := np.linspace(0.0, 1.0, 2001)))
+        + (1.0 - prior[:, None]) * grid,
+        axis=1,
+    )
+    np.testing.assert_allclose(curve.bayes_risk(prior), least, rtol=2e-3, atol=1e-12)
+    assert np.all(curve.bayes_risk(prior) <= curve.bayes_risk(prior, attained=True))
+
+
+def test_the_ends_of_what_is_possible():
+    nothing, everything = tradeoff(accountant.Composed()), tradeoff(accountant.NonPrivate())
+    np.testing.assert_array_equal(nothing.attack_success(RATES, attained=True), RATES)
+    np.testing.assert_allclose(nothing.attack_success(RATES), RATES, rtol=1e-9)
+    np.testing.assert_array_equal(everything.attack_success(RATES), 1.0)
+    assert (everything.bayes_risk(0.5), everything.epsilon(0.1), nothing.advantage()) == (0.0, math.inf, 0.0)
+    quiet, loud = tradeoff(gaussian(1e30)), tradeoff(gaussian(1e-20))
+    assert 0.0 < quiet.advantage() < 1e-30
+    assert loud.attack_success(1e-9) == 1.0
+    assert tradeoff(SGD, least=1e-30).attack_success(1e-30) < 1e-3 * tradeoff(SGD).attack_success(1e-30)
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan])
+def test_rates_out_of_range_are_refused(bad):
+    curve = tradeoff(gaussian(3.0))
+    for method, name in ((curve.attack_success, "fpr"), (curve.bayes_risk, "prior"), (curve.epsilon, "delta")):
+        with pytest.raises(AccountingError, match=rf"{name}=.* must lie in \[0, 1\]"):
+            method(bad)
+    with pytest.raises(AccountingError, match=r"least=0\.0 must be above 0"):
+        tradeoff(SGD, least=0.0)
+
+
+@pytest.mark.parametrize(("tpr", "at_fpr"), [(0.05, 0.01), (0.01, 1e-5)])
+def test_noise_is_found_for_a_success_rate(tpr, at_fpr):
+    z = accountant.noise_multiplier(tpr=tpr, at_fpr=at_fpr, sample_rate=0.25, rounds=40)
+    curve = tradeoff(noise_multiplier=z, sample_rate=0.25, rounds=40)
+    assert curve.attack_success(at_fpr, attained=True) <= tpr
+    assert 0.996 * tpr <= curve.attack_success(at_fpr) <= 1.004 * tpr
+
+
+def test_noise_is_found_for_an_advantage_and_other_targets_are_refused():
+    z = accountant.noise_multiplier(advantage=0.1, rounds=4)
+    assert 2.0 * ndtr(1.0 / z) - 1.0 == pytest.approx(0.1, rel=1e-5)
+    for given in ({}, {"epsilon": 1.0}, {"tpr": 0.1, "at_fpr": 0.01, "delta": 1e-5}):
+        with pytest.raises(AccountingError, match="name epsilon and delta, or tpr and at_fpr, or advantage"):
+            accountant.noise_multiplier(rounds=4, **given)
+    with pytest.raises(CalibrationError, match=r"success 0\.1 above its false alarms 0.2"):
+        accountant.noise_multiplier(rounds=4, tpr=0.1, at_fpr=0.2)
+    with pytest.raises(CalibrationError, match=r"success at 0\.5 with 0\.499999999 false alarms; let the two differ"):
+        accountant.noise_multiplier(rounds=1, tpr=0.5, at_fpr=0.499999999)
+
+
+def test_it_is_drawn_and_written():
+    from matplotlib.figure import Figure
+
+    curve = accountant.Accountant().compose(SGD).tradeoff()
+    axes = curve.plot(Figure().subplots())
+    assert [line.get_label() for line in axes.lines] == ["no attack finds more", "an attack finds as many", "guessing"]
+    written = curve.to_dict()
+    assert written["right_guess"] == 1.0 - curve.bayes_risk(0.5)
+    assert len(written["false_alarms"]) == len(written["caught_upper"]) == 21

@@ -1,7 +1,5 @@
 """One ledger file: digests from the bytes up, what its header may not say, and how every failure of storage ends."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import json
@@ -24,15 +22,12 @@ from accountant.ledger import Budget, Ledger
 from accountant.ledger.chain import Identity, Row, row_digest, sha256_of
 from accountant.ledger.durable import CommitLog, sync_folder
 from accountant.ledger.store import SqliteTables, Store, set_durable
-from accountant.ledger.tables import failing_closed
 from accountant.wording import upper_text
-from tests.accountant.builders import altered, gaussian, poisson, policy
-
-SAMPLED = poisson(0.25, 2.0)
+from tests.accountant.builders import POISSON, altered, charge, gaussian, policy
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path) -> Path:
     path = tmp_path / "ledger.sqlite"
     Ledger.create(path, policy()).close()
     return path
@@ -48,12 +43,6 @@ def test_digests_are_those_of_length_prefixed_parts() -> None:
     for table in ("charges", "releases"):
         assert identity.genesis(table) == prefixed(b"privbo-ledger-1", table.encode(), b"abc", b"{}")
     assert row_digest("before", 12, "r/0", b"body") == prefixed(b"before", b"12", b"r/0", b"body")
-
-
-def test_a_failure_of_storage_names_the_file() -> None:
-    for path, where in ((Path("/srv/ledger"), "/srv/ledger"), (None, "the ledger in memory")):
-        with pytest.raises(LedgerError, match=f"^{where}: storage failed"), failing_closed(path):
-            raise sqlite3.OperationalError("no")
 
 
 def test_a_connection_is_durable_and_trusts_no_schema(path: Path) -> None:
@@ -83,7 +72,7 @@ def test_storage_that_answers_with_less_is_closed_and_refused(path: Path) -> Non
         connection.execute("SELECT 1")
 
 
-def test_a_new_name_is_flushed_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_name_is_flushed_with_its_folder(tmp_path, monkeypatch) -> None:
     flushed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append((descriptor, os.fstat(descriptor).st_ino)))
     Ledger.create(tmp_path / "new", policy()).close()
@@ -100,20 +89,15 @@ def test_a_new_name_is_flushed_with_its_folder(tmp_path: Path, monkeypatch: pyte
 def charged(path: Path, n: int = 2) -> None:
     with Ledger.open(path) as ledger:
         for index in range(n):
-            ledger.charge(f"r/{index}", gaussian(9.0), run="r", noise_source="secure")
+            charge(ledger, f"r/{index}")
             ledger.store_release(f"r/{index}", b"noise")
 
 
-def test_a_commit_log_stands_before_the_first_charge(path: Path) -> None:
-    assert CommitLog.of(path).read() == ""
-    store = Store.open(path)
-    assert len(store.identity.ledger_id) == 32
-    store.close()
-
-
 def test_every_committed_row_is_logged_once(path: Path) -> None:
+    assert CommitLog.of(path).read() == ""
     charged(path)
     store = Store.open(path)
+    assert len(store.identity.ledger_id) == 32
     rows = {table: store.rows_after(table, 0, store.identity.genesis(table)) for table in ("charges", "releases")}
     store.close()
     lines = [f"{table} {row.sequence} {row.digest}" for i in range(2) for table, row in ((t, rows[t][i]) for t in rows)]
@@ -162,7 +146,7 @@ def test_where_the_commit_log_fails_the_file_is_named_and_nothing_else_is_raised
         commit_log.unlink()
         commit_log.mkdir()
         with pytest.raises(LedgerError, match=f"{path}: storage failed"):
-            ledger.charge("r/0", gaussian(9.0), run="r", noise_source="secure")
+            charge(ledger, "r/0")
         assert f"{path}: storage failed" in str(ledger.verify().problem)
 
 
@@ -180,17 +164,16 @@ def test_a_table_that_is_gone_and_a_folder_that_never_was_are_named(path: Path) 
 
 
 def test_a_lock_that_is_not_let_go_stops_the_charge_and_nothing_else(path: Path) -> None:
-    event = gaussian(9.0)
     other, store = sqlite3.connect(path, isolation_level=None), Store.open(path)
     store.tables.connection.execute("PRAGMA busy_timeout = 1")
     with Ledger(store) as ledger:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, match=rf"{path}: storage failed \(database is locked\); nothing was released"):
-            ledger.charge("r/0", event, run="r", noise_source="secure")
+            charge(ledger, "r/0")
         other.execute("ROLLBACK")
         other.close()
         assert ledger.entries() == []
-        assert not ledger.charge("r/0", event, run="r", noise_source="secure").known
+        assert not charge(ledger, "r/0").known
 
 
 def test_a_closed_ledger_says_so_and_charges_nothing(path: Path) -> None:
@@ -201,7 +184,7 @@ def test_a_closed_ledger_says_so_and_charges_nothing(path: Path) -> None:
     ledger.close()
     assert f"{path}: this ledger is closed; privbo.load(FOLDER) of its run, or" in str(ledger.verify().problem)
     with pytest.raises(LedgerError, match="is closed"):
-        ledger.charge("r/0", gaussian(9.0), run="r", noise_source="secure")
+        charge(ledger, "r/0")
     with Ledger.open(path) as again:
         assert again.entries() == []
 
@@ -219,17 +202,16 @@ def in_a_child(work) -> int:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_charges_over_a_connection_of_its_own(path: Path) -> None:
-    event = gaussian(9.0)
     with Ledger.open(path) as ledger:
-        ledger.charge("r/0", event, run="r", noise_source="secure")
+        charge(ledger, "r/0")
 
         def child() -> bool:
-            ledger.charge("r/1", event, run="r", noise_source="secure")
+            charge(ledger, "r/1")
             ledger.close()
             return [entry.release_id for entry in ledger.entries()] == ["r/0", "r/1"]
 
         assert in_a_child(child) == 2  # closed for the child ...
-        ledger.charge("r/2", event, run="r", noise_source="secure")  # ... and open for its parent
+        charge(ledger, "r/2")  # ... and open for its parent
         assert [entry.release_id for entry in ledger.entries()] == ["r/0", "r/1", "r/2"]
         assert in_a_child(lambda: ledger.close() or True) == 0  # one that never used it
         assert ledger.verify().ok
@@ -239,36 +221,33 @@ _LOOK = "import sys; from accountant.ledger import Ledger; Ledger.open(sys.argv[
 
 
 def test_a_look_from_another_program_takes_nothing_from_one_that_opened_the_ledger_twice(path: Path) -> None:
-    event = gaussian(9.0)
     with Ledger.open(path) as ledger:
         Ledger.open(path).close()
         for sequence in (1, 2):
             subprocess.run([sys.executable, "-c", _LOOK, str(path)], check=True)
-            ledger.charge(f"r/{sequence}", event, run="r", noise_source="secure")
+            charge(ledger, f"r/{sequence}")
     with Ledger.open(path) as ledger:
         assert [entry.release_id for entry in ledger.entries()] == ["r/1", "r/2"]
 
 
 def test_a_log_that_another_program_has_put_away_takes_no_charge(path: Path) -> None:
     """As where a descriptor that a library closed, or a fork, has cost a program its locks."""
-    event = gaussian(9.0)
     ledger = Ledger.open(path)
     with path.open("rb"):  # planted
         pass
     subprocess.run([sys.executable, "-c", _LOOK, str(path)], check=True)
     with pytest.raises(LedgerError, match="put its write-ahead log away; nothing was charged; open the ledger again"):
-        ledger.charge("r/0", event, run="r", noise_source="secure")
+        charge(ledger, "r/0")
     ledger.close()
     with Ledger.open(path) as ledger:
         assert ledger.entries() == []
-        ledger.charge("r/0", event, run="r", noise_source="secure")
+        charge(ledger, "r/0")
 
 
 def test_a_transaction_that_an_interrupt_left_open_is_no_hindrance(path: Path) -> None:
-    event = gaussian(9.0)
     with Ledger.open(path) as ledger:
         ledger._store.tables.connection.execute("BEGIN IMMEDIATE")
-        assert ledger.charge("r/0", event, run="r", noise_source="secure").sequence == 1
+        assert charge(ledger, "r/0").sequence == 1
         assert [entry.release_id for entry in ledger.entries()] == ["r/0"]
 
 
@@ -283,25 +262,19 @@ def test_a_folder_that_cannot_be_written_is_named(path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_cannot_use_a_ledger_in_memory() -> None:
     with Ledger.create(None, policy()) as ledger:
-
-        def refused() -> bool:
-            with pytest.raises(LedgerError, match="forked"):
-                ledger.entries()
-            return True
-
-        assert in_a_child(refused) == 0
+        assert in_a_child(lambda: "forked" in str(ledger.verify().problem)) == 0
+        assert in_a_child(ledger.entries) == 2
         assert ledger.entries() == []
 
 
 @pytest.mark.parametrize("lost_races", [0, 1])
 def test_a_schema_that_was_added_to_stops_every_write_and_changes_nothing(path: Path, lost_races: int) -> None:
     """A trigger could alter what is inserted, or make it fail after the row was written."""
-    event = gaussian(9.0)
     broken = "CREATE TRIGGER worn_out AFTER INSERT ON {} BEGIN SELECT RAISE(FAIL, 'worn out'); END"
     with Ledger.open(path) as ledger:
         ledger.lost_races, head = lost_races, ledger.head
         for table, ask in (
-            ("charges", lambda: ledger.charge("r/0", event, run="r", noise_source="secure")),
+            ("charges", lambda: charge(ledger, "r/0")),
             ("releases", lambda: ledger.store_release("r/0", b"noise")),
         ):
             altered(path, broken.format(table))
@@ -326,7 +299,7 @@ def forge(path, body):
 
 def entry(**changes):
     plain = {
-        "release_id": "r/0", "run": "r", "event": to_dict(SAMPLED), "unit": "client", "adjacency": "zero-out",
+        "release_id": "r/0", "run": "r", "event": to_dict(POISSON), "unit": "client", "adjacency": "zero-out",
         "population": "p", "n_clients": 40, "noise_source": "secure", "plan_position": 0, "time": "2026-01-01T00:00:00",
     }  # fmt: skip
     return json.dumps(plain | changes).encode()
@@ -353,25 +326,25 @@ def test_a_ledger_that_holds_more_than_its_budget_is_a_problem(tmp_path):
         exact = gaussian_dp.epsilon_from_mu(2.0, 1e-5)
         assert found.problem.startswith(f"what was charged comes to epsilon {upper_text(exact, 6)}")
         with pytest.raises(BudgetExceeded):
-            ledger.charge("r/1", gaussian(1e6), run="r", noise_source="secure")
+            charge(ledger, "r/1", gaussian(1e6))
 
 
 def test_a_last_charge_that_was_written_anew_is_noticed_by_whoever_saw_it(path):
     with Ledger.open(path) as ledger:
-        ledger.charge("r/0", SAMPLED, run="r", noise_source="secure")
+        charge(ledger, "r/0")
         altered(path, "DELETE FROM charges")
         forge(path, entry(sampler="poisson", time="2020-01-01T00:00:00"))
         with pytest.raises(LedgerError, match="charge 1 was seen and is gone"):
             ledger.entries()
         with pytest.raises(LedgerError, match="charge 1 was seen and is gone"):
-            ledger.charge("r/1", SAMPLED, run="r", noise_source="secure")
+            charge(ledger, "r/1")
 
 
 def test_a_file_that_became_another_ledger_is_noticed_before_it_is_charged(path):
     with Ledger.open(path) as ledger:
         altered(path, "UPDATE identity SET ledger_id = 'another'")
         with pytest.raises(LedgerError, match="another ledger"):
-            ledger.charge("r/0", SAMPLED, run="r", noise_source="secure")
+            charge(ledger, "r/0")
         assert "identity" in (ledger.verify().problem or "")
 
 

@@ -1,7 +1,5 @@
 """Certified lower ends: below every upper end and every known truth, near them in ordinary settings."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -36,7 +34,7 @@ def best(run: Event, eta: float, gamma: float) -> Event:
 MIXED = replace(lengths(2.0), chances=(0.5, 0.4, 0.1))
 # delta, event, the least share of the accountant's upper end
 NAMED: dict[str, list[tuple[float, Event, float]]] = {
-    "gaussian": [(1e-5, repeat(gaussian(4.0), 9), 0.999)],
+    "gaussian": [(1e-5, gaussian(4.0, 9), 0.999)],
     "poisson-sampled-gaussian": [
         (1e-5, poisson(0.25, 2.0, 40), 0.999),
         (1e-6, poisson(0.01, 1.0, 10**5), 0.99),
@@ -58,7 +56,7 @@ NAMED: dict[str, list[tuple[float, Event, float]]] = {
     ],
     "mixture-of-gaussians": [(1e-5, repeat(MIXED, 40), 0.999)],
     "zero-concentrated": [(1e-5, ZeroConcentrated(rho=0.125), 0.9)],
-    "laplace": [(1e-5, laplace(1.0), 0.999), (1e-6, repeat(laplace(8.0), 40), 0.99)],
+    "laplace": [(1e-5, laplace(1.0), 0.999), (1e-6, laplace(8.0, 40), 0.99)],
     "poisson-sampled-laplace": [(1e-5, repeat(sampled_laplace(0.1, 1.0), 100), 0.99)],
     # the upper end is Rényi's, of a bound of divergences
     "best-of-random-runs": [
@@ -70,8 +68,8 @@ NAMED: dict[str, list[tuple[float, Event, float]]] = {
 TOGETHER = compose(
     [
         poisson(0.25, 2.0, 10),
-        repeat(laplace(8.0), 5),
-        gaussian(4.0),
+        laplace(8.0, 5),
+        gaussian(8.0, 4),
         truncated(1000, 0.05, 80, 1.0, 10),
         allocated(100, 5, 2.0),
     ]
@@ -115,7 +113,7 @@ def test_a_gaussian_s_exact_end_is_the_accountants(mu: float, delta: float) -> N
 def test_pure_privacy_is_approached_and_never_passed() -> None:
     truth = 1.0 + math.log1p(-2e-5)  # of Laplace noise: log((1/2 - delta) / (exp(-1) / 2))
     assert truth * (1 - 1e-9) <= lower(laplace(1.0), 1e-5) <= truth
-    fifty = repeat(laplace(0.02), 2)
+    fifty = laplace(0.02, 2)
     assert lower(fifty, 0.2) <= 100.0
 
 

@@ -1,7 +1,5 @@
 """A ledger in a real PostgreSQL is the ledger of a file: its rules, its durability, and who may do what."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shlex
@@ -10,7 +8,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -21,8 +18,7 @@ import psycopg
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.ledger import Budget, Ledger
 from accountant.ledger.address import endpoint_of, place_of
-from accountant.ledger.book import Declaration
-from tests.accountant.builders import ROOT, WORKER, environment, gaussian, policy, sent, unpaid, work
+from tests.accountant.builders import ROOT, WORKER, charge, declared, environment, gaussian, policy, sent, unpaid, work
 from tests.accountant.ledger_worker import EVENT
 from tests.accountant.postgres_server import ADDRESSES, SECRET, Server, opened
 
@@ -49,25 +45,18 @@ def life(ledger: Ledger) -> list[object]:
         note(words)
 
     for index in range(3):
-        receipt = ledger.charge(f"r/{index}", EVENT, run="r", noise_source="secure")
+        receipt = charge(ledger, f"r/{index}", EVENT)
         note((receipt.sequence, receipt.release_id, receipt.known))
-    note(ledger.charge("r/1", EVENT, run="r", noise_source="secure").known)
+    note(charge(ledger, "r/1", EVENT).known)
     other = gaussian(1.0)
-    refused(LedgerError, "id of its own", lambda: ledger.charge("r/1", other, run="r", noise_source="secure"))
-    refused(BudgetExceeded, "nothing was charged", lambda: ledger.charge("r/9", other, run="r", noise_source="secure"))
+    refused(LedgerError, "id of its own", lambda: charge(ledger, "r/1", other))
+    refused(BudgetExceeded, "nothing was charged", lambda: charge(ledger, "r/9", other))
     refused(LedgerError, "never charged", lambda: ledger.store_release("r/9", b"free"))
     ledger.store_release("r/0", bytes(range(256)))
     ledger.store_release("r/0", bytes(range(256)))
     refused(LedgerError, "other bytes", lambda: ledger.store_release("r/0", b"other"))
     note((ledger.stored_release("r/0"), ledger.stored_release("r/1")))
-    plan = Declaration(
-        run="planned",
-        settings="s",
-        plan="p",
-        events=((gaussian(30.0), 2),),
-        delta=1e-5,
-        noise_source="secure",
-    )
+    plan = declared("planned", 2, gaussian(30.0))
     note((ledger.reserve(plan).sequence, ledger.reserve(plan).sequence))
     note([entry.release_id for entry in ledger.entries()])
     note((ledger.event(), ledger.committed(), ledger.guarantees, ledger.check(EVENT).spent))
@@ -76,7 +65,7 @@ def life(ledger: Ledger) -> list[object]:
     return said
 
 
-def test_it_answers_as_a_file_does(server: Server, tmp_path: Path) -> None:
+def test_it_answers_as_a_file_does(server: Server, tmp_path) -> None:
     kept = policy(Budget(epsilon=1.0, delta=1e-5, rule="gaussian"))
     address = server.made("conformance", tmp_path / "commits", kept)
     with Ledger.create(tmp_path / "ledger.sqlite", kept) as file, Ledger.open(address) as database:
@@ -89,10 +78,10 @@ def test_it_answers_as_a_file_does(server: Server, tmp_path: Path) -> None:
         assert again.stored_release("r/0") == bytes(range(256))
 
 
-def test_who_appends_may_do_nothing_else(server: Server, tmp_path: Path) -> None:
+def test_who_appends_may_do_nothing_else(server: Server, tmp_path) -> None:
     address = server.made("rights", tmp_path / "commits", policy())
     with Ledger.open(address) as ledger:
-        ledger.charge("r/0", EVENT, run="r", noise_source="secure")
+        charge(ledger, "r/0", EVENT)
     for statement in (
         "UPDATE rights.charges SET body = 'free'",
         "DELETE FROM rights.charges",
@@ -128,13 +117,13 @@ def test_who_appends_may_do_nothing_else(server: Server, tmp_path: Path) -> None
     assert "does not match its digest" in str(opened(address))
 
 
-def test_a_charge_is_on_disk_whatever_the_role_was_set_to(server: Server, tmp_path: Path) -> None:
+def test_a_charge_is_on_disk_whatever_the_role_was_set_to(server: Server, tmp_path) -> None:
     address = server.made("durable", tmp_path / "commits", policy())
     with server.owning() as owner:
         owner.execute("ALTER ROLE appender SET synchronous_commit = off")
         try:
             with Ledger.open(address) as ledger:
-                ledger.charge("r/0", EVENT, run="r", noise_source="secure")
+                charge(ledger, "r/0", EVENT)
                 server.kill()
         finally:
             server.start()
@@ -144,23 +133,23 @@ def test_a_charge_is_on_disk_whatever_the_role_was_set_to(server: Server, tmp_pa
         assert [entry.release_id for entry in ledger.entries()] == ["r/0"]
 
 
-def test_a_server_that_is_killed_loses_nothing_and_the_same_object_goes_on(server: Server, tmp_path: Path) -> None:
+def test_a_server_that_is_killed_loses_nothing_and_the_same_object_goes_on(server: Server, tmp_path) -> None:
     address = server.made("killed", tmp_path / "commits", policy())
     with Ledger.open(address) as ledger:
         for index in range(3):
-            ledger.charge(f"r/{index}", EVENT, run="r", noise_source="secure")
+            charge(ledger, f"r/{index}", EVENT)
         server.kill()
         try:
             with pytest.raises(LedgerError, match="storage failed"):
-                ledger.charge("r/3", EVENT, run="r", noise_source="secure")
+                charge(ledger, "r/3", EVENT)
         finally:
             server.start()
-        assert not ledger.charge("r/3", EVENT, run="r", noise_source="secure").known
+        assert not charge(ledger, "r/3", EVENT).known
         assert ledger.verify().ok
         assert len(ledger.entries()) == 4
 
 
-def test_a_killed_client_leaves_nothing_released_and_not_charged(server: Server, tmp_path: Path) -> None:
+def test_a_killed_client_leaves_nothing_released_and_not_charged(server: Server, tmp_path) -> None:
     address = server.made("clients", tmp_path / "commits", policy())
     work("crash", address, 12, "sound")
     assert len(sent(tmp_path / "wire")) >= 12
@@ -168,14 +157,14 @@ def test_a_killed_client_leaves_nothing_released_and_not_charged(server: Server,
 
 
 @pytest.mark.long
-def test_eight_writers_in_two_networks_spend_one_budget_exactly(server: Server, tmp_path: Path) -> None:
+def test_eight_writers_in_two_networks_spend_one_budget_exactly(server: Server, tmp_path) -> None:
     """Four writers in each of two network namespaces that know only the server's socket; each has a commit log."""
     apart = [] if subprocess.run([*APART, "true"], check=False, capture_output=True).returncode else APART
     kept = policy(Budget(epsilon=0.9, delta=1e-5, rule="gaussian"))
     with Ledger.create(None, kept) as alone:
         count = 0
         while alone.check(EVENT).allowed:
-            alone.charge(f"a/{count}", EVENT, run="a", noise_source="secure")
+            charge(alone, f"a/{count}", EVENT)
             count += 1
     assert count >= 10
     server.made("race", tmp_path / "maker", kept)
@@ -207,27 +196,27 @@ def test_eight_writers_in_two_networks_spend_one_budget_exactly(server: Server, 
         assert not ledger.check(EVENT).allowed
 
 
-def test_who_does_not_wait_its_turn_is_refused_by_the_database(server: Server, tmp_path: Path) -> None:
+def test_who_does_not_wait_its_turn_is_refused_by_the_database(server: Server, tmp_path) -> None:
     """Two transactions that both read the same last row: one of them is taken back, with or without our lock."""
     address = server.made("turns", tmp_path / "commits", policy())
     with psycopg.connect(server.url("appender"), autocommit=True) as rude, Ledger.open(address) as ledger:
         rude.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
         assert rude.execute("SELECT count(*) FROM turns.charges").fetchone() == (0,)
-        ledger.charge("r/0", EVENT, run="r", noise_source="secure")
+        charge(ledger, "r/0", EVENT)
         with pytest.raises((psycopg.errors.SerializationFailure, psycopg.errors.UniqueViolation)):
             rude.execute("INSERT INTO turns.charges VALUES (1, 'rude', '', '', '')")
         assert ledger.verify().ok
 
 
-def test_an_older_database_is_noticed_by_everybody_who_had_seen_more(server: Server, tmp_path: Path) -> None:
+def test_an_older_database_is_noticed_by_everybody_who_had_seen_more(server: Server, tmp_path) -> None:
     address = server.made("older", tmp_path / "commits", policy())
     with Ledger.open(address) as ledger:
-        ledger.charge("r/0", EVENT, run="r", noise_source="secure")
+        charge(ledger, "r/0", EVENT)
     server.stop()
     copy = server.copied()
     server.start()
     with Ledger.open(address) as ledger, Ledger.open(server.address("older", tmp_path / "reader")) as reader:
-        receipt = ledger.charge("r/1", EVENT, run="r", noise_source="secure")
+        receipt = charge(ledger, "r/1", EVENT)
         assert len(reader.entries()) == 2
     assert opened(server.address("older", tmp_path / "late")) is None  # has charged nothing, and remembers what it saw
     server.stop()
@@ -241,9 +230,7 @@ def test_an_older_database_is_noticed_by_everybody_who_had_seen_more(server: Ser
         assert [row[:2] for row in ledger.lost()] == [("charges", 2)]
 
 
-def test_a_network_is_crossed_with_verified_encryption_and_this_users_authority_only(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_is_crossed_with_verified_encryption_and_this_users_authority_only(server, tmp_path, monkeypatch):
     from privbo.flower.keys import AUTHORITY, CERTIFICATE, KEY, make_keys
 
     monkeypatch.setenv("HOME", str(tmp_path))  # whoever runs the tests may have an authority of their own
@@ -307,7 +294,7 @@ def asking(kind: int, more: bytes) -> tuple[socket.socket, list[bytes], threadin
 
 
 @pytest.mark.parametrize(("kind", "more"), [(3, b""), (5, b"salt"), (0, b"")], ids=["plain", "md5", "none"])
-def test_no_server_is_sent_a_password_and_none_is_believed_unproven(kind: int, more: bytes, tmp_path: Path) -> None:
+def test_no_server_is_sent_a_password_and_none_is_believed_unproven(kind: int, more: bytes, tmp_path) -> None:
     """This user's file of passwords has a line for every host."""
     listening, received, thread = asking(kind, more)
     address = f"postgresql://a@127.0.0.1:{listening.getsockname()[1]}/db?commits={tmp_path / 'w'}"
@@ -344,9 +331,7 @@ def test_no_server_is_sent_a_password_and_none_is_believed_unproven(kind: int, m
         )),
     ],
 )  # fmt: skip
-def test_an_address_names_host_port_database_role_commit_log_and_ledger_and_nothing_else(
-    address: str, words: str
-) -> None:
+def test_an_address_names_host_port_database_role_commit_log_and_ledger_and_nothing_else(address, words):
     with pytest.raises(LedgerError, match=words) as caught:
         place_of(address)
     assert "secret" not in str(caught.value)
@@ -367,7 +352,7 @@ def test_what_an_address_names_is_read(address: str, endpoint: tuple[str, ...]) 
     assert (found.host, found.port, found.database, found.role) == endpoint
 
 
-def test_nobody_makes_a_ledger_by_the_way(server: Server, tmp_path: Path) -> None:
+def test_nobody_makes_a_ledger_by_the_way(server: Server, tmp_path) -> None:
     address = server.address("nowhere", tmp_path / "commits")
     with pytest.raises(LedgerError, match="ledger make"):
         Ledger.open(address)

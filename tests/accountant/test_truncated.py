@@ -16,7 +16,7 @@ from accountant.dp_event import to_dp_event
 from accountant.errors import EventError
 from accountant.events import Adjacency, compose, repeat
 from accountant.mechanisms.allocation import _added, _log_moments, allotted
-from accountant.mechanisms.truncated import displacing, shares
+from accountant.mechanisms.truncated import shares
 from accountant.tight import numerical
 from accountant.verify.lower.ends import least_rate
 from tests.accountant.builders import allocated, fixed, gaussian, poisson, truncated
@@ -24,7 +24,6 @@ from tests.accountant.oracles import cut_density
 from tests.reports.auditors import as_read
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
-GAMMAS = (0.2, 0.6, 0.9, 1.0, 1.1, 1.5, 3.0, 8.0)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +85,15 @@ def largest(adjacency, n, q, size, z, gamma):
     return found
 
 
+def profile(pair, gammas):
+    """E (dP/dQ - g)_+ of a pair; infinite ratios count."""
+    tails = pair.tails(np.log(gammas))
+    return tails.p_above - gammas * tails.q_above
+
+
 def promised(event, adjacency, gamma):
     """The hockey stick of the pair, the larger direction."""
-    edge = np.array([math.log(gamma)])
-    tails = [pair.tails(edge) for pair in event.pairs(adjacency)]
-    return max(float(one.p_above[0] - gamma * one.q_above[0]) for one in tails)
+    return max(float(profile(pair, np.array([gamma]))[0]) for pair in event.pairs(adjacency))
 
 
 @pytest.mark.parametrize("adjacency", [ADD, ZERO, REPLACE])
@@ -99,42 +102,9 @@ def promised(event, adjacency, gamma):
 )
 def test_no_data_sets_are_told_apart_more_easily(adjacency, n, q, size, z):
     event = truncated(n, q, size, z)
-    for gamma in GAMMAS:
+    for gamma in (0.2, 0.6, 0.9, 1.0, 1.1, 1.5, 3.0, 8.0):
         assert largest(adjacency, n, q, size, z, gamma) <= promised(event, adjacency, gamma) * (1 + 1e-5) + 1e-9
     assert largest(adjacency, n, q, size, z, 1.5) >= 0.3 * promised(others_send_nothing(event), adjacency, 1.5)
-
-
-@pytest.mark.parametrize(("q", "z"), [(0.1, 1.0), (0.45, 0.6), (0.8, 2.0)])
-def test_two_data_sets_attain_what_is_said_of_a_full_batch(q, z):
-    """Others opposed, or alike: the profiles of both directions, and no shift at all leaves less to tell apart."""
-    batch = displacing(q, z, *poisson(q, z).pairs(ZERO))
-    x = np.linspace(-3 - 12 * z, 3 + 12 * z, 8001)
-
-    def law(*centers):
-        masses = [np.exp(-((x - center) ** 2) / (2 * z * z)) for center in centers]
-        return ((1 - q) * masses[0] + q * masses[1]) * (x[1] - x[0]) / (z * math.sqrt(2 * math.pi))
-
-    def stick(p, r, gamma):
-        return float(np.sum(np.maximum(p - gamma * r, 0.0)))
-
-    for gamma in GAMMAS:
-        edge = np.array([math.log(gamma)])
-        said = [float(one.p_above[0] - gamma * one.q_above[0]) for one in (pair.tails(edge) for pair in batch)]
-        w = -1.0 if gamma >= 1.0 else 1.0
-        assert said[0] == pytest.approx(stick(law(w, 1.0), law(w, 0.0), gamma), rel=1e-5, abs=1e-9)
-        assert said[1] == pytest.approx(stick(law(-w, 0.0), law(-w, 1.0), gamma), rel=1e-5, abs=1e-9)
-        for w, v in np.random.default_rng(4).uniform(-1.0, 1.0, (40, 2)):
-            assert stick(law(w, v), law(w, 0.0), gamma) <= said[0] + 1e-9
-            assert stick(law(w, 0.0), law(w, v), gamma) <= said[1] + 1e-9
-
-
-def test_a_full_batch_without_the_place_it_takes_is_underpriced():
-    """Planted fault: a cut sample priced as a Poisson sample of its rate, as if nobody's place were taken."""
-    sample = poisson(0.45, 0.6)
-    batch = displacing(0.45, 0.6, *sample.pairs(ZERO))
-    edge = np.array([1.0])
-    ours, theirs = (one[0].tails(edge) for one in (batch, sample.pairs(ZERO)))
-    assert ours.p_above - math.e * ours.q_above > 1.2 * (theirs.p_above - math.e * theirs.q_above)
 
 
 @pytest.mark.parametrize("adjacency", [ADD, ZERO, REPLACE])
@@ -249,68 +219,18 @@ def test_the_other_direction_by_quadrature(z, b):
     assert truth * (1 - 1e-10) <= _added(2, z, b) <= truth * (1 + 2e-3)
 
 
-@pytest.mark.parametrize("order", [1.5, 4.0, 40.0, 3000.0])
-def test_openly_and_seldom(order):
-    """Never dearer than openly; k of k rounds is k Gaussians; many rounds cost as a Poisson sample of the same rate."""
-    at = np.array([order])
-    for rounds, k, z in ((1, 1, 1.0), (7, 7, 0.5), (100, 3, 0.01), (30, 4, 0.3)):
-        found = float(allocated(rounds, k, z).renyi_curve(at, ZERO)[0])
-        assert found <= k * order / (2 * z * z) * (1 + 1e-12)
-        assert found == pytest.approx(k * order / (2 * z * z)) or rounds > k
-    if 1.5 < order < 100:
-        rare = 10_000 * renyi.curve(poisson(1e-4, 5.0), at, adjacency=ZERO)
-        np.testing.assert_allclose(allocated(10_000, 1, 5.0).renyi_curve(at, ZERO), rare, rtol=0.02)
-
-
-def largest_stick(rounds, k, z, epsilon, trials):
-    """Monte Carlo of both directions' hockey sticks, and the standard error of the larger; seeded, checks only."""
-    rng = np.random.default_rng(7)
-    x = z * rng.standard_normal((trials, rounds))
-    member = np.argsort(rng.random((trials, rounds)), axis=1) < k
-    subsets = np.array(
-        [np.isin(np.arange(rounds), one) for one in itertools.combinations(range(rounds), k)], dtype=float
-    )
-
-    def loss(sample):
-        return np.log(np.mean(np.exp(((sample - 0.5) / z**2) @ subsets.T), axis=1))
-
-    sticks = [np.maximum(-np.expm1(epsilon - loss(x + member)), 0.0), np.maximum(-np.expm1(epsilon + loss(x)), 0.0)]
-    means = [float(stick.mean()) for stick in sticks]
-    larger = int(np.argmax(means))
-    return means[larger], float(sticks[larger].std()) / math.sqrt(trials)
-
-
-@pytest.mark.parametrize(("rounds", "k", "z"), [(5, 1, 1.0), (6, 2, 1.5), (8, 3, 1.0)])
-def test_monte_carlo_stays_below(rounds, k, z):
-    """40,000 trials, five standard errors: false alarms below 3e-7 each. The lower end lies below it too."""
-    event = allocated(rounds, k, z)
-    for epsilon in (0.3, 1.5):
-        found, error = largest_stick(rounds, k, z, epsilon, 40_000)
-        interval = numerical.delta_interval(event, epsilon, adjacency=ZERO)
-        assert interval.lower <= found + 5 * error
-        assert found - 5 * error <= interval.upper
-    found, error = largest_stick(rounds, k, z, 0.3, 40_000)  # planted fault: priced at three times the noise
-    assert found - 5 * error > renyi.delta(allocated(rounds, k, 3 * z), 0.3, adjacency=ZERO)
-
-
 def test_intervals_compositions_and_refusals():
     event = compose([allocated(50, 2, 2.0), gaussian(8.0)])
     found = numerical.epsilon_interval(event, 1e-5, adjacency=ZERO)
     assert found.method == "numerical"
     assert 0.95 * found.upper <= found.lower < found.upper
-    assert found.upper < numerical.epsilon(compose([repeat(gaussian(2.0), 2), gaussian(8.0)]), 1e-5, adjacency=ZERO)
+    assert found.upper < numerical.epsilon(compose([gaussian(2.0, 2), gaussian(8.0)]), 1e-5, adjacency=ZERO)
     with pytest.raises(EventError, match="not stated under replace-one"):
         renyi.epsilon(event, 1e-5, adjacency=REPLACE)
     with pytest.raises(EventError, match="dp-accounting has no event"):
         to_dp_event(event, adjacency=ADD)
     with pytest.raises(EventError, match="participations must be at most n_rounds=3, got 4"):
         allocated(3, 4, 1.0)
-
-
-def profile(pair, gammas):
-    """E (dP/dQ - g)_+ of a pair; infinite ratios count."""
-    tails = pair.tails(np.log(gammas))
-    return tails.p_above - gammas * tails.q_above
 
 
 @pytest.mark.parametrize(("rounds", "z"), [(2, 1.0), (3, 0.7), (3, 2.5)])
@@ -330,20 +250,6 @@ def test_the_pair_of_one_participation_is_never_below_the_truth(rounds, z):
         found = profile(pair, gammas)
         assert np.all(found >= true * (1 - 1e-12))
         assert np.all(found <= true * (1 + (8e-3 if rounds == 2 else 4e-2)) + 1e-5)
-
-
-@pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.5])
-def test_two_rounds_by_quadrature(epsilon):
-    """Both directions over the plane; the upper end is within 1 % of the truth, the lower within 5 %."""
-    t, step = np.linspace(-11, 12, 2401, retstep=True)
-    normal = np.exp(-0.5 * t * t) * step / math.sqrt(2 * math.pi)
-    q = normal[:, None] * normal[None, :]
-    ratio = 0.5 * (np.exp(t - 0.5)[:, None] + np.exp(t - 0.5)[None, :])
-    g = math.exp(epsilon)
-    truth = max(float(np.sum(q * np.maximum(ratio - g, 0))), float(np.sum(q * np.maximum(1 - g * ratio, 0))))
-    found = numerical.delta_interval(allocated(2, 1, 1.0), epsilon, adjacency=ZERO)
-    assert truth * 0.95 <= found.lower <= truth * (1 + 1e-5)
-    assert truth * (1 - 1e-4) <= found.upper <= truth * 1.01
 
 
 def test_beyond_the_grid_no_delta_lies_below_what_one_round_tells():

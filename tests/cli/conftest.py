@@ -1,7 +1,5 @@
 """Commands write a page with every run: those of two modules have pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +8,7 @@ from tests.builders import figures_as_data
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _data_for_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+def _data_for_pictures(request) -> Iterator[None]:
     if request.module.__name__.endswith(("test_cli", "test_check")):
         yield
         return

@@ -1,7 +1,5 @@
 """Mistakes in an objective are found before the first charge: from public facts, or by a private rehearsal."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -14,11 +12,10 @@ import pytest
 
 import privbo as pb
 from privbo.reports.comparison import figures, markdown
-from tests.cli.test_cli import X, privbo, toml
+from tests.cli.test_cli import X, privbo, ran, toml
 from tests.deployment.federations import Federation, make
 
-PROBLEM = {"objective": "wards:score", "n_clients": 4, "space": {"dose": X["x"]}}
-CONFIG = toml(rounds=2, problem=PROBLEM)
+CONFIG = toml(rounds=2, problem={"objective": "wards:score", "n_clients": 4, "space": {"dose": X["x"]}})
 WRONG = {
     "one argument": "def score(params): return 0.0",
     "three arguments": "def score(client, params, seed): return 0.0",
@@ -32,7 +29,7 @@ WRONG = {
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "run.toml").write_text(CONFIG)
@@ -40,7 +37,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Federation:
+def federation(tmp_path, monkeypatch) -> Federation:
     monkeypatch.syspath_prepend(tmp_path)
     return make(tmp_path)
 
@@ -68,12 +65,9 @@ def played(config: Path, code: str, *options: str) -> tuple[pb.Record, dict[str,
 
 @pytest.mark.parametrize("command", [["run", "run.toml", "--out", "out"], ["check", "run.toml"]])
 @pytest.mark.parametrize("mistake", WRONG)
-def test_an_objective_that_cannot_be_called_stops_before_the_first_charge(
-    mistake: str, command: list[str], config: Path
-) -> None:
+def test_an_objective_that_cannot_be_called_stops_before_the_first_charge(mistake, command, config):
     wards(config, WRONG[mistake])
-    done = privbo(*command)
-    assert done.returncode == 2, done.stderr
+    done = ran(*command, ends=2)
     assert len(done.stderr.strip().splitlines()) == 1
     assert "wards" in done.stderr or "objective" in done.stderr
     assert not (config.parent / "out").exists()
@@ -99,12 +93,10 @@ def test_a_preview_says_what_the_ledger_would_and_passes_only_where_the_run_fits
         )
     assert not any((config.parent / name).exists() for name in ("people.sqlite", "asked"))
     config.write_text(CONFIG + LEDGER + bound.format(2.5))
-    fits = privbo(*preview)
-    assert fits.returncode == 0
+    fits = ran(*preview)
     assert re.search(r"of ward: bound epsilon 2\.5 at delta 1e-05; charged so far 0, with this run 2\n", fits.stdout)
-    assert privbo("run", "run.toml", "--out", "out").returncode == 0
-    unopened = privbo(*preview)
-    assert unopened.returncode == 0
+    ran("run", "run.toml", "--out", "out")
+    unopened = ran(*preview)
     assert "people.sqlite of ward: not opened; add --trust" in unopened.stdout
     for done in (privbo(*preview, "--trust"), privbo("check", "run.toml"), privbo("run", "run.toml", "--out", "next")):
         assert done.returncode in (2, 3)
@@ -158,7 +150,7 @@ def test_clients_without_a_value_have_no_score_and_nothing_public_tells_how_many
         for seen, asked in ((public, ()), (private, ("--show-private",))):
             record, found = played(config, VALUES.format(valued=valued), "--no-rehearsal", *asked)
             scores, means = record.best_so_far(), [row.utility for row in pb.compare([record]).rows()]
-            assert not asked or privbo("report", str(record.home.path), "--private").returncode == 0
+            assert not asked or privbo("report", record.home.path, "--private").returncode == 0
             figures(pb.compare([record]))["frontier"].svg("Clients alone.")
             markdown(pb.compare([record], data="simulated"))
             record.ledger.close()
@@ -191,8 +183,7 @@ def test_a_rehearsal_charges_and_publishes_nothing(config: Path) -> None:
     found = json.loads(asked.stdout[asked.stdout.index("{") :])
     assert found["private_diagnostics"]["failures"] == {"2": "KeyError: 'dos'"}
     wards(config, code.replace("'dos'", "'dose'"))
-    mended = privbo("check", "run.toml", "--show-private")
-    assert mended.returncode == 0
+    mended = ran("check", "run.toml", "--show-private")
     # How long a client's part of the run takes is private, as the time of one evaluation is.
     assert re.search(r"s per evaluation, at most [\d.e-]*[1-9]\d* seconds per client in the run", mended.stdout)
     assert "per evaluation" not in public.stdout
@@ -216,9 +207,7 @@ def everything(folder: Path) -> dict[Path, bytes | None]:
     return {path: path.read_bytes() if path.is_file() else None for path in there}
 
 
-def test_a_site_rehearses_its_own_clients_and_objective_and_charges_publishes_and_sends_nothing(
-    federation: Federation, tmp_path: Path
-) -> None:
+def test_a_site_rehearses_its_own_clients_and_objective_and_charges_publishes_and_sends_nothing(federation, tmp_path):
     (tmp_path / "south_wards.py").write_text(SITE_OBJECTIVE)
     own = federation.site_file("south")
     own.write_text(own.read_text().replace("tests.conformance.small:problem", "south_wards:problem"))
@@ -240,7 +229,7 @@ def test_a_site_rehearses_its_own_clients_and_objective_and_charges_publishes_an
         ("--site", own.with_name("no.toml"), "no.toml"),
         ("--site", tmp_path / "moon.toml", "north, south, west"),  # those that are registered
     ):
-        refused = privbo(*arguments, option, str(value))
+        refused = privbo(*arguments, option, value)
         assert (refused.returncode, words in refused.stderr) == (2, True)
 
 
@@ -250,14 +239,11 @@ def test_a_site_reads_nothing_of_the_operators_ledger_which_is_elsewhere(federat
     for path in ("/srv/operator/ward.sqlite", "postgresql://bob@127.0.0.1:9/ward?commits=/srv/operator/ward.commits"):
         shared = f'[ledger]\npath = "{path}"\npopulation = "ward"\nepsilon = 900.0\ndelta = 1e-5\n'
         run.write_text(run.read_text().partition("[ledger]")[0] + shared)
-        done = privbo("check", str(run), "--site", str(federation.site_file("south")))
-        assert done.returncode == 0, done.stderr
+        done = ran("check", run, "--site", federation.site_file("south"))
         assert "charged so far" not in done.stdout
 
 
-def test_a_site_of_which_no_client_has_a_value_approves_no_private_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_of_which_no_client_has_a_value_approves_no_private_run(tmp_path, monkeypatch):
     federation = make(tmp_path, privacy={"noise_multiplier": 1.0})
     own, app = federation.site_file("south"), str(federation.home)
     monkeypatch.syspath_prepend(tmp_path)
@@ -265,11 +251,10 @@ def test_a_site_of_which_no_client_has_a_value_approves_no_private_run(
     text = own.read_text().partition("[[approved]]")[0]
     own.write_text(text.replace("tests.conformance.small:problem", "south_site:problem"))
     before = everything(tmp_path)
-    done = privbo("flower", "approve", str(own), app, "--yes")
-    assert done.returncode == 3, done.stderr
+    done = ran("flower", "approve", own, app, "--yes", ends=3)
     assert "none of 2 clients has a value (KeyError 2)" in done.stderr
     assert everything(tmp_path) == before
-    assert privbo("flower", "approve", str(own), app, "--yes", "--no-rehearsal").returncode == 0
+    ran("flower", "approve", own, app, "--yes", "--no-rehearsal")
     assert "[[approved]]" in own.read_text()
 
 
@@ -315,8 +300,7 @@ def test_what_an_objective_prints_or_warns_of_stays_on_the_private_side(config: 
     shutil.rmtree(record.home.path)
     wards(config, TALKS)
     (config.parent / "sweep.toml").write_text(SWEEP)
-    done = privbo("compare", "sweep.toml", "--out", "out", "--jobs", "1", "--yes")
-    assert done.returncode == 0, done.stderr
+    done = ran("compare", "sweep.toml", "--out", "out", "--jobs", "1", "--yes")
     assert "local only" in done.stdout
     cells = config.parent / "out" / "private" / "cells"
     said = (cells / "output.txt").read_text()

@@ -1,7 +1,5 @@
 """The commands, one after the other, and what they refuse at the border."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json
@@ -44,10 +42,10 @@ def toml(**tables: Any) -> str:
 CONFIG = toml(controls=["local", "zeroed"])
 
 
-def privbo(*arguments: str) -> subprocess.CompletedProcess:
+def privbo(*arguments: object) -> subprocess.CompletedProcess:
     """The command as a shell would start it, in this process."""
     out, err, code = io.StringIO(), io.StringIO(), 0
-    called = mock.patch.object(sys, "argv", ["privbo", *arguments])
+    called = mock.patch.object(sys, "argv", ["privbo", *map(str, arguments)])
     wide = mock.patch.dict(os.environ, COLUMNS="200")
     with called, wide, redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings(action="default"):
         try:
@@ -57,6 +55,13 @@ def privbo(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
+def ran(*arguments: object, ends: int = 0) -> subprocess.CompletedProcess:
+    """The command, which ends with this code."""
+    done = privbo(*arguments)
+    assert done.returncode == ends, done.stderr + done.stdout
+    return done
+
+
 def written(folder: Path) -> Path:
     """The configuration in a file."""
     (folder / "tiny.toml").write_text(CONFIG)
@@ -64,10 +69,9 @@ def written(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
-    done = privbo("run", str(written(folder)), "--out", str(folder / "run"))
-    assert done.returncode == 0, done.stderr
+    done = ran("run", written(folder), "--out", folder / "run")
     assert "local only" not in done.stdout
     assert "--show-private" in done.stdout
     assert "report.html" in done.stdout.replace("\n", "")
@@ -99,62 +103,61 @@ def test_calibrate_finds_the_one_that_is_missing(missing: str) -> None:
 
 def test_report_page_opens_offline_and_carries_the_headline(finished: Path) -> None:
     """What a browser makes of it is looked at in tests/browser."""
-    assert privbo("report", str(finished)).returncode == 0
+    ran("report", finished)
     page = (finished / "report.html").read_text()
     assert "default-src 'none'; script-src 'none'; " in page
     assert "<script" not in page
     assert len(page) < 300_000
-    assert privbo("report", str(finished), "--statement").returncode == 0
+    ran("report", finished, "--statement")
     assert (finished / "statement.html").read_text().count("[to be filled in") == 6
     told = ("--purpose", "a dose", "--organisation", "<b>Clinics</b>", "--client-is", "a clinic")
-    kept = privbo("report", str(finished), "--statement", *told)
+    kept = privbo("report", finished, "--statement", *told)
     assert (kept.returncode, "move it away, or name another folder: --out" in kept.stderr) == (2, True)
     assert (finished / "statement.html").read_text().count("[to be filled in") == 6
     (finished / "statement.html").unlink()
-    assert privbo("report", str(finished), "--statement", *told).returncode == 0
-    assert privbo("report", str(finished), "--statement").returncode == 0  # says the same: the words were kept
+    ran("report", finished, "--statement", *told)
+    ran("report", finished, "--statement")  # says the same: the words were kept
     sheet = (finished / "statement.html").read_text()
     assert sheet.count("[to be filled in") == 3
     assert "<dd>&lt;b&gt;Clinics&lt;/b&gt;</dd>" in sheet
-    refused = privbo("report", str(finished), *told)
+    refused = privbo("report", finished, *told)
     assert (refused.returncode, "add --statement" in refused.stderr) == (2, True)
     assert 1.99 < float(re.search(r'<b id="epsilon">([0-9.]+)</b>', page)[1]) <= 2.0
 
 
-def test_clients_scores_are_shown_only_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_clients_scores_are_shown_only_where_they_are_asked_for(tmp_path) -> None:
     config = written(tmp_path)
-    quiet = privbo("run", str(config), "--out", str(tmp_path / "quiet"), "--json")
+    quiet = privbo("run", config, "--out", tmp_path / "quiet", "--json")
     assert "local only, nothing shared" not in quiet.stdout
     for form in ((), ("--json",)):
-        asked = privbo("run", str(config), "--out", str(tmp_path / f"asked{len(form)}"), "--show-private", *form)
+        asked = privbo("run", config, "--out", tmp_path / f"asked{len(form)}", "--show-private", *form)
         assert "local only, nothing shared" in asked.stdout
         assert "not covered by epsilon" in asked.stdout.lower()
 
 
-def test_ledger_verify_and_export(finished: Path, tmp_path: Path) -> None:
-    verified = json.loads(privbo("ledger", "verify", str(finished), "--json").stdout)
+def test_ledger_verify_and_export(finished: Path, tmp_path) -> None:
+    verified = json.loads(privbo("ledger", "verify", finished, "--json").stdout)
     assert verified["verified"] is True
     assert (verified["receipts"], verified["entries"]) == (3, 3)  # the history's heads
     assert verified["absent"] == ["private/countersigned.jsonl", "sites' records"]
-    lines = [json.loads(line) for line in privbo("ledger", "export", str(finished)).stdout.splitlines()]
+    lines = [json.loads(line) for line in privbo("ledger", "export", finished).stdout.splitlines()]
     assert [line["digest"] for line in lines][-1] == verified["head"]
-    assert privbo("ledger", "export", str(finished), "--format", "csv", "--out", str(tmp_path / "l.csv")).stdout == ""
+    assert privbo("ledger", "export", finished, "--format", "csv", "--out", tmp_path / "l.csv").stdout == ""
     assert len((tmp_path / "l.csv").read_text().splitlines()) == 5  # a head, the plan, three charges
-    assert "DpEvent" in privbo("ledger", "export", str(finished), "--format", "dpevent").stdout
-    assert privbo("ledger", "export", str(finished), "--format", "xml").returncode == 2
+    assert "DpEvent" in privbo("ledger", "export", finished, "--format", "dpevent").stdout
+    ran("ledger", "export", finished, "--format", "xml", ends=2)
 
 
-def test_private_diagnostics_are_off_unless_asked_for(finished: Path, tmp_path: Path) -> None:
-    assert "private_diagnostics" not in json.loads(privbo("report", str(finished), "--json").stdout)
-    done = privbo("report", str(finished), "--private")
-    assert done.returncode == 0, done.stderr
+def test_private_diagnostics_are_off_unless_asked_for(finished: Path, tmp_path) -> None:
+    assert "private_diagnostics" not in json.loads(privbo("report", finished, "--json").stdout)
+    ran("report", finished, "--private")
     assert "not covered by epsilon" in (finished / "private" / "report.html").read_text()
     assert "not covered by epsilon" not in (finished / "report.html").read_text()
-    assert privbo("report", str(finished), "--regret", str(finished.parent / "tiny.toml")).returncode == 2
+    ran("report", finished, "--regret", finished.parent / "tiny.toml", ends=2)
 
 
 @pytest.mark.parametrize("algorithm", ["fed-pne", "pf-pne", "parallel"])
-def test_controls_that_end_sooner_than_the_run_stay_where_they_ended(algorithm: str, tmp_path: Path) -> None:
+def test_controls_that_end_sooner_than_the_run_stay_where_they_ended(algorithm: str, tmp_path) -> None:
     """An elimination on its own plays its whole horizon in one silent round."""
     config = tmp_path / "tiny.toml"
     config.write_text(
@@ -182,16 +185,14 @@ def test_controls_that_end_sooner_than_the_run_stay_where_they_ended(algorithm: 
     [["run"], ["run", "no-such.toml"], ["report", "no-such-dir"], ["calibrate"], ["run", "--what"], ["rum"]],
 )
 def test_bad_commands_exit_with_2(arguments: list[str]) -> None:
-    done = privbo(*arguments)
-    assert done.returncode == 2
+    done = ran(*arguments, ends=2)
     assert "Traceback" not in done.stderr
     assert done.stderr.count("Did you mean") == (arguments == ["rum"])
 
 
-def test_a_folder_that_cant_be_written_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+def test_a_folder_that_cant_be_written_is_one_line_and_exit_code_2(tmp_path) -> None:
     config = written(tmp_path)
-    done = privbo("run", str(config), "--out", str(config / "run"))
-    assert done.returncode == 2
+    done = ran("run", config, "--out", config / "run", ends=2)
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("privbo: [Errno ")
 
@@ -260,48 +261,47 @@ ALGORITHMS = {
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_client_gets_its_own_parameters_in_every_form(name: str, tmp_path: Path) -> None:
+def test_every_client_gets_its_own_parameters_in_every_form(name: str, tmp_path) -> None:
     home = tmp_path / "run"
     made = mixed_run(home, ALGORITHMS[name])
     assert [best.client for best in made.best()] == [0, 1, 3, 4]
     for best in made.best():
         assert best == made.best(best.client)
         assert score(best.client, best.params) == pytest.approx(best.value, abs=1e-9)
-    told = tomllib.loads(privbo("best", str(home), "--toml").stdout)
+    told = tomllib.loads(privbo("best", home, "--toml").stdout)
     assert told == {"clients": {str(best.client): best.params for best in made.best()}}
-    assert tomllib.loads(privbo("best", str(home), "--toml", "--client", "3").stdout) == made.best(3).params
-    table = privbo("best", str(home)).stdout
+    assert tomllib.loads(privbo("best", home, "--toml", "--client", "3").stdout) == made.best(3).params
+    table = privbo("best", home).stdout
     assert "without a finite value: 2" in table
     assert "--show-private" in table
-    shown = json.loads(privbo("best", str(home), "--json", "--show-private", "--client", "3").stdout)
+    shown = json.loads(privbo("best", home, "--json", "--show-private", "--client", "3").stdout)
     assert shown["clients"] == [{"client": 3, "params": made.best(3).params, "value": made.best(3).value}]
-    hidden = privbo("best", str(home), "--json").stdout
+    hidden = privbo("best", home, "--json").stdout
     assert json.loads(hidden)["without"] == [2]
     assert '"value"' not in hidden
 
 
-def test_what_cannot_be_answered_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_what_cannot_be_answered_is_refused_in_one_line(tmp_path) -> None:
     mixed_run(tmp_path / "run", ALGORITHMS["shared prior"])
     for arguments, words in (
         ((str(tmp_path / "run"), "--client", "2"), "client 2 has no point here"),
         ((str(tmp_path / "run"), "--toml", "--json"), "give one of them"),
         ((str(tmp_path),), "neither a run's directory nor a site's"),
     ):
-        refused = privbo("best", *arguments)
-        assert refused.returncode == 2
+        refused = ran("best", *arguments, ends=2)
         assert words in refused.stderr
         assert refused.stderr.count("\n") == 1
     facts = tmp_path / "site0" / "kept" / "run" / "facts.json"  # as of a site: its settings' folder, then its own
     facts.parent.mkdir(parents=True)
     facts.write_text("{}")
-    named = privbo("best", str(tmp_path / "site0")).stderr
+    named = privbo("best", tmp_path / "site0").stderr
     assert f"name one, such as {facts.parents[1]}. A site's is the directory in its site.toml" in named
-    assert f"name one, such as {tmp_path / 'run'}. " in privbo("best", str(tmp_path)).stderr
+    assert f"name one, such as {tmp_path / 'run'}. " in privbo("best", tmp_path).stderr
     (tmp_path / "run" / "private" / "evaluations.npz").unlink()
-    assert "go on with it first: privbo.run(" in privbo("best", str(tmp_path / "run")).stderr
+    assert "go on with it first: privbo.run(" in privbo("best", tmp_path / "run").stderr
 
 
-def test_a_run_that_ends_in_its_first_round_or_before_its_controls_is_to_be_gone_on_with(tmp_path: Path) -> None:
+def test_a_run_that_ends_in_its_first_round_or_before_its_controls_is_to_be_gone_on_with(tmp_path) -> None:
     home, config = tmp_path / "run", written(tmp_path)
     spec, _ = read_run(config, (), resume=None, directory=home)
 
@@ -311,17 +311,17 @@ def test_a_run_that_ends_in_its_first_round_or_before_its_controls_is_to_be_gone
     words = f"go on with it first: privbo run --resume {home}"
     with pytest.raises(KeyboardInterrupt):
         run_spec(spec, home, on_evaluation=killed)
-    assert words in privbo("best", str(home)).stderr
-    assert words in privbo("report", str(home), "--private").stdout
+    assert words in privbo("best", home).stderr
+    assert words in privbo("report", home, "--private").stdout
     run_spec(spec, home, resume=True).ledger.close()  # and none of its controls
-    assert privbo("best", str(home)).returncode == 0
-    assert words in privbo("report", str(home), "--private").stdout
-    assert "drop --set, --out and the file" in privbo("run", str(config), "--resume", str(home)).stderr
-    privbo("run", "--resume", str(home))
-    assert "go on" not in privbo("report", str(home), "--private").stdout
+    ran("best", home)
+    assert words in privbo("report", home, "--private").stdout
+    assert "drop --set, --out and the file" in privbo("run", config, "--resume", home).stderr
+    privbo("run", "--resume", home)
+    assert "go on" not in privbo("report", home, "--private").stdout
 
 
-def test_after_a_federation_each_site_reads_its_own_and_the_server_none(tmp_path: Path) -> None:
+def test_after_a_federation_each_site_reads_its_own_and_the_server_none(tmp_path) -> None:
     federation = make(tmp_path, {"type": "shared-prior", "n_features": 8, "release_when": "always"})
     federation.play()
     alike = pb.run(
@@ -333,12 +333,11 @@ def test_after_a_federation_each_site_reads_its_own_and_the_server_none(tmp_path
     )
     seen = {}
     for site in federation.sites:
-        found = json.loads(privbo("best", str(federation.site_file(site).parent / "kept"), "--json").stdout)
+        found = json.loads(privbo("best", federation.site_file(site).parent / "kept", "--json").stdout)
         seen |= {row["client"]: row["params"] for row in found["clients"]}
         assert all("value" in row for row in found["clients"])
     assert sorted(seen) == list(range(7))
     assert seen == {best.client: pytest.approx(best.params) for best in alike.best()}
-    at_server = privbo("best", str(federation.run.path))
-    assert at_server.returncode == 2
+    at_server = ran("best", federation.run.path, ends=2)
     assert "never came here" in at_server.stderr
     assert not list(federation.run.path.rglob("facts.json"))

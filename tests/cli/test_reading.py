@@ -1,7 +1,5 @@
 """Commands that read what somebody else made: no place and no code that its data names is followed unasked."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -19,7 +17,7 @@ import privbo as pb
 from privbo.cli.main import app
 from privbo.flower.scaffold import write_app
 from privbo.runs.spec import Spec
-from tests.cli.test_cli import X, privbo, toml
+from tests.cli.test_cli import X, privbo, ran, toml
 from tests.sources import ROOT
 from tests.system_tools import require_tool
 
@@ -154,9 +152,7 @@ print(json.dumps(found))
 """
 
 
-def played(
-    lines: list[str], *, cwd: Path, env: dict[str, str], under: tuple[str, ...] = ()
-) -> list[tuple[int, str, str]]:
+def played(lines, *, cwd, env, under=()):
     """Exit code, errors and output of commands, one after another in a process of their own."""
     command = [*under, sys.executable, "-P", "-c", DRIVER]
     done = subprocess.run(
@@ -167,7 +163,7 @@ def played(
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+def reader(tmp_path_factory) -> Reader:
     """Directories that a stranger made and sent: with code of its own, and each with a place that is not inside."""
     found = Reader(here=tmp_path_factory.mktemp("reader"), stranger=tmp_path_factory.mktemp("stranger"))
     own, shared = found.stranger / "own.toml", found.stranger / "shared.toml"
@@ -221,49 +217,45 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
 
 
 @pytest.mark.parametrize("name", ["database", "file", "relative"])
-def test_a_strangers_run_opens_no_ledger_elsewhere_unless_the_reader_names_it(
-    name: str, reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_strangers_run_opens_no_ledger_elsewhere_unless_the_reader_names_it(name, reader, monkeypatch):
     monkeypatch.chdir(reader.here / "own")
     run = reader.sent / name
     place = json.loads((run / "config.json").read_text())["spec"]["ledger"]["path"]
     with pytest.raises(pb.RunError, match="is not opened unasked; if you know it, add --ledger") as caught:
         pb.load(run)
     assert place in str(caught.value)
-    done = privbo("report", str(run))
+    done = privbo("report", run)
     assert (done.returncode, done.stderr.strip()) == (2, f"privbo: {caught.value}")
     if name == "database":
         return
     before = (reader.stranger / "people.sqlite").read_bytes()
     for command in ("report {} --json", "ledger verify {}", "ledger show {}", "watch {} --static ../w.html --once"):
         words = command.format(run).split()
-        assert privbo(*words).returncode == 2
+        ran(*words, ends=2)
         if name == "file":  # the other's manifest was changed since its ledger was made
-            assert privbo(*words, "--ledger", place).returncode == 0, words
+            ran(*words, "--ledger", place)
     assert (reader.stranger / "people.sqlite").read_bytes() == before
     if name == "file":
         with pb.load(run, ledger=reader.stranger / "people.sqlite").ledger as ledger:
             assert ledger.verify().ok
 
 
-def test_ones_own_run_opens_the_ledger_that_it_names_and_anybodys_the_one_inside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ones_own_run_opens_the_ledger_that_it_names_and_anybodys_the_one_inside(tmp_path, monkeypatch):
     ours = PRICED.replace("theirs:", "tests.crash_problem:")
     own, inside = tmp_path / "own", tmp_path / "inside"
     for run, place in ((own, tmp_path / "people.sqlite"), (inside, inside / "people.sqlite")):
         (tmp_path / "run.toml").write_text(ours + LEDGER.format(path=place))
-        assert privbo("run", str(tmp_path / "run.toml"), "--out", str(run)).returncode == 0
-        assert privbo("ledger", "verify", str(run)).returncode == 0
+        ran("run", tmp_path / "run.toml", "--out", run)
+        ran("ledger", "verify", run)
     for suffix in ("", ".commits"):
         shutil.move(f"{tmp_path}/people.sqlite{suffix}", f"{tmp_path}/moved.sqlite{suffix}")
     moved = str(tmp_path / "moved.sqlite")
-    assert privbo("ledger", "verify", str(own)).returncode == 3
-    assert privbo("ledger", "verify", str(own), "--ledger", moved).returncode == 0
+    ran("ledger", "verify", own, ends=3)
+    ran("ledger", "verify", own, "--ledger", moved)
     planted(own, moved)
-    assert "not made by this user" in privbo("ledger", "verify", str(own)).stderr
+    assert "not made by this user" in privbo("ledger", "verify", own).stderr
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
-    assert privbo("ledger", "verify", str(inside)).returncode == 0
+    ran("ledger", "verify", inside)
 
 
 CALL = re.compile(r"^\d+ +(?P<call>\w+)\((?P<rest>.*)$", re.MULTILINE)

@@ -1,7 +1,5 @@
 """What is published beside a run stands in its headline, and is paid only by who agreed to the price."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -14,26 +12,25 @@ from accountant import Composed
 from accountant.ledger import Ledger
 from accountant.ledger.pricing import odometer
 from accountant.wording import upper_text
-from experiments.played import Played, read
+from experiments.played import read
 from experiments.worth import MEASURES
 from privbo.algorithms.thompson.scout import Scout, standard_error
 from privbo.cli.scout import GAINS
-from tests.cli.test_cli import CONFIG, X, privbo, toml
+from tests.cli.test_cli import CONFIG, X, privbo, ran, toml
 from tests.comparisons.test_compare import PRIVATE
 
 NOISY = toml(privacy={"noise_multiplier": 4.0})
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path) -> Path:
     (tmp_path / "tiny.toml").write_text(NOISY)
-    done = privbo("run", str(tmp_path / "tiny.toml"), "--out", str(tmp_path / "run"))
-    assert done.returncode == 0, done.stderr
+    ran("run", tmp_path / "tiny.toml", "--out", tmp_path / "run")
     return tmp_path / "run"
 
 
 def reported(home: Path) -> dict:
-    return json.loads(privbo("report", str(home), "--json").stdout)
+    return json.loads(privbo("report", home, "--json").stdout)
 
 
 def test_every_headline_of_a_run_holds_what_was_published_beside_it_and_nobody_is_charged_unasked(run: Path) -> None:
@@ -44,8 +41,8 @@ def test_every_headline_of_a_run_holds_what_was_published_beside_it_and_nobody_i
     assert total > price > 200
     assert len(pb.load(run).ledger.entries()) == entries
     assert not (run / "published_norms.json").exists()
-    assert privbo(*publish, "0.05", "--yes").returncode == 0
-    assert privbo(*publish, "0.05").returncode == 0  # what was published before is free, and asks nobody
+    ran(*publish, "0.05", "--yes")
+    ran(*publish, "0.05")  # what was published before is free, and asks nobody
     assert len(pb.load(run).ledger.entries()) == entries + 1
     after, record = reported(run), pb.load(run)
     paid = record.ledger.committed()
@@ -55,9 +52,9 @@ def test_every_headline_of_a_run_holds_what_was_published_beside_it_and_nobody_i
     assert after["guaranteed"] == pytest.approx(bound)
     assert min(after["epsilon"].values()) == record.epsilon() == pytest.approx(bound)
     assert after["total"]["epsilon"] == pytest.approx(bound)
-    page = (run / "report.html").read_text() if privbo("report", str(run)).returncode == 0 else ""
+    page = (run / "report.html").read_text() if privbo("report", run).returncode == 0 else ""
     assert float(re.search(r'<b id="epsilon">([0-9.]+)</b>', page)[1]) >= bound * (1 - 1e-4)
-    for line in privbo("report", str(run)).stdout.splitlines():
+    for line in privbo("report", run).stdout.splitlines():
         if "guaranteed" in line:
             assert float(re.search(r"guaranteed\s+([0-9.]+)", line)[1]) > 200
 
@@ -71,18 +68,18 @@ LEDGER = '[ledger]\npopulation = "ward"\npath = "PATH"\n'
 
 
 @pytest.fixture
-def sweep(tmp_path: Path) -> Path:
+def sweep(tmp_path) -> Path:
     """A sweep over private data on the ledger of people whom a run has charged before."""
     here = tmp_path / "people.sqlite"
     (tmp_path / "sweep.toml").write_text(SWEEP.format(path=here, bound=""))
     alone = NOISY.replace("n_features = 10", "n_features = 8")
     (tmp_path / "run.toml").write_text(alone + LEDGER.replace("PATH", str(here)))
-    assert privbo("run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")).returncode == 0
+    ran("run", tmp_path / "run.toml", "--out", tmp_path / "run")
     return tmp_path / "sweep.toml"
 
 
 def compared(sweep: Path, *options: str) -> CompletedProcess:
-    return privbo("compare", str(sweep), "--out", str(sweep.parent / "out"), "--jobs", "1", *options)
+    return privbo("compare", sweep, "--out", sweep.parent / "out", "--jobs", "1", *options)
 
 
 def quoted(said: str) -> tuple[float, float]:
@@ -97,9 +94,7 @@ def charged(sweep: Path) -> int:
         return len(ledger.book().rows)
 
 
-def test_every_command_that_charges_beside_a_run_asks_first_and_says_the_total_that_it_will_come_to(
-    sweep: Path,
-) -> None:
+def test_every_command_that_charges_beside_a_run_asks_first_and_says_the_total_that_it_will_come_to(sweep):
     before = charged(sweep)
     refused = compared(sweep)
     assert (refused.returncode, charged(sweep)) == (2, before)
@@ -131,9 +126,9 @@ def test_nothing_is_recommended_over_private_data_and_that_is_said_before_anybod
 def test_what_a_sweep_costs_stands_in_the_headline_of_a_run_on_the_same_people(sweep: Path) -> None:
     run = sweep.parent / "run"
     alone = reported(run)
-    assert "all runs on ward by this ledger" not in privbo("report", str(run)).stdout
+    assert "all runs on ward by this ledger" not in privbo("report", run).stdout
     assert compared(sweep, "--yes").returncode == 0
-    together, said = reported(run), " ".join(privbo("report", str(run)).stdout.split())
+    together, said = reported(run), " ".join(privbo("report", run).stdout.split())
     assert together["total"]["runs"] == 3  # two of them cells
     assert together["total"]["epsilon"] > alone["total"]["epsilon"]
     headline = said[: said.index("rounds")]
@@ -146,7 +141,7 @@ def test_what_a_sweep_costs_stands_in_the_headline_of_a_run_on_the_same_people(s
 
 
 @pytest.mark.parametrize("kind", ["local", "non-private", "private"])
-def test_a_sweep_of_an_impossible_setting_is_refused_before_its_table_is_drawn(kind: str, tmp_path: Path) -> None:
+def test_a_sweep_of_an_impossible_setting_is_refused_before_its_table_is_drawn(kind: str, tmp_path) -> None:
     table = SWEEP[: SWEEP.index("[base.privacy]")].replace('data = "private"', 'data = "public"')
     (tmp_path / "sweep.toml").write_text(table + f'[[arms]]\nlabel = "one"\nkind = "{kind}"\n')
     done = compared(tmp_path / "sweep.toml")
@@ -157,37 +152,33 @@ def test_a_sweep_of_an_impossible_setting_is_refused_before_its_table_is_drawn(k
 
 
 @pytest.mark.parametrize("multiplier", ["0.05", "400"])
-def test_a_publication_that_the_ledger_cannot_pay_is_refused_in_a_sentence_and_nobody_is_asked(
-    multiplier: str, tmp_path: Path
-) -> None:
+def test_a_publication_that_the_ledger_cannot_pay_is_refused_in_a_sentence_and_nobody_is_asked(multiplier, tmp_path):
     """A bound that is a filter's is quoted whatever is charged, so the projected total is the ledger's own."""
     bound = LEDGER.replace("PATH", str(tmp_path / "people.sqlite")) + 'epsilon = 4.0\ndelta = 1e-5\nrule = "renyi"\n'
     (tmp_path / "run.toml").write_text(NOISY + bound)
-    assert privbo("run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")).returncode == 0
+    ran("run", tmp_path / "run.toml", "--out", tmp_path / "run")
     before = pb.load(tmp_path / "run").ledger.check(Composed()).spent
-    done = privbo("audit", str(tmp_path / "run"), "--publish-norms", multiplier)
-    assert done.returncode == 2
+    done = ran("audit", tmp_path / "run", "--publish-norms", multiplier, ends=2)
     said = done.stderr.strip().splitlines()
     if multiplier == "0.05":
         (line,) = said
         assert re.search(r"the norms of round 2: .* comes to epsilon [0-9]{4}.* over the budget 4; .* nothing", line)
         assert "this charges" not in line
-        paid = privbo("audit", str(tmp_path / "run"), "--publish-norms", multiplier, "--yes")
+        paid = privbo("audit", tmp_path / "run", "--publish-norms", multiplier, "--yes")
         assert (paid.returncode, paid.stderr) == (2, done.stderr)
         return
     asked, _ = said
     spent = float(re.search(r"comes to epsilon ([0-9.]+) at delta 1e-05, of its bound 4 \(rule 'renyi'\)", asked)[1])
     assert before < spent < 4.0
-    assert privbo("audit", str(tmp_path / "run"), "--publish-norms", multiplier, "--yes").returncode == 0
+    ran("audit", tmp_path / "run", "--publish-norms", multiplier, "--yes")
     assert pb.load(tmp_path / "run").ledger.check(Composed()).spent == pytest.approx(spent, rel=1e-3)
 
 
-def test_nothing_is_published_on_the_ledger_of_one_planned_run(tmp_path: Path) -> None:
+def test_nothing_is_published_on_the_ledger_of_one_planned_run(tmp_path) -> None:
     (tmp_path / "run.toml").write_text(CONFIG)
-    assert privbo("run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")).returncode == 0
+    ran("run", tmp_path / "run.toml", "--out", tmp_path / "run")
     for options in ((), ("--yes",)):
-        done = privbo("audit", str(tmp_path / "run"), "--publish-norms", "0.05", *options)
-        assert done.returncode == 2
+        done = ran("audit", tmp_path / "run", "--publish-norms", "0.05", *options, ends=2)
         (line,) = done.stderr.strip().splitlines()
         assert "its budget holds for one planned run" in line
 
@@ -200,16 +191,14 @@ ELSEWHERE = {"objective": "no_such_module:score", "n_clients": 40, "space": X}
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path) -> Path:
     path = tmp_path / "tiny.toml"
     shared = {"path": f"{tmp_path}/people.sqlite", "population": "ward", "epsilon": 5.0, "delta": 1e-5}
     path.write_text(toml(ledger=shared))
     return path
 
 
-def test_a_scout_names_price_and_error_before_it_is_charged_to_the_peoples_ledger_as_any_run(
-    config: Path, tmp_path: Path
-) -> None:
+def test_a_scout_names_price_and_error_before_it_is_charged_to_the_peoples_ledger_as_any_run(config, tmp_path):
     home = tmp_path / "scout"
     asked = ("scout", str(config), "--epsilon", "0.5", "--points", "6", "--out", str(home))
     unasked = privbo(*asked)
@@ -221,8 +210,7 @@ def test_a_scout_names_price_and_error_before_it_is_charged_to_the_peoples_ledge
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.toml"]
     errors = re.search(r"error of the correlation: ([0-9.]+) if .*, ([0-9.]+) if", unasked.stderr)
     assert errors.end() < unasked.stderr.index("charges epsilon")
-    done = privbo(*asked, "--yes", "--json")
-    assert done.returncode == 0, done.stderr
+    done = ran(*asked, "--yes", "--json")
     found = json.loads(done.stdout)
     expected = found["expected_error"]
     assert [float(error) for error in errors.groups()] == pytest.approx(
@@ -237,24 +225,23 @@ def test_a_scout_names_price_and_error_before_it_is_charged_to_the_peoples_ledge
     assert 0.499 < min(found["epsilon"].values()) <= 0.5
     with pb.load(home).ledger as ledger:
         assert len(ledger.entries()) == 1
-    assert privbo("run", str(config), "--out", str(tmp_path / "run")).returncode == 0
-    after = json.loads(privbo("report", str(tmp_path / "run"), "--json").stdout)
+    ran("run", config, "--out", tmp_path / "run")
+    after = json.loads(privbo("report", tmp_path / "run", "--json").stdout)
     assert after["total"]["runs"] == 2
     assert 2.0 < after["total"]["epsilon"] <= 5.0  # the run was planned after the scout had told something
-    assert json.loads(privbo("report", str(home), "--json").stdout)["releases"] == 1
+    assert json.loads(privbo("report", home, "--json").stdout)["releases"] == 1
 
 
-def test_a_run_that_will_end_with_a_vote_is_scouted_without_one(config: Path, tmp_path: Path) -> None:
+def test_a_run_that_will_end_with_a_vote_is_scouted_without_one(config: Path, tmp_path) -> None:
     home = tmp_path / "scout"
-    done = privbo("scout", str(config), "--set", "final=common", "--epsilon", "1", "--out", str(home), "--yes")
-    assert done.returncode == 0, done.stderr
+    done = ran("scout", config, "--set", "final=common", "--epsilon", "1", "--out", home, "--yes")
     assert "three seeds each, measured beforehand" in done.stdout  # as the page says
     assert "over the run / at the end; epsilon at delta 1e-05" in " ".join(done.stdout.split())
     with pb.load(home).ledger as ledger:
         assert len(ledger.entries()) == 1
 
 
-def test_a_dry_run_of_a_scout_prints_price_and_error_and_touches_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_of_a_scout_prints_price_and_error_and_touches_nothing(tmp_path) -> None:
     config, shared = tmp_path / "tiny.toml", {"path": f"{tmp_path}/people.sqlite", "population": "ward"}
     privacy = {"epsilon": 2.0, "delta": 1e-5}
     config.write_text(toml(problem=ELSEWHERE, ledger=shared, algorithm={"type": "dp-fts-de"}, privacy=privacy))
@@ -295,16 +282,13 @@ def test_what_cannot_be_scouted_is_refused(config: Path) -> None:
         (records, "1", "privacy.unit='record': a scout hides clients"),
     ):
         config.write_text(toml(**{"problem": ELSEWHERE} | tables))
-        done = privbo("scout", str(config), "--epsilon", epsilon, "--dry-run")
+        done = privbo("scout", config, "--epsilon", epsilon, "--dry-run")
         assert (done.returncode, words in done.stderr) == (2, True), done.stderr
 
 
-def stored() -> list[Played]:
-    return [one for one in read(json.loads(STORED.read_text())["overall"]) if one.purpose in ("reporting", "own")]
-
-
 def test_the_gains_are_those_of_the_stored_table_and_no_family_without_a_choice_is_left_out() -> None:
-    families = {one.title: one for one in stored()}
+    stored = read(json.loads(STORED.read_text())["overall"])
+    families = {one.title: one for one in stored if one.purpose in ("reporting", "own")}
     assert {gain.family for gain in GAINS} == families.keys()
     for gain in GAINS:
         family = families[gain.family]

@@ -1,7 +1,5 @@
 """What a terminal may show of other people's words: nothing that steers it, hides, or begins a line."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -19,21 +17,25 @@ from accountant.ledger import Entry, Ledger
 from accountant.ledger.export import Format, export
 from accountant.verify.text import shown, shown_lines
 from experiments.examples.zoom import Zoom
+from privbo.audits.clipping import publish_norms
 from privbo.audits.empirical import audit_run
-from tests.cli.test_cli import CONFIG, X, privbo, toml
+from privbo.reports.report import ledger_view
+from tests.builders import StoppedError, stopping
+from tests.cli.test_cli import CONFIG, X, privbo, ran, toml
 from tests.cli.test_reading import READING
 from tests.conformance.cases import bumps
 from tests.conformance.small import problem
+from tests.reports.runs import small_run
+from tests.sources import ROOT
 
 CONTROLS = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)  # C0, DEL, C1, separators
 FORMATS = (0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF, 0xE0041)
 STEERING = "".join(map(chr, (*CONTROLS, *FORMATS)))
 NAMED = f"a{STEERING}\n  ok       forged"
-CLI = Path(__file__).parents[2] / "privbo" / "cli"
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hostile(tmp_path_factory) -> Path:
     """A run of which every name steers terminals."""
     problem = pb.Problem(
         space={f"x{NAMED}": pb.Real(0, 1), "y": pb.Categorical((NAMED, "b"))},
@@ -47,7 +49,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def printed(*arguments: str) -> tuple[int, str]:
+def printed(*arguments: object) -> tuple[int, str]:
     """Exit code of a command, and all that it prints, which steers no terminal."""
     done = privbo(*arguments)
     require_harmless(done.stdout + done.stderr)
@@ -63,39 +65,39 @@ LINES = [line for lines in READING.values() for line in lines if not re.search("
 
 
 @pytest.mark.parametrize("command", [*LINES, "bundle {run}", "best {run} --show-private", "report {run}/missing"])
-def test_no_name_of_a_run_steers_a_terminal(command: str, hostile: Path, tmp_path: Path) -> None:
+def test_no_name_of_a_run_steers_a_terminal(command: str, hostile: Path, tmp_path) -> None:
     code, text = printed(*command.format(run=hostile, out=tmp_path).split(" "))
     assert code in (0, 2), text
     assert "Traceback" not in text
 
 
 def test_names_that_steer_are_whole_where_programs_read_them(hostile: Path) -> None:
-    code, text = printed("best", str(hostile), "--toml")
+    code, text = printed("best", hostile, "--toml")
     assert code == 0
     assert f"x{NAMED}" in tomllib.loads(text)["clients"]["0"]
 
 
-def test_the_files_of_a_stranger_that_cannot_be_read_are_told_in_one_line(hostile: Path, tmp_path: Path) -> None:
+def test_the_files_of_a_stranger_that_cannot_be_read_are_told_in_one_line(hostile: Path, tmp_path) -> None:
     content = json.loads((hostile / "config.json").read_text())
     for part in ("format", "run_id", "created", "caveat", "digest"):
         (tmp_path / "config.json").write_text(json.dumps(content | {part: NAMED}))
-        code, text = printed("report", str(tmp_path))
+        code, text = printed("report", tmp_path)
         assert (code, text.count("\n")) == (2, 1)
 
 
-def test_a_fault_of_ours_quotes_no_control_character(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_quotes_no_control_character(hostile: Path, monkeypatch) -> None:
     def faulty(*_: object, **__: object) -> None:
         raise RuntimeError(NAMED)
 
     monkeypatch.setattr("privbo.cli.run.report", faulty)
-    code, text = printed("report", str(hostile))
+    code, text = printed("report", hostile)
     assert (code, "Traceback" in text) == (1, True)
 
 
 def test_every_command_prints_through_one_function() -> None:
     """Beside tables, which take ``verbatim`` cells, ``say`` and ``say_lines`` are all that writes."""
     writes = re.compile(r"typer\.(echo|secho)\(|(?<!console\.)\bprint\(|std(out|err)\.write\(")
-    found = {path.name: len(writes.findall(path.read_text())) for path in CLI.glob("*.py")}
+    found = {path.name: len(writes.findall(path.read_text())) for path in (ROOT / "privbo" / "cli").glob("*.py")}
     assert {name: n for name, n in found.items() if n} == {"options.py": 2}
 
 
@@ -105,12 +107,12 @@ def test_text_keeps_what_is_printable() -> None:
     assert shown_lines(f"a\n{NAMED}\n").count("\n") == 4
 
 
-def test_a_charge_whose_name_steers_stays_one_row_of_the_table(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_charge_whose_name_steers_stays_one_row_of_the_table(hostile: Path, monkeypatch) -> None:
     with (record := pb.load(hostile)).ledger as ledger:
         rows = export(ledger, "csv").count("\n")
     monkeypatch.setattr("accountant.ledger.export.export", exported)
     for form in ("csv", "jsonl"):
-        code, text = printed("ledger", "export", str(record.home.path), "--format", form)
+        code, text = printed("ledger", "export", record.home.path, "--format", form)
         assert (code, text.count("\n")) == (0, rows if form == "csv" else rows - 1)
 
 
@@ -129,17 +131,16 @@ STATED = toml(controls=["local", "zeroed"], problem=FACTS, privacy={"noise_multi
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("elsewhere")
     (folder / "tiny.toml").write_text(STATED)
     for name in ("north", "south"):
-        done = privbo("run", str(folder / "tiny.toml"), "--out", str(folder / name))
-        assert done.returncode == 0, done.stderr
+        ran("run", folder / "tiny.toml", "--out", folder / name)
     return folder
 
 
 @pytest.fixture
-def published(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def published(runs: Path, tmp_path, monkeypatch) -> Path:
     """A copy of both runs as they may be published: without their private sides."""
     monkeypatch.chdir(tmp_path)
     for name in ("north", "south"):
@@ -163,18 +164,15 @@ def published(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     ids=" ".join,
 )
 def test_a_command_on_something_else_ends_in_one_line(command: list[str], published: Path) -> None:
-    done = privbo(*command)
-    assert done.returncode == 2
+    done = ran(*command, ends=2)
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 
 def test_a_directory_without_its_private_side_is_compared_by_price_and_attacked(published: Path) -> None:
-    done = privbo("compare", "north", "south", "--out", "compared", "--json")
-    assert done.returncode == 0, done.stderr
+    done = ran("compare", "north", "south", "--out", "compared", "--json")
     assert not any("by_seed" in setting for setting in json.loads(done.stdout)["settings"])
     assert "(north, south)" in done.stdout  # runs of one configuration are told apart
-    done = privbo("audit", "north", "--empirical", "--trials", "1000", "--json")
-    assert done.returncode == 0, done.stderr
+    done = ran("audit", "north", "--empirical", "--trials", "1000", "--json")
     assert json.loads(done.stdout)["empirical"]
     assert not (published / "north" / "private").exists()
 
@@ -185,17 +183,16 @@ def test_the_attack_refuses_a_run_of_other_code_than_it_would_attack(part: str, 
     content = json.loads(config.read_text())
     content["versions"][part] = "0.0.1"
     config.write_text(json.dumps(content))
-    done = privbo("audit", "north", "--empirical", "--trials", "1000")
-    assert done.returncode == 2
+    done = ran("audit", "north", "--empirical", "--trials", "1000", ends=2)
     assert re.search(r"made by .* 0\.0\.1, installed is", done.stderr)
 
 
-def test_every_line_that_names_an_epsilon_names_its_delta(runs: Path, tmp_path: Path) -> None:
+def test_every_line_that_names_an_epsilon_names_its_delta(runs: Path, tmp_path) -> None:
     shown = [
-        privbo("report", str(runs / "north")).stdout,
-        privbo("run", str(runs / "tiny.toml"), "--dry-run", "--trust").stdout,
+        privbo("report", runs / "north").stdout,
+        privbo("run", runs / "tiny.toml", "--dry-run", "--trust").stdout,
         privbo("calibrate", "--epsilon", "2", "--sample-rate", "0.5", "--rounds", "10").stdout,
-        privbo("compare", str(runs / "north"), "--out", str(tmp_path / "compared"), "--data", "public",
+        privbo("compare", runs / "north", "--out", tmp_path / "compared", "--data", "public",
                "--recommend", "epsilon=9").stdout,
     ]  # fmt: skip
     lines = [
@@ -218,7 +215,7 @@ from tests.crash_problem import problem
 
 
 @pytest.fixture
-def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def trap(tmp_path, monkeypatch) -> Path:
     """A file that stands once a stranger's module ``trap`` was imported."""
     sprung = tmp_path / "sprung"
     (tmp_path / "trap.py").write_text(TRAP.format(path=str(sprung)))
@@ -234,7 +231,7 @@ def planted(home: Path, change: Callable[[dict], None]) -> None:
 
 
 @pytest.fixture
-def foreign(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def foreign(runs: Path, tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return Path(shutil.copytree(runs / "north", tmp_path / "foreign"))
 
@@ -250,9 +247,7 @@ def hides_the_facts(content: dict) -> None:
 
 @pytest.mark.parametrize("change", [names_the_trap, hides_the_facts])
 @pytest.mark.parametrize("command", LINES)
-def test_reading_a_strangers_directory_imports_none_of_its_code(
-    command: str, change: Callable[[dict], None], foreign: Path, trap: Path
-) -> None:
+def test_reading_a_strangers_directory_imports_none_of_its_code(command, change, foreign, trap):
     planted(foreign, change)
     done = privbo(*command.format(run=foreign, out=foreign.parent).split())
     assert not trap.exists()
@@ -261,22 +256,20 @@ def test_reading_a_strangers_directory_imports_none_of_its_code(
         assert (done.returncode, "--trust" in done.stderr) == (2, True)
 
 
-def test_a_strangers_run_is_resumed_where_it_is_trusted_and_ones_own_always(
-    foreign: Path, trap: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_strangers_run_is_resumed_where_it_is_trusted_and_ones_own_always(foreign, trap, monkeypatch):
     planted(foreign, names_the_trap)
-    assert privbo("run", "--resume", str(foreign), "--trust").returncode == 0
+    ran("run", "--resume", foreign, "--trust")
     assert trap.exists()
     own = foreign.parent / "own"
     (foreign.parent / "tiny.toml").write_text(STATED)
-    assert privbo("run", "tiny.toml", "--out", str(own)).returncode == 0
-    assert privbo("run", "--resume", str(own)).returncode == 0
+    ran("run", "tiny.toml", "--out", own)
+    ran("run", "--resume", own)
     monkeypatch.setenv("XDG_STATE_HOME", str(foreign.parent / "another user"))
-    assert privbo("run", "--resume", str(own)).returncode == 2
+    ran("run", "--resume", own, ends=2)
 
 
 @pytest.mark.parametrize("stated", [False, True])
-def test_the_price_of_a_configuration_needs_none_of_its_code(stated: bool, tmp_path: Path, trap: Path) -> None:
+def test_the_price_of_a_configuration_needs_none_of_its_code(stated: bool, tmp_path, trap: Path) -> None:
     text = (STATED if stated else CONFIG).replace("tests.crash_problem:", "trap:")
     (tmp_path / "theirs.toml").write_text(text)
     done = privbo("run", "theirs.toml", "--dry-run")
@@ -284,7 +277,7 @@ def test_the_price_of_a_configuration_needs_none_of_its_code(stated: bool, tmp_p
     assert not trap.exists()
     if not stated:
         assert "--trust" in done.stderr
-        assert privbo("run", "theirs.toml", "--dry-run", "--trust").returncode == 0
+        ran("run", "theirs.toml", "--dry-run", "--trust")
 
 
 LINKS = {
@@ -299,7 +292,7 @@ LINKS = {
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_no_planted_link_leads_to_a_file_of_the_readers(link: str, foreign: Path, tmp_path: Path) -> None:
+def test_no_planted_link_leads_to_a_file_of_the_readers(link: str, foreign: Path, tmp_path) -> None:
     name, command = LINKS[link]
     mine = tmp_path / "mine"
     mine.write_text("precious")
@@ -310,32 +303,138 @@ def test_no_planted_link_leads_to_a_file_of_the_readers(link: str, foreign: Path
     assert "Traceback" not in done.stderr
 
 
-WRITING = [["report", "{}", "--private"], ["audit", "{}"], ["run", "--resume", "{}", "--trust"]]
-
-
-@pytest.mark.parametrize("command", WRITING)
-def test_a_private_folder_that_leads_elsewhere_is_refused(command: list[str], foreign: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["report {} --private", "audit {}", "run --resume {} --trust"])
+def test_a_private_folder_that_leads_elsewhere_is_refused(command: str, foreign: Path, tmp_path) -> None:
     mine = tmp_path / "mine"
     (foreign / "private").rename(mine)
     (foreign / "private").symlink_to(mine)
     before = {path: path.read_bytes() for path in mine.iterdir()}
-    done = privbo(*(part.format(foreign) for part in command))
-    assert done.returncode == 2
+    done = ran(*command.format(foreign).split(), ends=2)
     assert "symbolic link" in done.stderr
     assert {path: path.read_bytes() for path in mine.iterdir()} == before
 
 
-def test_an_algorithm_of_ones_own_is_attacked_where_its_code_is_trusted(tmp_path: Path) -> None:
+def test_an_algorithm_of_ones_own_is_attacked_where_its_code_is_trusted(tmp_path) -> None:
     home = tmp_path / "zoom"
     privacy = pb.Privacy(noise_multiplier=4.0, noise="simulation")
     pb.run(problem(), Zoom(n_candidates=2), privacy=privacy, rounds=2, directory=home)
     attack = ("audit", str(home), "--empirical", "--trials", "1000", "--json")
-    refused = privbo(*attack)
-    assert refused.returncode == 2
+    refused = ran(*attack, ends=2)
     assert "Not importing experiments.examples.zoom:Zoom without --trust" in refused.stderr
-    found = privbo(*attack, "--trust")
-    assert found.returncode == 0, found.stderr
+    found = ran(*attack, "--trust")
     with pytest.raises(pb.RunError, match=r"trust=True"):
         audit_run(pb.load(home), trials=1000)
     assert audit_run(pb.load(home), trials=1000, trust=True)
     assert {row["passed"] for row in json.loads(found.stdout)["empirical"]} == {True}
+
+
+# ---- what commands write: no page replaces another file, private pages are their owner's, and no entry tells a time
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    home = tmp_path_factory.mktemp("outputs") / "run"
+    small_run(home).ledger.close()
+    return home
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("report", "--out"), ("report", "--parquet"), ("audit", "--out"), ("watch", "--once", "--static")],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("name", ["config.json", "ledger.sqlite", "history.jsonl", "private/clipping.jsonl"])
+def test_no_page_replaces_another_file_of_a_run(command: tuple[str, ...], name: str, run: Path) -> None:
+    before = (run / name).read_bytes()
+    done = privbo(command[0], run, *command[1:], run / name)
+    assert (done.returncode, "its name must end in ." in done.stderr) == (2, True), done.stderr
+    assert (run / name).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "command", [("report", "--private", "--out"), ("audit", "--out"), ("watch", "--private", "--once", "--static")]
+)
+def test_a_private_page_is_its_owners_and_never_among_public_files(command, run, tmp_path):
+    (tmp_path / "config.json").write_text("of another program")
+    page = tmp_path / "page.html"
+    done = ran(command[0], run, *command[1:], page)
+    assert page.stat().st_mode & 0o077 == 0
+    done = privbo(command[0], run, *command[1:], run / "page.html")
+    assert (done.returncode, f"name {run}/private" in done.stderr) == (2, True), done.stderr
+    assert not (run / "page.html").exists()
+    ran(command[0], run, *command[1:], run / "private" / "page.html")
+
+
+def test_json_is_printed_and_nothing_written(run: Path, tmp_path) -> None:
+    for more in (("--statement",), ("--out", str(tmp_path / "page.html"))):
+        done = privbo("report", run, "--json", *more)
+        assert (done.returncode, "--json writes no page" in done.stderr) == (2, True), done.stderr
+    assert json.loads(privbo("report", run, "--json").stdout)["run"].startswith("small-")
+
+
+def test_readers_leave_no_file_of_a_ledger_behind(run: Path) -> None:
+    before = set(run.glob("ledger*"))
+    for command in (
+        ("ledger", "show"),
+        ("audit",),
+        ("report", "--json"),
+        ("report", "--parquet", "h.parquet"),
+    ):
+        more = [str(run.parent / each) if "." in each else each for each in command[1:]]
+        ran(command[0], *more, run)
+        assert set(run.glob("ledger*")) == before
+
+
+def test_a_run_that_was_interrupted_tells_no_time_either(tmp_path) -> None:
+    home = tmp_path / "run"
+    with pytest.raises(StoppedError):
+        small_run(home, on_round=stopping(1))
+    for path in (home, *home.iterdir()):
+        assert path.stat().st_mtime % 86400 == 0, path
+    assert {path.name for path in home.iterdir()} >= {"config.json", "ledger.sqlite", "history.jsonl", "private"}
+
+
+def test_what_ended_a_run_is_told_whatever_becomes_of_its_dates(tmp_path, monkeypatch):
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("privbo.runs.manifest.os.utime", refused)
+    with pytest.raises(StoppedError):
+        small_run(tmp_path / "run", on_round=stopping(1))
+
+
+def test_the_ledgers_view_has_what_was_published_in_addition(tmp_path) -> None:
+    shared = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=9.0, delta=1e-5)
+    small_run(tmp_path / "run", ledger=shared).ledger.close()
+    record = pb.load(tmp_path / "run")
+    with record.ledger:
+        planned = ledger_view(record)
+        publish_norms(record, noise_multiplier=8.0)
+        found = ledger_view(record)
+    assert (found.releases, len(found.entries)) == (planned.releases, len(planned.entries) + 1)
+    assert found.entries[-1].cumulative_epsilon > planned.entries[-1].cumulative_epsilon
+
+
+def test_a_run_whose_only_release_is_a_vote_has_nothing_that_was_clipped(tmp_path) -> None:
+    made = small_run(tmp_path / "run", pb.SharedPrior(n_features=8, schedule=()), final="common")
+    made.ledger.close()
+    done = privbo("audit", tmp_path / "run")
+    assert (done.returncode, "a vote alone was released" in done.stderr) == (2, True), done.stderr
+
+
+def test_settings_that_no_memory_holds_end_in_one_line(tmp_path) -> None:
+    config = tmp_path / "huge.toml"
+    config.write_text(toml(problem={"objective": "ask", "n_clients": 10**14, "space": X}))
+    done = privbo("run", config, "--dry-run")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "more memory than there is" in done.stderr
+
+
+def test_a_dry_run_refuses_records_whose_scores_are_asked_for(tmp_path) -> None:
+    config = tmp_path / "asked.toml"
+    asked = {"objective": "ask", "n_clients": 3, "n_records": [9, 9, 9], "space": X}
+    config.write_text(toml(problem=asked))
+    for more in (("--dry-run",), ("--out", str(tmp_path / "run"))):
+        done = privbo("run", config, *more)
+        assert (done.returncode, "n_records needs scores" in done.stderr) == (2, True), done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["asked.toml"]

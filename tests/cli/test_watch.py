@@ -1,7 +1,5 @@
 """Watching runs: what is shown while they go on, who may look, and that nothing private shows unasked."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re
@@ -21,7 +19,7 @@ from privbo.protocol.files import save_arrays, write_json
 from privbo.protocol.settings import dump_settings
 from privbo.reports.watch import Watch, look
 from privbo.runs.best import EVALUATIONS, FACTS, SiteFacts
-from tests.cli.test_cli import privbo
+from tests.cli.test_cli import ran
 from tests.conformance.cases import problem
 from tests.deployment.federations import SITES, make
 from tests.reports.leaks import PRIVATE_WORDS, scramble
@@ -42,7 +40,7 @@ def site(folder: Path, n_clients: int = 2) -> Path:
     return folder
 
 
-def test_a_run_is_seen_going_on(tmp_path: Path) -> None:
+def test_a_run_is_seen_going_on(tmp_path) -> None:
     seen = []
 
     def watching(_: pb.Round) -> None:
@@ -58,7 +56,7 @@ def test_a_run_is_seen_going_on(tmp_path: Path) -> None:
     assert seen[0].run.charged.smallest_epsilon == pytest.approx(made.epsilon(), rel=1e-9)
 
 
-def test_what_cannot_be_read_just_now_leaves_what_was_read_before(tmp_path: Path) -> None:
+def test_what_cannot_be_read_just_now_leaves_what_was_read_before(tmp_path) -> None:
     small_run(tmp_path / "run")
     before = look(tmp_path / "run")
     (tmp_path / "run" / "history.jsonl").write_text("{\n")
@@ -68,7 +66,7 @@ def test_what_cannot_be_read_just_now_leaves_what_was_read_before(tmp_path: Path
     assert "Traceback" not in Watch(directories=[tmp_path / "run", tmp_path / "missing"]).page()
 
 
-def test_public_pages_hold_nothing_of_the_private_side(tmp_path: Path) -> None:
+def test_public_pages_hold_nothing_of_the_private_side(tmp_path) -> None:
     home = tmp_path / "one" / "run"
     small_run(home)
     other = tmp_path / "other" / "run"
@@ -83,7 +81,7 @@ def test_public_pages_hold_nothing_of_the_private_side(tmp_path: Path) -> None:
     assert "Clients present (private)" not in pages[0]
 
 
-def test_a_site_shows_its_own_trials_where_private_is_asked_for(tmp_path: Path) -> None:
+def test_a_site_shows_its_own_trials_where_private_is_asked_for(tmp_path) -> None:
     folder = site(tmp_path / "site" / "run")
     refused = Watch(directories=[folder]).page()
     assert "add --private" in refused
@@ -97,7 +95,7 @@ def test_a_site_shows_its_own_trials_where_private_is_asked_for(tmp_path: Path) 
     assert "median client" in many
 
 
-def test_trials_are_sorted_and_filtered_where_the_page_is_served(tmp_path: Path) -> None:
+def test_trials_are_sorted_and_filtered_where_the_page_is_served(tmp_path) -> None:
     folder = site(tmp_path / "site" / "run")
     watched = Watch(directories=[folder], private=True)
 
@@ -116,7 +114,7 @@ def test_trials_are_sorted_and_filtered_where_the_page_is_served(tmp_path: Path)
     assert "?sort" not in watched.page()
 
 
-def test_the_time_left_follows_from_the_rounds_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_follows_from_the_rounds_seen(tmp_path, monkeypatch) -> None:
     home, pages, now = tmp_path / "run", [], [100.0]
     monkeypatch.setattr("privbo.reports.watch.time.monotonic", lambda: now[0])
     watched = Watch(directories=[home])
@@ -130,7 +128,7 @@ def test_the_time_left_follows_from_the_rounds_seen(tmp_path: Path, monkeypatch:
     assert found == [None, "6 minutes", "5 minutes", "4 minutes", "3 minutes", "2 minutes", "60 seconds", None, None]
 
 
-def test_a_federation_is_watched_at_its_server_and_at_every_site(tmp_path: Path) -> None:
+def test_a_federation_is_watched_at_its_server_and_at_every_site(tmp_path) -> None:
     federation = make(tmp_path)
     federation.play()
     public = look(federation.run.path)
@@ -149,7 +147,7 @@ def test_a_federation_is_watched_at_its_server_and_at_every_site(tmp_path: Path)
     assert told == set(range(pb.load(federation.run.path).plan.n_clients))
 
 
-def test_runs_of_one_ledger_stand_side_by_side_with_their_total(tmp_path: Path) -> None:
+def test_runs_of_one_ledger_stand_side_by_side_with_their_total(tmp_path) -> None:
     people = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=50.0, delta=1e-5)
     homes = [tmp_path / "first", tmp_path / "second"]
     for home in homes:
@@ -203,7 +201,7 @@ def test_the_address_opens_once_and_only_here() -> None:
             live_server(lambda query: "", port)
 
 
-def test_a_static_file_is_written_again_and_a_private_one_is_its_owners(tmp_path: Path) -> None:
+def test_a_static_file_is_written_again_and_a_private_one_is_its_owners(tmp_path) -> None:
     written: list[int] = []
 
     def page(query: object) -> str:
@@ -221,13 +219,12 @@ def test_a_static_file_is_written_again_and_a_private_one_is_its_owners(tmp_path
         write_until(page, tmp_path / "link.html", every=None, private=False)
 
 
-def test_the_command_writes_a_page_that_asks_for_itself_again(tmp_path: Path) -> None:
+def test_the_command_writes_a_page_that_asks_for_itself_again(tmp_path) -> None:
     pb.run(problem(), pb.DPFTSDE(n_features=8), privacy=pb.Privacy(epsilon=2.0), rounds=2, directory=tmp_path / "run")
     out = tmp_path / "live.html"
-    done = privbo("watch", str(tmp_path / "run"), "--static", str(out), "--once", "--every", "3")
-    assert done.returncode == 0, done.stderr
+    ran("watch", tmp_path / "run", "--static", out, "--once", "--every", "3")
     page = out.read_text()
     assert '<meta http-equiv="refresh" content="3">' in page
     assert len(page) < 60_000
     assert json.loads((tmp_path / "run" / "config.json").read_text())["run_id"] not in ("", None)
-    assert privbo("watch", str(tmp_path / "run"), "--once").returncode == 2
+    ran("watch", tmp_path / "run", "--once", ends=2)

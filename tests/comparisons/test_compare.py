@@ -1,7 +1,5 @@
 """Sweeps: paired differences, recommendations, resuming, private data, and a real Dask scheduler."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -73,9 +71,7 @@ def swept(folder: Path, text: str | None = None, **how: Any) -> SweepResult:
     return run_sweep(read_sweep(path), folder / "out", **{"jobs": 1} | how)
 
 
-def setting(
-    label: str, finals: list[float], epsilon: float | None = 1.0, kind: str = "private", strict: float | None = None
-) -> Setting:
+def setting(label, finals, epsilon=1.0, kind="private", strict=None):
     curves = np.array(finals)[:, None] * np.ones(3)
     costs = {
         "epsilon": epsilon,
@@ -160,7 +156,7 @@ def test_settings_are_compared_at_one_safe_delta_whatever_delta_they_ask_for() -
         recommend(comparison(setting("many", [0.5, 0.6]), others, *controls), 2.0)
 
 
-def test_a_sweep_is_private_unless_it_says_otherwise_and_seeded_noise_is_said(tmp_path: Path) -> None:
+def test_a_sweep_is_private_unless_it_says_otherwise_and_seeded_noise_is_said(tmp_path) -> None:
     with pytest.raises(pb.ConfigurationError, match=r'ledger.*say data = "public"'):
         swept(tmp_path, PUBLIC.replace('data = "public"\n', ""))
     assert "seeded" in str(swept(tmp_path, PUBLIC).to_dict()["noise"])
@@ -181,7 +177,7 @@ def test_tables_are_escaped() -> None:
     assert rows[2].startswith("none,non-private,inf,1e-05,inf,1e-06,")
 
 
-def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
+def test_a_sweep_and_its_frame_and_figure(tmp_path) -> None:
     done: list[str] = []
     found = swept(tmp_path, PUBLIC, on_cell=lambda cell, _: done.append(cell.label))
     assert sorted(done) == sorted(LEVELS * 2)
@@ -213,22 +209,20 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path: Path) -> None:
         (("[1.0, 4.0]", "[1.0, -4.0]"), "epsilon=-4"),
     ],
 )
-def test_bad_sweeps_and_settings_are_refused_before_the_first_cell(
-    tmp_path: Path, change: tuple[str, str], words: str
-) -> None:
+def test_bad_sweeps_and_settings_are_refused_before_the_first_cell(tmp_path, change, words):
     with pytest.raises(pb.ConfigurationError, match=words):
         swept(tmp_path, PUBLIC.replace(*change))
     assert not (tmp_path / "out").exists()
 
 
-def test_what_settings_warn_of_is_said_by_the_sweep_and_not_by_its_cells(tmp_path: Path) -> None:
+def test_what_settings_warn_of_is_said_by_the_sweep_and_not_by_its_cells(tmp_path) -> None:
     with pytest.warns(UserWarning, match="follows the papers") as said:
         swept(tmp_path, PUBLIC.replace("epsilon = 2.0", 'epsilon = 2.0\ndelta = "paper"'))
     own = [warning for warning in said if "follows the papers" in str(warning.message)]
     assert len(own) == 2  # private settings; of cells there are twice as many
 
 
-def test_a_sweep_over_private_data_is_a_composition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_over_private_data_is_a_composition(tmp_path, monkeypatch) -> None:
     path, people, out = tmp_path / "sweep.toml", tmp_path / "people.sqlite", tmp_path / "out"
     content = PRIVATE.format(path="people.sqlite", bound="epsilon = 20.0\ndelta = 1e-5\n")
     path.write_text('controls = ["local", "zeroed"]\n' + content)
@@ -270,7 +264,7 @@ def test_a_shared_prior_cell_that_was_paid_for_keeps_its_name_and_todays_default
     assert named(pb.SharedPrior(n_features=8)) != PAID_SHARED
 
 
-def test_a_population_that_cannot_pay_for_all_cells_stops_the_sweep_before_the_first_one(tmp_path: Path) -> None:
+def test_a_population_that_cannot_pay_for_all_cells_stops_the_sweep_before_the_first_one(tmp_path) -> None:
     """Nor may all together pass a policy that each alone keeps; clients alone, who release nothing, count not."""
     policy = "epsilon = 20.0\ndelta = 1e-5\n[base.policy]\nepsilon = 2.5\ndelta = 1e-5\n"
     for bound, words in (
@@ -283,7 +277,7 @@ def test_a_population_that_cannot_pay_for_all_cells_stops_the_sweep_before_the_f
         assert not (tmp_path / "people.sqlite").exists()
 
 
-def test_every_cell_is_reserved_before_the_first_is_played_and_a_crash_costs_nothing(tmp_path: Path) -> None:
+def test_every_cell_is_reserved_before_the_first_is_played_and_a_crash_costs_nothing(tmp_path) -> None:
     people = tmp_path / "people.sqlite"
 
     def stop(cell: Cell, _: CellResult) -> None:
@@ -303,14 +297,14 @@ def test_every_cell_is_reserved_before_the_first_is_played_and_a_crash_costs_not
         assert (len(ledger.book().reservations), len(ledger.entries())) == (4, 12)
 
 
-def test_a_worker_without_the_folder_of_the_sweep_runs_nothing(tmp_path: Path) -> None:
+def test_a_worker_without_the_folder_of_the_sweep_runs_nothing(tmp_path) -> None:
     table = tomllib.loads(BASE)["base"] | {"ledger": {"path": str(tmp_path / "people.sqlite"), "population": "ward"}}
     with pytest.raises(pb.ConfigurationError, match="not on this machine"):
         PrivateRun(table=table, home=tmp_path / "cells" / "0")()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cell_whose_run_is_gone_is_another_run_and_paid_for_again(tmp_path: Path) -> None:
+def test_a_cell_whose_run_is_gone_is_another_run_and_paid_for_again(tmp_path) -> None:
     people = tmp_path / "people.sqlite"
     swept(tmp_path, PRIVATE.format(path=people, bound=""))
     with Ledger.open(people) as ledger:
@@ -325,7 +319,7 @@ def test_a_cell_whose_run_is_gone_is_another_run_and_paid_for_again(tmp_path: Pa
     assert "odometer" in found.comparisons[0].total.rule
 
 
-def test_finished_runs_side_by_side(tmp_path: Path) -> None:
+def test_finished_runs_side_by_side(tmp_path) -> None:
     runs = [
         small_run(tmp_path / f"{index}", seed=index, rounds=2, privacy=pb.Privacy(epsilon=2.0, noise="simulation"))
         for index in range(2)
@@ -361,9 +355,7 @@ def test_finished_runs_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "words"), [(0.0, "epsilon 0 at"), (None, "epsilon infinite at")])
-def test_a_price_of_zero_is_not_taken_for_an_infinite_one(
-    epsilon: float | None, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_price_of_zero_is_not_taken_for_an_infinite_one(epsilon, words, capsys):
     cell = Cell(label="a", seed=0, settings="a", code=CodeKey(parts={}), folder=Path(), work=lambda: made)
     made = CellResult(curves={}, epsilon=epsilon, delta=1e-5, releases=1)
     with cell_progress() as (on_cell, on_reuse):
@@ -387,7 +379,7 @@ def test_runs_of_other_lengths_are_level() -> None:
     np.testing.assert_array_equal(rows, [[np.nan, 2.5, 4.5], [1.0, 2.0, 2.0], [np.nan] * 3])
 
 
-def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> None:
+def test_killed_and_resumed_without_redoing_finished_cells(tmp_path) -> None:
     path, out = tmp_path / "sweep.toml", tmp_path / "out"
     path.write_text(PUBLIC.replace("seeds = 2", "seeds = 2\ncontrols = []"))
     command = [sys.executable, "-m", "privbo.cli.main", "compare", str(path), "--out", str(out), "--jobs", "1"]
@@ -410,43 +402,16 @@ def test_killed_and_resumed_without_redoing_finished_cells(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_real_dask_scheduler_with_two_workers(tmp_path: Path) -> None:
-    """A scheduler and two workers in processes of their own, addressed as a cluster's would be."""
-    pytest.importorskip("distributed")
-    (tmp_path / "sweep.toml").write_text(PUBLIC)
-    address_file = tmp_path / "scheduler.json"
-    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": env, "cwd": tmp_path}
-    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--nthreads", "1", "--no-dashboard"]
-    processes = [
-        subprocess.Popen(
-            [*dask, "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(address_file)],
-            **quiet,
-        )
-    ]
-    try:
-        deadline = time.monotonic() + 60
-        while not address_file.exists() or not address_file.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        address = json.loads(address_file.read_text())["address"]
-        processes += [subprocess.Popen([*worker, address, "--name", f"w{i}"], **quiet) for i in range(2)]
-        done = subprocess.run(
-            [sys.executable, "-m", "privbo.cli", "compare", str(tmp_path / "sweep.toml"), "--out",
-             str(tmp_path / "out"), "--scheduler", address, "--json"],
-            capture_output=True, text=True, env=env, cwd=ROOT, check=False, timeout=180,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-    finally:
-        for process in processes:
-            process.terminate()
-            process.wait()
-    assert [row["seeds"] for row in json.loads(done.stdout)["settings"]] == [2] * 6
+def test_a_real_dask_scheduler_with_two_workers(tmp_path) -> None:
+    """Two workers in processes of their own, addressed as a cluster's would be."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        found = swept(tmp_path, PUBLIC, scheduler=cluster.scheduler_address)
+    assert [len(setting.seeds) for setting in found.comparisons[0].settings] == [2] * 6
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_does_not_answer(tmp_path: Path) -> None:
+def test_a_scheduler_that_does_not_answer(tmp_path) -> None:
     pytest.importorskip("distributed")
     with pytest.raises(pb.ConfigurationError, match="does not answer"):
         swept(tmp_path, PUBLIC, scheduler="tcp://127.0.0.1:1")

@@ -1,7 +1,5 @@
 """Results of older code are never taken for today's: what is reused, what is run again, and what is said of it."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -16,6 +14,7 @@ import privbo as pb
 from accountant.ledger import Ledger
 from privbo.cli.main import app
 from privbo.comparisons import cells
+from privbo.protocol.settings import plain, read_settings
 from privbo.reports.comparison import markdown
 from privbo.runs.code import CodeKey, code_key
 from tests.comparisons.test_compare import swept
@@ -88,11 +87,11 @@ class Clinic:
 
 
 @pytest.fixture
-def clinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clinic:
+def clinic(tmp_path, monkeypatch) -> Clinic:
     return at_home(tmp_path, monkeypatch)
 
 
-def at_home(folder: Path, monkeypatch: pytest.MonkeyPatch, data: str = "simulated") -> Clinic:
+def at_home(folder: Path, monkeypatch, data: str = "simulated") -> Clinic:
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
     return Clinic(folder, data)
@@ -144,7 +143,7 @@ def test_finished_shows_older_cells_with_the_version_that_made_them(clinic: Clin
     assert said["reuse"]["older"] == {version: 6}
 
 
-def test_another_version_of_a_package_runs_cells_again(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_of_a_package_runs_cells_again(clinic: Clinic, monkeypatch) -> None:
     clinic.compare()
     (kept, *others) = (clinic.folder / "out" / "cells").iterdir()
     content = json.loads(kept.read_text())
@@ -178,9 +177,7 @@ def test_workers_of_a_second_comparison_do_not_go_on_with_older_code(clinic: Cli
     assert ideals() == {9.3}
 
 
-def test_private_cells_are_never_charged_again_because_code_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_private_cells_are_never_charged_again_because_code_changed(tmp_path, monkeypatch):
     """Neither those that were kept nor those that a crash left."""
     clinic = at_home(tmp_path, monkeypatch, data="private")
 
@@ -208,7 +205,7 @@ def test_private_cells_are_never_charged_again_because_code_changed(
     assert (charges(), said["reuse"]["reused"]) == (2 * once, 2)
 
 
-def test_arms_contrasts_measures_and_panels(tmp_path: Path) -> None:
+def test_arms_contrasts_measures_and_panels(tmp_path) -> None:
     found = swept(tmp_path, STUDY)
     near, short = found.comparisons
     assert [s.label for s in near.settings] == ["two regions", "alone", "noise-only control"]
@@ -265,12 +262,12 @@ arms = [{ label = "noise alone", kind = "zeroed" }]
 """
 
 
-def test_a_measure_the_problem_can_not_give_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_a_measure_the_problem_can_not_give_is_refused_with_the_remedy(tmp_path) -> None:
     with pytest.raises(pb.ConfigurationError, match="states no best_values"):
         swept(tmp_path, STUDY.replace("with_optimum", "problem"))
 
 
-def test_a_damaged_or_foreign_cell_is_made_again(tmp_path: Path) -> None:
+def test_a_damaged_or_foreign_cell_is_made_again(tmp_path) -> None:
     key = CodeKey(parts={"module a": "1"})
     cell = cells.Cell(label="a", seed=0, settings="abc", code=key, folder=tmp_path, work=lambda: RESULT)
     assert [kept.result for kept in cells.complete([cell], jobs=1)[0]] == [RESULT]
@@ -282,7 +279,7 @@ def test_a_damaged_or_foreign_cell_is_made_again(tmp_path: Path) -> None:
     assert cells.complete([cell], jobs=1)[1].reused == 1
 
 
-def test_a_cell_where_no_client_had_a_value_is_read_back_and_not_run_again(tmp_path: Path) -> None:
+def test_a_cell_where_no_client_had_a_value_is_read_back_and_not_run_again(tmp_path) -> None:
     key, made = CodeKey(parts={"module a": "1"}), []
 
     def work() -> cells.CellResult:
@@ -297,3 +294,68 @@ def test_a_cell_where_no_client_had_a_value_is_read_back_and_not_run_again(tmp_p
 
 
 RESULT = cells.CellResult(curves={"score": (0.0, 1.0)}, extra={"sent": [1, 2]})
+
+
+# ---- keys of code: what changes them, what doesn't, and what has none
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch) -> Path:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    home = tmp_path / "wardcode"
+    (home / "deep").mkdir(parents=True)
+    (home / "__init__.py").write_text("")
+    (home / "deep" / "__init__.py").write_text("")
+    (home / "entry.py").write_text(
+        "from . import near\nfrom .deep.far import value\ndef score(c, p):\n    import wardcode.lazy\n"
+    )
+    for name in ("near.py", "lazy.py", "unused.py", "deep/far.py"):
+        (home / name).write_text("value = 1\n")
+    return home
+
+
+def entry(package: Path) -> CodeKey:
+    for name in [name for name in sys.modules if name.startswith("wardcode")]:
+        del sys.modules[name]
+    return code_key("wardcode.entry:score")
+
+
+def test_imports_are_followed_through_a_package(package: Path) -> None:
+    before = entry(package)
+    assert set(before.modules) == {"wardcode"} | {
+        f"wardcode.{m}" for m in ("entry", "near", "lazy", "deep", "deep.far")
+    }
+    (package / "unused.py").write_text("value = 2\n")
+    assert entry(package).digest == before.digest
+    for name in ("near", "lazy", "deep/far"):
+        (package / f"{name}.py").write_text("value = 22\n")
+        after = entry(package)
+        assert after.changes_since(before) == (f"the objective's code changed (wardcode.{name.replace('/', '.')})",)
+        before = after
+
+
+def test_of_an_import_whose_name_is_computed_every_module_beside_it_counts(package: Path) -> None:
+    (package / "entry.py").write_text(
+        "import importlib\ndef score(c, p):\n    return importlib.import_module('wardcode.' + c)\n"
+    )
+    assert "wardcode.unused" in entry(package).modules
+
+
+def test_a_module_edited_after_it_was_loaded_has_no_key_until_it_is_loaded_again(package: Path) -> None:
+    before = entry(package)
+    (package / "near.py").write_text("value = 333\n")
+    held = code_key("wardcode.entry:score")
+    assert held.digest is None
+    assert held.changes_since(before) == (f"not reusable: {held.reason}",)
+    assert read_settings(CodeKey, plain(held), "code").digest is None
+    assert held.edited == ("wardcode.near",)
+    after = entry(package)
+    assert after.digest not in (None, before.digest)
+
+
+def test_code_of_a_package_counts_by_its_version_and_data_by_its_name() -> None:
+    key = code_key("numpy.linalg:norm", fingerprint="of May")
+    assert key.modules == {}
+    assert "version numpy" in key.parts
+    assert key.digest not in (None, code_key("numpy.linalg:norm", fingerprint="of June").digest)
+    assert read_settings(CodeKey, plain(key), "code").digest == key.digest

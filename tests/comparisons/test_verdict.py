@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -264,7 +263,7 @@ algorithm = { type = "pe", horizon = 6 }
 """
 
 
-def test_a_sweep_adds_own_arms_each_once_and_praises_nothing_that_they_refute(tmp_path: Path) -> None:
+def test_a_sweep_adds_own_arms_each_once_and_praises_nothing_that_they_refute(tmp_path) -> None:
     (found,) = swept(tmp_path, SWEEP).comparisons
     kinds = {s.label: s.kind for s in found.settings}
     assert kinds.pop("alone by itself") == "local"  # it shares nothing, so it needs no arms
@@ -290,7 +289,7 @@ TABLE = {
 }  # fmt: skip
 
 
-def test_a_run_says_whether_sharing_helped_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_run_says_whether_sharing_helped_where_it_is_asked_for(tmp_path) -> None:
     spec = Spec.from_dict(TABLE, trusted=True).loaded()
     quiet = carry_out(spec, tmp_path / "quiet", resume=False, progress=False)
     assert quiet.diagnostics is None

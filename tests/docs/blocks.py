@@ -13,8 +13,6 @@ A text block is what the code block before it prints, ``<!-- output -->``, and i
 ``...`` stands for anything, and hashes, keys and dates are those of one run. Or it says why it is not.
 """
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import io

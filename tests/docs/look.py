@@ -5,8 +5,6 @@ contrast of 4.5, pictures without a text, headings that skip a level, searches t
 whose entry the search does not lead. What a page weighs is ``offline``'s.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

@@ -4,8 +4,6 @@ A page's weight is what a browser fetches before anybody scrolls: the page itsel
 pictures that are not loaded lazily; as stored, so a server that compresses sends about a fifth of it.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from html.parser import HTMLParser

@@ -6,8 +6,6 @@ sentences. Strings of the packages (docstrings, help, errors, everything printed
 string is read for its columns only.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -17,7 +17,7 @@ NOTEBOOKS = [page for page in PAGES if (ROOT / page).read_text().startswith("---
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     """An empty working directory beside the checkout's experiments, as a reader has them."""
     (tmp_path / "experiments").symlink_to(ROOT / "experiments")
     monkeypatch.chdir(tmp_path)
@@ -61,7 +61,7 @@ def test_a_broken_block_is_noticed(folder: Path) -> None:
             run_block(Block("planted", 1, language, code), {})
 
 
-def test_an_output_that_is_not_what_the_code_prints_is_noticed(tmp_path: Path) -> None:
+def test_an_output_that_is_not_what_the_code_prints_is_noticed(tmp_path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```python\nprint('run-0123456789ab cost', 2.0)\n```\n\n<!-- output -->\n```text\nSAID\n```\n")
     code, said = blocks_of(page, tmp_path)
@@ -81,14 +81,14 @@ def test_an_output_that_is_not_what_the_code_prints_is_noticed(tmp_path: Path) -
         ("```sh\n# not run: hours\nls\n```\n", "comment above"),
     ],
 )
-def test_a_fence_that_says_too_little_is_refused(fence: str, words: str, tmp_path: Path) -> None:
+def test_a_fence_that_says_too_little_is_refused(fence: str, words: str, tmp_path) -> None:
     page = tmp_path / "page.md"
     page.write_text(fence)
     with pytest.raises(ValueError, match=words):
         blocks_of(page, tmp_path)
 
 
-def test_a_mark_is_out_of_sight(tmp_path: Path) -> None:
+def test_a_mark_is_out_of_sight(tmp_path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- slow: hours -->\n```sh\nls\n```\n\n```{code-cell} python\n:tags: [hide-input]\nx = 1\n```\n")
     assert [(b.language, b.code, b.mark) for b in blocks_of(page, tmp_path)] == [

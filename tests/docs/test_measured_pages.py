@@ -1,7 +1,5 @@
 """The measured parts of two pages are made by a command; what was recorded elsewhere stands apart."""
 
-from __future__ import annotations
-
 import io
 import pkgutil
 import subprocess
@@ -16,7 +14,6 @@ import benchmarks
 from benchmarks import _flower_beside, _page, _pictures, _rows
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
 HALF = _rows.Limit(1e-3, "arithmetic")
 ROWS = [
     _rows.Row("quick", 2e-3, "peer", 8e-3, least=HALF),
@@ -48,7 +45,7 @@ def test_what_was_recorded_stands_last_and_units_are_said() -> None:
     assert "their code" not in table
 
 
-def test_rows_with_a_place_make_a_table_and_a_picture_beside_the_page(tmp_path: Path) -> None:
+def test_rows_with_a_place_make_a_table_and_a_picture_beside_the_page(tmp_path) -> None:
     page = tmp_path / "scale.md"
     page.write_text(f"before\n\n{_page.BEGIN}\n\nstale\n\n{_page.END}\n\nafter\n")
     rows = stored([cost(1000, 1e-3), cost(10_000, 2e-3), cost(1000, 4e-3, "default fits")], "one code")
@@ -70,12 +67,12 @@ def test_rows_with_a_place_make_a_table_and_a_picture_beside_the_page(tmp_path: 
 
 @pytest.mark.parametrize("name", ["speed.md", "scale.md"])
 def test_the_pages_have_a_place_for_it(name: str) -> None:
-    assert _page.written((DOCS / name).read_text(), "new").count("new") >= 1
+    assert _page.written((ROOT / "docs" / name).read_text(), "new").count("new") >= 1
     with pytest.raises(ValueError, match="measured: begin"):
         _page.written("no marks", "new")
 
 
-def test_the_program_of_plain_flower_names_nothing_that_it_lacks(tmp_path: Path) -> None:
+def test_the_program_of_plain_flower_names_nothing_that_it_lacks(tmp_path) -> None:
     """It stands in a string, where no linter looks."""
     program = _flower_beside.PLAIN.format(nodes=3, rounds=2, n_bytes=8, out="seconds.json")
     for name, lines in (("whole", program), ("without time", program.replace("import time\n", ""))):

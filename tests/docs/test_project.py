@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 import yaml
@@ -16,8 +15,7 @@ import privbo
 from accountant.ours import DISTRIBUTION
 from tests.docs.test_blocks import ROOT
 
-SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PROJECT = SETTINGS["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 KINDS = {"Changed", "Added", "Deprecated", "Removed", "Fixed", "Security"}
 CHANGES = (ROOT / "CHANGELOG.md").read_text()
 CONTAINER = ROOT / ".github/Containerfile"
@@ -104,7 +102,7 @@ def test_links_of_the_index_page_are_absolute_and_lead_to_files() -> None:
 
 
 @pytest.mark.slow
-def test_what_the_container_copies_makes_a_wheel(tmp_path: Path) -> None:
+def test_what_the_container_copies_makes_a_wheel(tmp_path) -> None:
     for line in re.findall(r"^COPY (?!--from)(.*)$", CONTAINER.read_text(), re.MULTILINE):
         *names, target = line.split()
         for name in names:

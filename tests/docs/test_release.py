@@ -5,7 +5,6 @@ import importlib.util
 import re
 import sys
 import zipfile
-from pathlib import Path
 
 import jinja2
 import pytest
@@ -16,7 +15,7 @@ from tests.sources import ROOT
 
 
 @pytest.fixture
-def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def release(tmp_path, monkeypatch):
     """The script as a module, over an empty dist/."""
     loader = importlib.machinery.SourceFileLoader("privbo_release", str(ROOT / ".ci/release"))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

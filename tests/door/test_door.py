@@ -1,7 +1,5 @@
 """The door: pay, then draw, then store, then send; and what clients may do to it."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle
@@ -35,7 +33,7 @@ def answers(seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(N, DIM))
 
 
-def test_the_charge_is_durable_before_participants_are_drawn(tmp_path: Path) -> None:
+def test_the_charge_is_durable_before_participants_are_drawn(tmp_path) -> None:
     path = tmp_path / "ledger"
 
     class Watching(SimulatedNoise):
@@ -81,7 +79,7 @@ def test_no_warning_tells_whether_hostile_clients_are_in_the_secret_sample() -> 
     assert (np.isfinite(release.values).all(), private["bias"]) == (True, None)
 
 
-def test_a_stored_release_is_sent_again_and_nothing_is_drawn(tmp_path: Path) -> None:
+def test_a_stored_release_is_sent_again_and_nothing_is_drawn(tmp_path) -> None:
     path = tmp_path / "ledger"
     with ledger(path) as book:
         here = door(book, noise=SecureNoise())
@@ -180,7 +178,7 @@ def test_the_plain_sum_is_charged_as_non_private() -> None:
     assert book.entries()[0].noise_source == "none"
 
 
-def test_the_ledger_names_the_source_of_noise_and_never_mixes_seeded_with_real(tmp_path: Path) -> None:
+def test_the_ledger_names_the_source_of_noise_and_never_mixes_seeded_with_real(tmp_path) -> None:
     for first, second in [(SecureNoise(), SimulatedNoise(0)), (SimulatedNoise(0), SecureNoise())]:
         book = ledger(tmp_path / first.name)
         door(book, noise=first).open(0, request())
@@ -199,9 +197,7 @@ def test_the_ledger_names_the_source_of_noise_and_never_mixes_seeded_with_real(t
     (Unit.RECORD, 0.1, False),
     (Unit.REWARD, None, False),
 ])  # fmt: skip
-def test_a_row_is_what_the_ledger_is_about_and_a_reward_has_its_own(
-    unit: Unit, bound: float | None, *, fits: bool
-) -> None:
+def test_a_row_is_what_the_ledger_is_about_and_a_reward_has_its_own(unit, bound, *, fits):
     wanted = request(unit="client" if bound is None else "reward", unit_bound=bound)
     adjacency = Adjacency.ZERO_OUT if bound is None else Adjacency.REPLACE_ONE
     with ledger(unit=unit) as book:

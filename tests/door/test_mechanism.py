@@ -1,7 +1,5 @@
 """What a mechanism says of itself: sensitivity, noise, event; and one reward as the unit of privacy."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -10,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from accountant.events import Adjacency, FixedSizeSampledGaussian, Gaussian, NonPrivate, PoissonSampledGaussian
+from accountant.events import Adjacency, NonPrivate
 from privbo.door import sums
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND
 from privbo.door.mechanism import PlainSum, PrivateSum, UnitMove, WeightGeometry, everybody, require_request
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
+from tests.accountant.builders import fixed, gaussian, poisson
 from tests.builders import mechanism_for, request
 
 WEIGHTS = np.array([[0.3, 0.0, 0.1], [0.4, 0.2, 0.1]])
@@ -26,20 +25,12 @@ def private(weights=WEIGHTS, **settings) -> PrivateSum:
     return mechanism_for(request, **{"noise_multiplier": 1.5} | settings)
 
 
-def test_geometry_of_weights() -> None:
-    geometry = WeightGeometry.of(WEIGHTS)
-    assert (geometry.n_blocks, geometry.n_clients, geometry.largest_weight) == (2, 3, 0.4)
-    assert geometry.largest_norms[-1] == pytest.approx(0.5)
-    assert sum(geometry.largest_norms) == pytest.approx(0.7)
-    assert geometry.largest_total == pytest.approx(0.7)
-
-
 def test_tight_noise_is_z_times_the_true_sensitivity() -> None:
     mechanism = private(sample_rate=0.25)
     # S/sqrt(P) * max_n ||w_n|| / q
     assert mechanism.sensitivity() == pytest.approx(2 / math.sqrt(2) * 0.5 / 0.25)
     assert mechanism.noise_stddev() == pytest.approx(1.5 * mechanism.sensitivity())
-    assert mechanism.event() == PoissonSampledGaussian(sample_rate=0.25, noise_multiplier=1.5)
+    assert mechanism.event() == poisson(0.25, 1.5)
 
 
 def test_paper_noise_carries_its_true_multiplier() -> None:
@@ -69,7 +60,7 @@ def test_fixed_size_sampling_has_the_sensitivity_of_two_clients() -> None:
     weights = np.array([[0.5, 0.25, 0.125, 0.125]])
     mechanism = private(weights, sample_rate=0.5, sampling="fixed-size")
     assert mechanism.sensitivity() == pytest.approx(2.0 * (0.5 + 0.25) / 0.5)
-    assert mechanism.event() == FixedSizeSampledGaussian(n_clients=4, sample_size=2, noise_multiplier=1.5)
+    assert mechanism.event() == fixed(4, 2, 1.5)
     paper = private(weights, sample_rate=0.5, sampling="fixed-size", calibration="paper")
     assert paper.event().noise_multiplier == pytest.approx(1.5 * 0.5 / 0.75)
     # Under replace-one the same client may also sit in the same slot with another vector.
@@ -85,14 +76,14 @@ def test_replacing_moves_twice_as_far_as_leaving() -> None:
 @pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
 def test_full_participation_is_a_plain_gaussian(sampling: str) -> None:
     mechanism = private(sample_rate=1.0, sampling=sampling)
-    assert mechanism.event() == Gaussian(noise_multiplier=1.5)
+    assert mechanism.event() == gaussian(1.5)
     assert mechanism.sensitivity() == pytest.approx(2 / math.sqrt(2) * 0.5)
 
 
 def test_a_poisson_sample_is_never_everybody_however_near_its_rate_is_to_one() -> None:
     mechanism = private(sample_rate=0.9)  # 2.7 of three clients, which would round to all of them
     assert not mechanism.sample.everyone
-    assert mechanism.event() == PoissonSampledGaussian(sample_rate=0.9, noise_multiplier=1.5)
+    assert mechanism.event() == poisson(0.9, 1.5)
     assert private(sample_rate=0.9, sampling="fixed-size").sample.everyone
     assert private(sample_rate=1e-9).sample.rate == 1e-9  # and seldom anybody is a sample too
 
@@ -203,7 +194,7 @@ def test_one_reward_moves_a_release_by_its_bound_and_no_more_than_clipping_allow
     assert small.sensitivity() == pytest.approx(0.5 * 0.01, rel=1e-3)
     assert small.sensitivity() > 0.5 * 0.01  # rounding is paid for
     assert small.noise_stddev() == pytest.approx(2.0 * small.sensitivity())
-    assert small.event() == Gaussian(noise_multiplier=2.0)
+    assert small.event() == gaussian(2.0)
     large = mechanism_for(request(unit="reward", unit_bound=100.0), noise_multiplier=2.0, **REWARD)
     vector_bound = 2.0 / math.sqrt(2)
     assert large.sensitivity() == pytest.approx(0.5 * 2 * vector_bound, rel=1e-3)

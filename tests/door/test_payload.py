@@ -1,7 +1,5 @@
 """The bytes of a release and of an answer: their layout, digit by digit, and what is no release."""
 
-from __future__ import annotations
-
 import ast
 import json
 import math

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from accountant.events import Adjacency, Unit
-from accountant.ledger import Budget, Ledger, LedgerPolicy
+from accountant.ledger import Ledger
 from accountant.ledger.book import Declaration
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.door.shares import own_units
-from privbo.guardians.ciphertexts import (
-    Call,
-    Card,
-    Ciphertext,
-    GuardianKeys,
-    encrypt_shares,
-    fresh_keys,
-    question_digest,
-)
+from privbo.guardians.ciphertexts import Call, Card, Ciphertext, encrypt_shares, fresh_keys, question_digest
 from privbo.guardians.guardian import Guardian, LocalCommittee, StateStore
 from privbo.protocol.messages import Request
+from tests.accountant.builders import declared as planned, policy
 from tests.builders import mechanism_for
 
 N, DIM, RUN, PLAN = 6, 4, "run", "p" * 64
@@ -44,78 +35,56 @@ class Silence(SimulatedNoise):
         return np.zeros(shape, dtype=np.int64)
 
 
-def mechanism(request: Request, *, n_guardians: int = 2, **settings) -> PrivateSum:
+def mechanism(request, *, n_guardians: int = 2, **settings) -> PrivateSum:
     return mechanism_for(request, **{"noise_multiplier": 1.0, "n_noises": n_guardians} | settings)
 
 
-def policy(n_clients: int = N, budget: Budget | None = None) -> LedgerPolicy:
-    return LedgerPolicy(
-        unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=n_clients, budget=budget
-    )
-
-
-def declared(events=None, run: str = RUN, source: str = "simulation") -> Declaration:
-    return Declaration(
-        run=run,
-        events=events or ((mechanism(REQUEST).event(), 5),),
-        settings="s",
-        plan="d",
-        delta=1e-5,
-        noise_source=source,
-    )
+def declared(events=None, source: str = "simulation") -> Declaration:
+    return planned(RUN, events=events or ((mechanism(REQUEST).event(), 5),), noise_source=source)
 
 
 def guardian(
     name: str = "guardian1",
     *,
-    keys: GuardianKeys,
-    cards: dict[str, Card],
-    noise: NoiseSource | None = None,
-    folder: Path | None = None,
-    budget: Budget | None = None,
-    declaration: Declaration | None = None,
-    n_clients: int = N,
-    site_of: Callable[[int], str] = lambda _: "",
-    run: str = RUN,
+    keys,
+    cards,
+    noise=None,
+    folder=None,
+    budget=None,
+    declaration=None,
+    n_clients=N,
     **settings,
 ) -> Guardian:
     """One guardian; in a folder it goes on where an earlier one of the same folder was."""
-    declaration = declaration or declared(run=run)
-    path = None if folder is None else folder / "ledger.sqlite"
-    if path is not None and path.exists():
+    path = folder and folder / "ledger.sqlite"
+    if path and path.exists():
         ledger = Ledger.open(path)
     else:
-        if folder is not None:
+        if folder:
             folder.mkdir(parents=True, exist_ok=True)
-        ledger = Ledger.create(path, policy(n_clients, budget))
-        ledger.reserve(declaration)
+        ledger = Ledger.create(path, policy(budget, n_clients=n_clients))
+        ledger.reserve(declaration or declared())
     return Guardian(
         name=name,
         keys=keys,
         cards=cards,
-        run=run,
+        run=RUN,
         plan=PLAN,
         mechanism=lambda request: mechanism(request, n_guardians=len(cards), **settings),
-        store=StateStore(path=None if folder is None else folder / "rounds"),
+        store=StateStore(path=folder and folder / "rounds"),
         ledger=lambda: contextlib.nullcontext(ledger),
         noise=noise or SimulatedNoise(7),
-        site_of=site_of,
+        site_of=lambda _: "",
     )
 
 
 def circle(n_guardians: int = 2, noise=SimulatedNoise, folder: Path | None = None, **settings) -> dict[str, Guardian]:
     keys = {f"guardian{i + 1}": fresh_keys() for i in range(n_guardians)}
     cards = {name: each.card for name, each in keys.items()}
+    places = [(name, {"keys": own, "folder": folder and folder / name}) for name, own in keys.items()]
     return {
-        name: guardian(
-            name,
-            keys=keys[name],
-            cards=cards,
-            noise=noise(place),
-            folder=None if folder is None else folder / name,
-            **settings,
-        )
-        for place, name in enumerate(keys)
+        name: guardian(name, cards=cards, noise=noise(number), **own, **settings)
+        for number, (name, own) in enumerate(places)
     }
 
 
@@ -131,14 +100,12 @@ def committee(guardians: dict[str, Guardian], coins: NoiseSource | None = None) 
     return LocalCommittee(guardians=guardians, coins=coins or SecureNoise(), outbox=StateStore())
 
 
-def call(round_: int = 0, request: Request = REQUEST, **changes) -> Call:
+def call(round_: int = 0, request=REQUEST, **changes) -> Call:
     made = {"run": RUN, "round": round_, "plan": PLAN, "question": question_digest(mechanism(request), request)}
     return Call(**made | changes)
 
 
-def ciphertexts(
-    asked: Call, cards: dict[str, Card], request: Request = REQUEST, *, seed: int = 0, site: str = "", **settings
-) -> list[Ciphertext]:
+def ciphertexts(asked, cards, request=REQUEST, *, seed=0, site="", **settings):
     made = mechanism(request, n_guardians=len(cards), **settings)
     rows = np.random.default_rng(seed).normal(size=(request.n_clients, request.dim))
     who = np.arange(request.n_clients)

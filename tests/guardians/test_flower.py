@@ -1,7 +1,5 @@
 """Guardians over Flower's message API, without sockets: the same bytes that real nodes exchange."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
@@ -58,7 +56,7 @@ def guardian_ledger(federation: Federation, name: str) -> Ledger:
 
 
 @pytest.mark.parametrize("algorithm", [pytest.param("dp-fts-de", marks=pytest.mark.slow), "fed-pne"])
-def test_the_grid_gives_the_releases_of_guardians_in_one_process(algorithm: str, tmp_path: Path) -> None:
+def test_the_grid_gives_the_releases_of_guardians_in_one_process(algorithm: str, tmp_path) -> None:
     federation = guarded(tmp_path, algorithm, privacy=SEEDED, rounds=ROUNDS)
     federation.play()
     privacy = pb.Privacy(**SEEDED)
@@ -66,7 +64,7 @@ def test_the_grid_gives_the_releases_of_guardians_in_one_process(algorithm: str,
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, dict[int, set[int]]]:
+def finished(tmp_path_factory) -> tuple[Federation, dict[int, set[int]]]:
     """A federation at its end, of which each client drew its own coins; sizes of ciphertexts by round."""
     sizes: dict[int, set[int]] = {}
 
@@ -120,7 +118,7 @@ def everything(folder: Path) -> bytes:
     )
 
 
-def test_a_canary_is_in_no_byte_that_the_server_stored_sent_or_received(tmp_path: Path) -> None:
+def test_a_canary_is_in_no_byte_that_the_server_stored_sent_or_received(tmp_path) -> None:
     """Searched as float64, on the grid, and after taking every seed that the server holds off every word it holds."""
     with_canary = guarded(tmp_path, {"type": "tests.guardians.canary:Canary"}, rounds=1)
     seen: list[bytes] = []
@@ -182,7 +180,7 @@ def wire(message: Message) -> bytes:
 # --- who is not there -------------------------------------------------------------------------------------
 
 
-def test_a_guardian_that_is_gone_stops_the_run_and_it_goes_on_when_it_returns(tmp_path: Path) -> None:
+def test_a_guardian_that_is_gone_stops_the_run_and_it_goes_on_when_it_returns(tmp_path) -> None:
     federation = guarded(tmp_path, start_timeout=3.0)
     with pytest.raises(RunError, match="guardian2 are not connected, or would not guard the run; no run was made"):
         federation.play(federation.everyone()[:-1])
@@ -208,7 +206,7 @@ def lossy(federation: Federation, at: int, lose: Callable[[Message], Message | N
     return [*others, dataclasses.replace(second, tamper=tamper)]
 
 
-def test_a_guardian_whose_answer_is_gone_draws_no_other(tmp_path: Path) -> None:
+def test_a_guardian_whose_answer_is_gone_draws_no_other(tmp_path) -> None:
     federation = guarded(tmp_path, rounds=1)
     *others, second = federation.everyone()
     federation.play([*others, second])
@@ -246,12 +244,8 @@ def fewer_nodes(wanted):
     return {"broadcast": dataclasses.replace(wanted.broadcast, arrays=arrays)}
 
 
-def another_round(wanted):
-    return {"broadcast": dataclasses.replace(wanted.broadcast, round=wanted.broadcast.round + 1)}
-
-
 BENDS: dict[str, tuple[str, Callable]] = {
-    "another round": ("receive", another_round),
+    "another round": ("receive", lambda wanted: {"broadcast": dataclasses.replace(wanted.broadcast, round=2)}),
     "another run": ("receive", lambda wanted: {"run": "another"}),
     "another seed": ("receive", lambda wanted: {"public_seed": wanted.public_seed + 1}),
     "fewer nodes": ("receive", fewer_nodes),
@@ -262,7 +256,7 @@ BENDS: dict[str, tuple[str, Callable]] = {
 
 
 @pytest.mark.parametrize("bend", BENDS)
-def test_a_server_that_shows_one_guardian_something_else_gets_no_release(bend: str, tmp_path: Path) -> None:
+def test_a_server_that_shows_one_guardian_something_else_gets_no_release(bend: str, tmp_path) -> None:
     federation = guarded(tmp_path)
     first, second = federation.guardians()
     with pytest.raises(RunError, match="there is no release"):
@@ -272,7 +266,7 @@ def test_a_server_that_shows_one_guardian_something_else_gets_no_release(bend: s
             assert not book.release_rows()
 
 
-def test_no_word_of_a_guardians_own_moves_the_servers_terminal(tmp_path: Path) -> None:
+def test_no_word_of_a_guardians_own_moves_the_servers_terminal(tmp_path) -> None:
     federation = guarded(tmp_path)
 
     def tamper(reply: Message, round_: int) -> Message:
@@ -284,7 +278,7 @@ def test_no_word_of_a_guardians_own_moves_the_servers_terminal(tmp_path: Path) -
         federation.play([*federation.everyone()[:-1], dataclasses.replace(federation.everyone()[-1], tamper=tamper)])
 
 
-def test_a_client_withheld_from_one_guardian_is_in_no_guardians_sum(tmp_path: Path) -> None:
+def test_a_client_withheld_from_one_guardian_is_in_no_guardians_sum(tmp_path) -> None:
     federation = guarded(tmp_path)
     first, second = federation.guardians()
     federation.play(
@@ -299,7 +293,7 @@ def test_a_client_withheld_from_one_guardian_is_in_no_guardians_sum(tmp_path: Pa
     assert sets == [len(SITES) - 1, len(SITES)]  # one ciphertext a site
 
 
-def test_a_guardian_keeps_its_own_bound_over_all_runs_that_a_server_begins(tmp_path: Path) -> None:
+def test_a_guardian_keeps_its_own_bound_over_all_runs_that_a_server_begins(tmp_path) -> None:
     federation = guarded(tmp_path, privacy={"epsilon": 2.0, "delta": 1e-5, "trust": "guardians"}, rounds=1, seed=None)
     change(tmp_path / "guardian2" / "guardian.toml", policy={"epsilon": 2.5, "delta": 1e-5})
     federation.play()
@@ -315,7 +309,7 @@ def test_a_guardian_keeps_its_own_bound_over_all_runs_that_a_server_begins(tmp_p
         assert len(book.book().runs) == 1
 
 
-def test_a_guardian_without_a_policy_guards_nothing(tmp_path: Path) -> None:
+def test_a_guardian_without_a_policy_guards_nothing(tmp_path) -> None:
     federation = guarded(tmp_path)
     change(tmp_path / "guardian2" / "guardian.toml", policy=None)
     with unready(), pytest.raises(RunError, match="guardian2, round 0: PolicyError; there is no release"):
@@ -329,7 +323,7 @@ def unready() -> AbstractContextManager[object]:
 
 
 @pytest.mark.parametrize("lack", ["policy", "approved", "sealing.key"])
-def test_a_guardian_that_would_not_guard_a_run_is_found_before_the_charge(lack: str, tmp_path: Path) -> None:
+def test_a_guardian_that_would_not_guard_a_run_is_found_before_the_charge(lack: str, tmp_path) -> None:
     federation = guarded(tmp_path)
     nodes, started = federation.everyone(), time.monotonic()
     change(tmp_path / "guardian2" / "guardian.toml", **{lack: None})
@@ -342,7 +336,7 @@ def test_a_guardian_that_would_not_guard_a_run_is_found_before_the_charge(lack: 
     assert "Error" in (tmp_path / "guardian2" / "kept" / "errors.log").read_text()
 
 
-def test_files_that_disagree_on_the_guardians_are_refused_before_anything_is_asked(tmp_path: Path) -> None:
+def test_files_that_disagree_on_the_guardians_are_refused_before_anything_is_asked(tmp_path) -> None:
     with pytest.raises(ConfigurationError, match="names 0 guardians"):
         make(tmp_path / "none", privacy=SECURE).play()
     federation = guarded(tmp_path / "trusting", privacy={"noise_multiplier": 1.0})
@@ -350,7 +344,7 @@ def test_files_that_disagree_on_the_guardians_are_refused_before_anything_is_ask
         federation.play()
 
 
-def test_the_scaffold_writes_a_federation_with_guardians_whose_keys_stay_here(tmp_path: Path) -> None:
+def test_the_scaffold_writes_a_federation_with_guardians_whose_keys_stay_here(tmp_path) -> None:
     home = tmp_path / "trial"
     write_app(home, n_sites=2, clients_per_site=3, epsilon=4.0, delta=1e-6, n_guardians=2)
     require_guardians(read_federation(home), public_spec(home).privacy)
@@ -367,7 +361,7 @@ def test_the_scaffold_writes_a_federation_with_guardians_whose_keys_stay_here(tm
 
 
 @pytest.mark.slow
-def test_a_replaced_sealing_key_stops_the_run_until_its_card_is_registered(tmp_path: Path) -> None:
+def test_a_replaced_sealing_key_stops_the_run_until_its_card_is_registered(tmp_path) -> None:
     federation = guarded(tmp_path, seed=None)
     with pytest.raises(RunError):
         federation.play(lossy(federation, 2))

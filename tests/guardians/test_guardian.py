@@ -1,12 +1,9 @@
 """A guardian alone against everybody: charges first, answers a round once, believes what it is shown signed."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import dataclasses
 import hashlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -143,19 +140,15 @@ def test_hostile_envelopes_count_for_nothing_and_the_first_of_a_client_counts() 
         foreign[2],
     ]
     swapped = dataclasses.replace(written[3], sealed=written[3].sealed[::-1])
-    honest = total(circle_like(guardians), written)
+    fresh = {name: guardian(name, keys=g.keys, cards=g.cards, noise=Silence()) for name, g in guardians.items()}
+    honest = total(fresh, written)
     assert total(guardians, [*junk, swapped, *written, *written]).tolist() == honest.tolist()
-
-
-def circle_like(guardians: dict[str, Guardian]) -> dict[str, Guardian]:
-    """Fresh guardians with the same keys."""
-    return {name: guardian(name, keys=each.keys, cards=each.cards, noise=Silence()) for name, each in guardians.items()}
 
 
 # --- charge, make durable, then sum ---------------------------------------------------------------------
 
 
-def test_nothing_is_read_before_the_charge_is_durable(tmp_path: Path) -> None:
+def test_nothing_is_read_before_the_charge_is_durable(tmp_path) -> None:
     guardians, written = begun(folder=tmp_path)
     here, seen = guardians["guardian1"], []
 
@@ -197,7 +190,7 @@ def question(**settings) -> str:
 # --- one answer to a round ------------------------------------------------------------------------------
 
 
-def test_a_round_gets_the_same_bytes_again_also_after_a_restart(tmp_path: Path) -> None:
+def test_a_round_gets_the_same_bytes_again_also_after_a_restart(tmp_path) -> None:
     keys = {name: guardian_keys(tmp_path / name) for name in ("guardian1", "guardian2")}
     cards = {name: each.card for name, each in keys.items()}
 
@@ -242,7 +235,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", ["put_arrays", "put_statement", "charge", "arrays", "gaussian", "store", "drop_arrays"])
-def test_killed_at_any_point_no_round_gets_two_noises_and_none_is_unpaid(at: str, after: bool, tmp_path: Path) -> None:
+def test_killed_at_any_point_no_round_gets_two_noises_and_none_is_unpaid(at: str, after: bool, tmp_path) -> None:
     """Dies before or after each step that leaves a trace; what had left is what leaves again."""
     keys, mate = fresh_keys(), fresh_keys()
     cards = {"guardian1": keys.card, "guardian2": mate.card}
@@ -305,30 +298,31 @@ def test_guardians_that_are_shown_different_rounds_plans_or_questions_sum_nothin
     assert all(not g.store.arrays(2) for g in guardians.values())
 
 
-@pytest.mark.parametrize("bent", ["forged", "missing", "twice", "foreign key", "shorter set", "no statement"])
+def shorter(statement: dict, keys) -> dict:
+    return dataclasses.replace(Statement.read(statement), share_ids={}).signed(keys)
+
+
+BENT = {
+    "forged": lambda signed, _: signed[1]["content"]["share_ids"].pop("0"),
+    "missing": lambda signed, _: signed.pop(),
+    "twice": lambda signed, _: signed.append(signed[0]),
+    "foreign key": lambda signed, _: signed.insert(0, shorter(signed.pop(0), fresh_keys())),
+    "shorter set": lambda signed, first: signed.insert(0, shorter(signed.pop(0), first.keys)),
+    "no statement": lambda signed, _: signed.__setitem__(1, {"content": 3}),
+}
+
+
+@pytest.mark.parametrize("bent", BENT)
 def test_only_every_guardians_own_statement_makes_an_agreement(bent: str) -> None:
     guardians, written = begun()
-    first, second = guardians.values()
-    signed = received(guardians, written)
-    if bent == "forged":
-        signed[1] = copy.deepcopy(signed[1])
-        signed[1]["content"]["share_ids"].pop("0")
-    if bent == "missing":
-        signed.pop()
-    if bent == "twice":
-        signed.append(signed[0])
-    if bent in ("foreign key", "shorter set"):
-        keys = fresh_keys() if bent == "foreign key" else first.keys
-        stated = dataclasses.replace(Statement.read(signed[0]), share_ids={}).signed(keys)
-        signed[0] = stated
-    if bent == "no statement":
-        signed[1] = {"content": 3}
+    first, _ = guardians.values()
+    signed = copy.deepcopy(received(guardians, written))
+    BENT[bent](signed, first)
     with pytest.raises((RunError, LedgerError)):
         first.answer(call(), REQUEST, signed)
-    with second.ledger() as book:
-        assert book.entries() == []
-    with first.ledger() as book:
-        assert book.entries() == []
+    for each in guardians.values():
+        with each.ledger() as book:
+            assert book.entries() == []
 
 
 def test_a_guardian_that_has_received_nothing_sums_nothing() -> None:

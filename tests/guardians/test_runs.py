@@ -1,7 +1,5 @@
 """Whole runs with guardians in one process: every algorithm, resumed, reported, refused."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -35,15 +33,14 @@ from privbo.runs.loop import play
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.record import load
 from privbo.runs.spec import Spec
-from tests.cli.test_cli import privbo
+from tests.accountant.builders import policy
+from tests.cli.test_cli import privbo, ran
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, problem
 from tests.deployment.federations import Federation
 from tests.deployment.reading import releases
-from tests.guardians.committees import Silence, circle, committee as local_of, declared, policy
+from tests.guardians.committees import Silence, circle, committee as local_of, declared
 from tests.guardians.test_flower import NAMES, guarded
 from tests.runs.test_kills import ended, forked
-
-GUARDED = {"trust": "guardians", "noise": "simulation"}
 
 
 def spec_of(case: Case, **privacy) -> Spec:
@@ -51,7 +48,7 @@ def spec_of(case: Case, **privacy) -> Spec:
         name="guarded",
         problem=problem(),
         algorithm=case.algorithm,
-        privacy=case.privacy(**GUARDED | privacy),
+        privacy=case.privacy(**{"trust": "guardians", "noise": "simulation"} | privacy),
         rounds=ROUNDS,
         seed=3,
         final=case.final,
@@ -92,7 +89,7 @@ def test_with_noise_off_sums_are_those_of_a_trusted_server_to_the_last_grid_unit
 
 def unheld(plan):
     """A ledger that holds everything a plan releases, under the name of these tests' run."""
-    own = dataclasses.replace(policy(plan.n_clients), unit=Unit(plan.unit), adjacency=plan.adjacency)
+    own = policy(n_clients=plan.n_clients, unit=Unit(plan.unit), adjacency=plan.adjacency)
     book = Ledger.create(None, own)
     if plan.schedule:
         book.reserve(declared(events=plan.schedule))
@@ -120,7 +117,7 @@ def interrupted(directory: Path, at: int = 0) -> Path:
     return directory
 
 
-def test_a_run_with_secure_noise_leaves_two_ledgers_beside_its_own_and_signed_receipts(tmp_path: Path) -> None:
+def test_a_run_with_secure_noise_leaves_two_ledgers_beside_its_own_and_signed_receipts(tmp_path) -> None:
     record = guarded_run(tmp_path / "run")
     assert [release.round for release in record.releases] == [0, 1, 2]
     own = [entry.event for entry in record.ledger.entries()]
@@ -142,7 +139,7 @@ def test_a_run_with_secure_noise_leaves_two_ledgers_beside_its_own_and_signed_re
     assert again.ledger.verify().ok
 
 
-def test_a_server_whose_ledger_was_rolled_back_gets_the_first_answers_again(tmp_path: Path) -> None:
+def test_a_server_whose_ledger_was_rolled_back_gets_the_first_answers_again(tmp_path) -> None:
     """The server forgets round 2 and everything that has seen it; its guardians do not."""
     shutil.copytree(interrupted(tmp_path / "run", 1), tmp_path / "copy")
     first = guarded_run(tmp_path / "run", resume=True)
@@ -153,7 +150,7 @@ def test_a_server_whose_ledger_was_rolled_back_gets_the_first_answers_again(tmp_
     assert again.releases[2].values.tolist() == first.releases[2].values.tolist()
 
 
-def test_a_guardian_whose_ledger_is_gone_stops_the_run_with_a_word(tmp_path: Path) -> None:
+def test_a_guardian_whose_ledger_is_gone_stops_the_run_with_a_word(tmp_path) -> None:
     interrupted(tmp_path / "run")
     for path in (tmp_path / "run/private/guardians/guardian2").glob("ledger.sqlite*"):
         path.unlink()
@@ -161,7 +158,7 @@ def test_a_guardian_whose_ledger_is_gone_stops_the_run_with_a_word(tmp_path: Pat
         guarded_run(tmp_path / "run", resume=True)
 
 
-def test_other_guardians_than_those_of_the_beginning_are_refused(tmp_path: Path) -> None:
+def test_other_guardians_than_those_of_the_beginning_are_refused(tmp_path) -> None:
     interrupted(tmp_path / "run")
     (tmp_path / "run/private/guardians/guardian1/sealing.key").unlink()
     with pytest.raises(RunError, match=r"guardian1 differ"):
@@ -170,7 +167,7 @@ def test_other_guardians_than_those_of_the_beginning_are_refused(tmp_path: Path)
     assert len(guarded_run(tmp_path / "run", resume=True).releases) == 3
 
 
-def test_runs_on_one_population_share_the_guardians_ledgers_too(tmp_path: Path) -> None:
+def test_runs_on_one_population_share_the_guardians_ledgers_too(tmp_path) -> None:
     shared = pb.SharedLedger(path=str(tmp_path / "ward.sqlite"), population="ward", epsilon=5.0, delta=1e-5)
     guarded_run(tmp_path / "one", privacy={"epsilon": 3.0}, ledger=shared)
     for name in ("guardian1", "guardian2"):
@@ -180,25 +177,24 @@ def test_runs_on_one_population_share_the_guardians_ledgers_too(tmp_path: Path) 
         guarded_run(tmp_path / "two", privacy={"epsilon": 4.5}, ledger=shared)
 
 
-def test_a_report_says_in_its_first_lines_who_had_to_be_trusted(tmp_path: Path) -> None:
+def test_a_report_says_in_its_first_lines_who_had_to_be_trusted(tmp_path) -> None:
     found = report(guarded_run(tmp_path / "run"))
     assert [each.against for each in found.exposures] == ["coalition", "guardian", "outsiders"]
     assert found.exposures[0].epsilon == found.smallest_epsilon
     assert "one of 2 guardians is honest" in found.trust
     assert found.trust.endswith("its operator sees every vector")
-    lines = privbo("report", str(tmp_path / "run")).stdout.splitlines()
+    lines = privbo("report", tmp_path / "run").stdout.splitlines()
     assert lines[1].startswith("trust: no party has to be trusted with a vector")
     assert lines[2].strip().startswith("against the server with all guardians but one: epsilon")
     page = (tmp_path / "run/report.html").read_text()
     assert page.index("No party has to be trusted with a vector") < page.index("What an attacker gains")
-    assert "against one guardian: epsilon" in privbo("ledger", "show", str(tmp_path / "run")).stdout
-    table = json.loads(privbo("report", str(tmp_path / "run"), "--json").stdout)
+    assert "against one guardian: epsilon" in privbo("ledger", "show", tmp_path / "run").stdout
+    table = json.loads(privbo("report", tmp_path / "run", "--json").stdout)
     assert [row["unknown"] for row in table["exposures"]] == [1, 1, 2]
 
 
-def test_what_needs_a_door_that_sees_vectors_is_refused(tmp_path: Path) -> None:
-    done = privbo("audit", str(guarded_run(tmp_path / "audited").directory))
-    assert done.returncode == 2
+def test_what_needs_a_door_that_sees_vectors_is_refused(tmp_path) -> None:
+    done = ran("audit", guarded_run(tmp_path / "audited").directory, ends=2)
     assert "no party knows which were clipped" in done.stderr
     with pytest.raises(ConfigurationError, match="in a run with trust='guardians', unit='client' none does"):
         publish_norms(guarded_run(tmp_path / "run"), noise_multiplier=4.0)
@@ -264,7 +260,7 @@ def standing(federation: Federation) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_a_hundred_kills_leave_one_noise_to_every_round_and_none_unpaid(tmp_path: Path) -> None:
+def test_a_hundred_kills_leave_one_noise_to_every_round_and_none_unpaid(tmp_path) -> None:
     dice, done, run, outputs = random.Random(22), 0, 0, 0
     while done < KILLS:
         federation = guarded(tmp_path / f"run-{run}", seed=None)

@@ -1,30 +1,15 @@
 """How often the objective is called, as plans say it beforehand, and as runs then call it."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import privbo as pb
-from accountant.events import (
-    Adjacency,
-    Composed,
-    Event,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    NonPrivate,
-    PoissonSampledGaussian,
-    RandomAllocationGaussian,
-    TruncatedPoissonSampledGaussian,
-    compose,
-    repeat,
-)
+from accountant.events import Adjacency, Composed, Event, NonPrivate, compose
 from accountant.filters import fixed_order_filter
 from accountant.ledger import Budget
 from experiments.examples.zoom import Zoom
@@ -32,6 +17,7 @@ from privbo.algorithms.thompson.scout import Scout
 from privbo.protocol.messages import Algorithm
 from privbo.runs.offer import always
 from privbo.runs.opening import policy_of
+from tests.accountant.builders import allocated, fixed, gaussian, poisson, truncated
 from tests.cli.test_cli import X, privbo, toml
 
 N = 4
@@ -52,8 +38,6 @@ SHARED: list[tuple[Algorithm, pb.Privacy, int]] = [
     (pb.MultiTask(), RECORD, 4 + 6),
     (pb.MultiTask(goal="common"), RECORD, 5 + 4 + 1),
 ]
-# Ends with its rounds, whatever is left of its horizon.
-ENDS_EARLY = [always(SHARED[7][0])]
 CASES = [
     case
     for algorithm, privacy, calls in SHARED
@@ -74,16 +58,14 @@ def counted(privacy: pb.Privacy) -> tuple[pb.Problem, Counter[int]]:
 
 
 @pytest.mark.parametrize(("algorithm", "privacy", "stated"), CASES, ids=lambda v: getattr(v, "type", None))
-def test_a_run_calls_the_objective_as_often_as_its_plan_says(
-    algorithm: Algorithm, privacy: pb.Privacy, stated: int | None
-) -> None:
+def test_a_run_calls_the_objective_as_often_as_its_plan_says(algorithm, privacy, stated):
     problem, calls = counted(privacy)
     plan = pb.plan(problem, algorithm, privacy=privacy, rounds=6)
     assert not calls
     assert stated in (plan.calls_per_client, None)
     pb.run(problem, algorithm, privacy=privacy, rounds=6, seed=1)
     assert set(calls) == set(range(N))
-    if algorithm in ENDS_EARLY:
+    if algorithm == always(SHARED[7][0]):  # it ends with its rounds, whatever is left of its horizon
         assert 0 < max(calls.values()) < plan.calls_per_client
     else:
         assert calls == dict.fromkeys(range(N), plan.calls_per_client)
@@ -99,7 +81,7 @@ def test_a_plan_says_it_in_words_and_an_algorithm_that_does_not_say_is_not_guess
     assert "calls" not in repr(silent)
 
 
-def test_a_dry_run_counts_the_calls_of_the_run_and_of_its_controls(tmp_path: Path) -> None:
+def test_a_dry_run_counts_the_calls_of_the_run_and_of_its_controls(tmp_path) -> None:
     config = tmp_path / "flcb.toml"
     elsewhere = {"objective": "no_such_module:score", "n_clients": 40, "space": X}
     chosen = {"algorithm": {"type": "f-lcb"}, "privacy": {"noise_multiplier": 4.0}}
@@ -130,8 +112,8 @@ def test_a_run_that_releases_nothing_calls_as_its_clients_alone() -> None:
 # ---- a shared ledger's settings: the rule that is chosen when it is made, and what a later run may say of it
 
 ZERO = Adjacency.ZERO_OUT
-SAMPLED = repeat(PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.0), 20)
-EVERYONE = repeat(Gaussian(noise_multiplier=9.0), 20)
+SAMPLED = poisson(0.1, 1.0, 20)
+EVERYONE = gaussian(9.0, 20)
 MANY = pb.DeclaredReleases(count=100, sample_rate=0.1, noise_multiplier=1.0)
 FEW = pb.DeclaredReleases(count=3, noise_multiplier=9.0)
 
@@ -147,7 +129,7 @@ def made(plan: Event = SAMPLED, **settings) -> Budget | None:
 def test_the_exact_filter_is_chosen_by_itself_where_everybody_takes_part() -> None:
     exact = Budget(epsilon=4.0, delta=1e-5, rule="gaussian")
     assert made(EVERYONE) == exact
-    assert made(compose([PoissonSampledGaussian(sample_rate=1.0, noise_multiplier=3.0)])) == exact
+    assert made(compose([poisson(1.0, 3.0)])) == exact
     assert made(SAMPLED, releases=[FEW]) == exact  # what is declared counts, not the first run
     assert made(SAMPLED, rule="gaussian") == exact
     assert made(EVERYONE, epsilon=None, delta=None) is None
@@ -171,8 +153,8 @@ def test_a_plan_gives_the_order_where_some_do_not() -> None:
 
 def test_an_envelope_reserves_what_is_declared() -> None:
     found = made(Composed(), rule="envelope", releases=[MANY, FEW])
-    assert compose(found.slots) == compose([(PoissonSampledGaussian(sample_rate=0.1, noise_multiplier=1.0), 100),
-                                            (Gaussian(noise_multiplier=9.0), 3)])  # fmt: skip
+    assert compose(found.slots) == compose([(poisson(0.1, 1.0), 100),
+                                            (gaussian(9.0), 3)])  # fmt: skip
     fitting = made(SAMPLED, releases=[MANY, FEW], epsilon=9.0)
     assert fitting == made(SAMPLED, rule="envelope", releases=[MANY, FEW], epsilon=9.0)
     assert fitting.rule == "envelope"  # by itself, where what is declared fits the bound
@@ -187,10 +169,7 @@ def test_every_sampling_of_a_run_can_be_declared() -> None:
     bounded = declared(count=20, sample_rate=0.25, sampling="truncated-poisson", max_cohort=16)
     allotted = declared(count=20, sampling="random-allocation", participations=4)
     slots = made(rule="envelope", releases=[subset, bounded, allotted, allotted], epsilon=90.0).slots
-    fixed = FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=2.0)
-    cut = TruncatedPoissonSampledGaussian(n_clients=40, sample_rate=0.25, batch_size=16, noise_multiplier=2.0)
-    whole = RandomAllocationGaussian(n_rounds=20, participations=4, noise_multiplier=2.0)
-    assert set(slots) == {(fixed, 2), (cut, 20), (whole, 2)}
+    assert set(slots) == {(fixed(40, 10, 2.0), 2), (truncated(40, 0.25, 16, 2.0), 20), (allocated(20, 4, 2.0), 2)}
     for wrong, words in (
         (declared(count=2, sample_rate=0.01, sampling="fixed-size"), "rounds to a sample of none"),
         (replace(allotted, count=3), "participations=4, and the plan has 3 releases"),

@@ -1,24 +1,21 @@
 """Runs that a policy refuses, in process: before any data is touched, in sentences."""
 
-from __future__ import annotations
-
 import dataclasses
 from contextlib import nullcontext
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import privbo as pb
-from accountant import Adjacency, Gaussian, Laplace, NonPrivate, numerical, repeat
+from accountant import Adjacency, NonPrivate, numerical, repeat
 from accountant.errors import BudgetExceeded, CalibrationError
-from accountant.events import PoissonSampledGaussian
 from privbo.audits.clipping import price_of_norms, publish_norms
 from privbo.plans.plan import price_plan
 from privbo.plans.policy import Policy
 from privbo.protocol.errors import PolicyError
 from privbo.protocol.messages import Request
 from privbo.runs import opening
+from tests.accountant.builders import gaussian, laplace, poisson
 from tests.builders import problem
 
 POLICY = Policy(epsilon=4.0, delta=1e-6)
@@ -68,7 +65,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_refused_run_touches_nobody_and_writes_nothing(case: str, tmp_path: Path) -> None:
+def test_a_refused_run_touches_nobody_and_writes_nothing(case: str, tmp_path) -> None:
     changes, policy, words = HOSTILE[case]
     given = {"algorithm": pb.SharedPrior(**SMALL), "privacy": pb.Privacy(epsilon=1.0), "rounds": 3} | changes
     policy = Policy(epsilon=4.0, delta=1e-6, **policy)
@@ -80,7 +77,7 @@ def test_a_refused_run_touches_nobody_and_writes_nothing(case: str, tmp_path: Pa
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_within_the_policy_is_the_same_run(tmp_path: Path) -> None:
+def test_a_run_within_the_policy_is_the_same_run(tmp_path) -> None:
     settings = {"privacy": pb.Privacy(epsilon=1.0, noise="simulation"), "rounds": 2, "seed": 3}
     bare = pb.run(PROBLEM, pb.SharedPrior(**SMALL), **settings)
     policy = Policy(epsilon=4.0, delta=1e-6, noise=["simulation"])
@@ -90,7 +87,7 @@ def test_a_run_within_the_policy_is_the_same_run(tmp_path: Path) -> None:
     assert pb.Spec.from_dict(held.spec.to_dict() | {"problem": bare.spec.to_dict()["problem"]}).policy == policy
 
 
-def test_runs_on_one_ledger_are_added_up_and_the_one_that_passes_the_bound_touches_nothing(tmp_path: Path) -> None:
+def test_runs_on_one_ledger_are_added_up_and_the_one_that_passes_the_bound_touches_nothing(tmp_path) -> None:
     """The ledger's own bound is wide: what refuses is the policy."""
     ledger = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="p", epsilon=100.0, delta=1e-6)
     privacy = pb.Privacy(epsilon=1.0, delta=1e-6)
@@ -120,7 +117,7 @@ def test_runs_on_one_ledger_are_added_up_and_the_one_that_passes_the_bound_touch
         )  # fmt: skip
 
 
-def test_what_is_charged_is_judged_when_it_is_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_charged_is_judged_when_it_is_charged(tmp_path, monkeypatch) -> None:
     """Planted faults: another run was charged after this one was judged; a publication beside a run."""
     ledger = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="p")
     privacy = pb.Privacy(epsilon=1.0, delta=1e-6)
@@ -142,16 +139,16 @@ def test_what_is_charged_is_judged_when_it_is_charged(tmp_path: Path, monkeypatc
 
 def test_an_event_that_the_rule_does_not_count_is_refused_with_the_rule_that_does() -> None:
     asked = {"algorithm": "f-lcb", "rounds": 1}
-    refused = POLICY.decide(pb.Privacy(epsilon=1.0), Laplace(scale_multiplier=50.0), **asked)
+    refused = POLICY.decide(pb.Privacy(epsilon=1.0), laplace(50.0), **asked)
     assert "policy.rule='gaussian' counts Gaussian releases only; a policy with rule = 'renyi'" in refused.words
     wider = Policy(epsilon=4.0, delta=1e-6, rule="renyi")
-    assert wider.decide(pb.Privacy(epsilon=1.0), Laplace(scale_multiplier=50.0), **asked).allowed
+    assert wider.decide(pb.Privacy(epsilon=1.0), laplace(50.0), **asked).allowed
     assert not wider.decide(pb.Privacy(epsilon=1.0), NonPrivate(), **asked).allowed
 
 
 def test_a_run_without_privacy_that_is_allowed_counts_nowhere() -> None:
     open_policy = Policy(epsilon=4.0, delta=1e-6, no_privacy=True)
-    paid = [Gaussian(noise_multiplier=4.0)]
+    paid = [gaussian(4.0)]
     decision = open_policy.decide(pb.NoPrivacy(), NonPrivate(), algorithm="pe", rounds=1, paid=paid)
     assert decision.allowed
     assert decision.spent == decision.projected > 0
@@ -159,10 +156,8 @@ def test_a_run_without_privacy_that_is_allowed_counts_nowhere() -> None:
 
 
 def test_a_bound_that_was_passed_already_refuses_whatever_comes() -> None:
-    paid = [Gaussian(noise_multiplier=0.5)]
-    decision = POLICY.decide(
-        pb.Privacy(epsilon=0.1), Gaussian(noise_multiplier=1e6), algorithm="pe", rounds=1, paid=paid
-    )
+    paid = [gaussian(0.5)]
+    decision = POLICY.decide(pb.Privacy(epsilon=0.1), gaussian(1e6), algorithm="pe", rounds=1, paid=paid)
     assert not decision.allowed
 
 
@@ -191,7 +186,7 @@ def test_a_target_is_met_from_below_and_not_wasted() -> None:
     assert terms.releases == 5
     assert 1.999 < min(terms.epsilon().values()) <= 2.0
     given = price_plan(pb.Privacy(noise_multiplier=1.5, sample_rate=0.3), [request()] * 4, n_clients=10)
-    assert given.event.parts == ((PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.5), 4),)
+    assert given.event.parts == ((poisson(0.3, 1.5), 4),)
 
 
 def test_the_papers_noise_carries_its_true_multiplier() -> None:
@@ -212,7 +207,7 @@ def test_a_target_with_the_papers_noise_prices_rounds_as_they_are() -> None:
     for terms in (paper, tight):
         assert 1.999 < min(terms.epsilon().values()) <= 2.0
     assert paper.noise_multiplier < tight.noise_multiplier
-    assert tight.event.parts == ((Gaussian(noise_multiplier=tight.noise_multiplier), 6),)
+    assert tight.event.parts == ((gaussian(tight.noise_multiplier), 6),)
 
 
 def test_deltas() -> None:
@@ -272,7 +267,7 @@ def test_a_request_for_another_unit_than_the_privacys_is_refused() -> None:
 def test_rewards_enter_one_release_each_so_the_dearest_is_the_price() -> None:
     rewards = dataclasses.replace(request(), unit="reward", unit_bound=0.1)
     terms = price_plan(pb.Privacy(**REWARD), [rewards] * 5, n_clients=10)
-    assert terms.event.parts == ((Gaussian(noise_multiplier=3.0), 1),)
+    assert terms.event.parts == ((gaussian(3.0), 1),)
     assert (terms.releases, terms.unit, terms.adjacency) == (5, "reward", Adjacency.REPLACE_ONE)
     target = price_plan(pb.Privacy(epsilon=2.0, unit="reward"), [rewards] * 5, n_clients=10)
     alone = price_plan(pb.Privacy(epsilon=2.0, unit="reward"), [rewards], n_clients=10)

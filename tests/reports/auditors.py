@@ -1,7 +1,5 @@
 """Events of the accountant as the auditor's check reads them from a ledger's rows."""
 
-from __future__ import annotations
-
 from accountant.events import Event, parts, to_dict
 from accountant.verify.events import Composed, composed
 from accountant.verify.reading import canonical

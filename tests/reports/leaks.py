@@ -6,8 +6,6 @@ written again from it can be held against what was written before: a public file
 differs depends on something private, in whatever form.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

@@ -1,7 +1,5 @@
 """Small finished runs for the tests of pages, made once per test session."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The audit: exact bias, warnings, the black-box attack, and publishing only against a charge."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -14,26 +12,12 @@ from scipy import stats
 
 import privbo as pb
 from accountant.errors import LedgerError
-from accountant.events import Adjacency, Gaussian, PoissonSampledGaussian
+from accountant.events import Adjacency, Gaussian
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.tight import numerical
 from privbo.audits import empirical
 from privbo.audits.clipping import advise, agreement, publish_norms
-from privbo.audits.empirical import (
-    Audit,
-    Empirical,
-    Point,
-    World,
-    audit_curve,
-    audit_plan,
-    audit_run,
-    epsilon_lower_bound,
-    heaviest_client,
-    moments,
-    neighbours,
-    releases,
-    scores,
-)
+from privbo.audits.empirical import Point, World, audit_curve, audit_run, releases, scores
 from privbo.cli.terminal import render
 from privbo.door.adaptive import AdaptiveSum
 from privbo.door.clipping import BOUND_FACTORS, clip_rows, measure_clipping
@@ -44,6 +28,7 @@ from privbo.protocol.files import append_line, read_lines
 from privbo.protocol.messages import Records, Request, Setting
 from privbo.reports.audit import audit_figures, write_audit
 from privbo.runs.manifest import RunDirectory
+from tests.accountant.builders import gaussian, poisson
 from tests.builders import Changed, mechanism_for
 from tests.conformance.cases import CASES, problem
 from tests.door.replayed_runs import ScriptedNoise
@@ -51,7 +36,7 @@ from tests.reports.runs import small_run
 from tests.statistical.faults import quieter
 
 
-def test_a_run_is_audited_and_the_page_stays_private(tmp_path: Path) -> None:
+def test_a_run_is_audited_and_the_page_stays_private(tmp_path) -> None:
     result = small_run(tmp_path / "run", rounds=3)
     audit = pb.audit(result)
     assert len(audit.rounds) == 3
@@ -77,7 +62,7 @@ def planted(home: Path, **change) -> tuple[str, ...]:
     return pb.audit(pb.load(home)).warnings
 
 
-def test_the_patterns_that_matter_are_noticed(tmp_path: Path) -> None:
+def test_the_patterns_that_matter_are_noticed(tmp_path) -> None:
     result = small_run(tmp_path / "run", rounds=2, privacy=pb.Privacy(noise_multiplier=0.5))
     home, noise = tmp_path / "run", result.releases[0].noise_stddev * 4
     calm = {"clipped_share": 0.3, "signal_by_block": [noise, noise], "bias_at": [10.0 * noise] * 6 + [0.1] + [0.1] * 6}
@@ -150,7 +135,7 @@ def test_one_round_is_no_ground_for_advice_and_magnitude_has_its_own() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.5, 1.0])
-def test_the_black_box_audit_of_a_plan(tmp_path: Path, rate: float) -> None:
+def test_the_black_box_audit_of_a_plan(tmp_path, rate: float) -> None:
     result = small_run(tmp_path / "run", rounds=2, privacy=pb.Privacy(epsilon=2.0, sample_rate=rate))
     found = audit_run(result, trials=4000)
     assert {row.world for row in found} == {"others zero", "others opposing", "alone"}
@@ -161,12 +146,12 @@ def test_the_black_box_audit_of_a_plan(tmp_path: Path, rate: float) -> None:
         audit_run(pb.run(problem(), pb.DPFTSDE(), privacy=pb.NoPrivacy(), rounds=1), trials=1000)
 
 
-def test_page_and_terminal_round_what_was_attacked_down_and_what_is_claimed_up(tmp_path: Path) -> None:
-    row = Empirical(
+def test_page_and_terminal_round_what_was_attacked_down_and_what_is_claimed_up(tmp_path) -> None:
+    row = empirical.Empirical(
         event="e", world="alone", trials=1000, passed=True, epsilon=1.0, delta_lower=0.012349, delta_claimed=0.0123449,
         delta=1.23449e-5, epsilon_lower=0.98765, epsilon_claimed=1.23441, alpha=1e-6, n_mechanisms=1,
     )  # fmt: skip
-    made = Audit(name="x", clipping=None, empirical=(row,) * 3)
+    made = empirical.Audit(name="x", clipping=None, empirical=(row,) * 3)
     page, (first, second, *_) = write_audit(made, tmp_path / "audit.html").read_text(), map(str, render(made))
     assert "epsilon at least 0.9876 by attack (95 % confidence), at most 1.235 by the claim, at delta 1.235e-05" in page
     assert "0.9876 (attack) <= epsilon <= 1.235 (claim) at delta 1.235e-05" in second
@@ -185,16 +170,16 @@ def test_a_mechanism_that_claims_too_much_is_caught() -> None:
 
     request = next(iter(pb.DPFTSDE(n_features=8).server(setting()).plan()))
     honest = mechanism_for(request, noise_multiplier=1.0)
-    boaster = Changed(honest, event=lambda: Gaussian(noise_multiplier=4 * honest.noise_multiplier))
-    assert all(e.passed for e in audit_plan(plan_of([request]), [request], trials=20_000))
+    boaster = Changed(honest, event=lambda: gaussian(4 * honest.noise_multiplier))
+    assert all(e.passed for e in empirical.audit_plan(plan_of([request]), [request], trials=20_000))
     caught = audit_curve(lambda _: boaster, request.weights, noise=SecureNoise(), world="others zero", trials=20_000)
     assert not caught.passed
 
 
-def test_an_audit_says_how_many_of_a_plans_mechanisms_it_attacked(tmp_path: Path) -> None:
+def test_an_audit_says_how_many_of_a_plans_mechanisms_it_attacked(tmp_path) -> None:
     requests = [Request(dim=1, clipping_norm=norm, weights=WEIGHTS) for norm in (1.0, 2.0, 2.0, 3.0, 4.0, 5.0)]
-    found = audit_plan(plan_of(requests), requests, trials=1000)
-    audit = Audit(name="five", clipping=None, empirical=found)
+    found = empirical.audit_plan(plan_of(requests), requests, trials=1000)
+    audit = empirical.Audit(name="five", clipping=None, empirical=found)
     said = "9 attacks on 3 of 5 different mechanisms"
     for text in (
         repr(audit),
@@ -208,19 +193,19 @@ def setting() -> Setting:
     return Setting(space=problem().search_space, n_clients=7, rounds=2, public_seed=1)
 
 
-def shared(tmp_path: Path, epsilon: float = 50.0) -> pb.SharedLedger:
+def shared(tmp_path, epsilon: float = 50.0) -> pb.SharedLedger:
     return pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=epsilon, delta=1e-5)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if not c.name.startswith("zoom")], ids=str)
-def test_norms_are_published_only_against_a_charge(tmp_path: Path, case) -> None:
+def test_norms_are_published_only_against_a_charge(tmp_path, case) -> None:
     result = small_run(tmp_path / "run", case.algorithm, rounds=3, ledger=shared(tmp_path),
                        privacy=pb.Privacy(noise_multiplier=3.0))  # fmt: skip
     before = len(result.ledger.entries())
     evaluated = result.clients.values.size
     found = publish_norms(result, noise_multiplier=2.0)
     assert len(result.ledger.entries()) == before + 1
-    assert result.ledger.entries()[-1].event == Gaussian(noise_multiplier=2.0)
+    assert result.ledger.entries()[-1].event == gaussian(2.0)
     assert found.noise_stddev == pytest.approx(2.0)
     assert abs(sum(found.counts) - 7) < 2.0 * math.sqrt(len(found.counts)) * 6
     assert publish_norms(result, noise_multiplier=2.0) == found
@@ -230,7 +215,7 @@ def test_norms_are_published_only_against_a_charge(tmp_path: Path, case) -> None
         publish_norms(result, noise_multiplier=3.0)
 
 
-def test_a_non_private_baseline_keeps_its_statistics(tmp_path: Path) -> None:
+def test_a_non_private_baseline_keeps_its_statistics(tmp_path) -> None:
     """Nothing is clipped there: the bound is none, and there is nothing to audit."""
     result = pb.run(problem(), pb.DPFTSDE(n_features=8), privacy=pb.NoPrivacy(), rounds=1, directory=tmp_path / "run")
     assert read_lines(tmp_path / "run" / "private" / "clipping.jsonl")[0]["bound"] is None
@@ -238,7 +223,7 @@ def test_a_non_private_baseline_keeps_its_statistics(tmp_path: Path) -> None:
         pb.audit(result)
 
 
-def test_a_run_without_releases_has_an_empty_history_and_nothing_to_audit(tmp_path: Path) -> None:
+def test_a_run_without_releases_has_an_empty_history_and_nothing_to_audit(tmp_path) -> None:
     loud = pb.Privacy(noise_multiplier=500.0, noise="simulation")
     result = pb.run(problem(), pb.SharedPrior(n_features=8), privacy=loud, rounds=2, directory=tmp_path / "run")
     assert (len(pb.history(result)), list(pb.history(result)["sequence"])) == (0, [])
@@ -266,12 +251,12 @@ def build(weights: np.ndarray = WEIGHTS, **settings) -> PrivateSum:
 def test_worlds_differ_in_the_canary_alone(adjacency: Adjacency) -> None:
     mechanism = build(adjacency=adjacency)
     gone = -4.0 if adjacency is Adjacency.REPLACE_ONE else 0.0
-    assert heaviest_client(WEIGHTS) == 2
+    assert empirical.heaviest_client(WEIGHTS) == 2
     for world, others in (("others zero", 0.0), ("others opposing", -4.0)):
-        present, absent = neighbours(mechanism, 3, 2, world)
+        present, absent = empirical.neighbours(mechanism, 3, 2, world)
         assert present.tolist() == [[others], [others], [4.0]]  # twice the clipping norm saturates
         assert absent.tolist() == [[others], [others], [gone]]
-    assert [rows.tolist() for rows in neighbours(mechanism, 1, 0, "alone")] == [[[4.0]], [[gone]]]
+    assert [rows.tolist() for rows in empirical.neighbours(mechanism, 1, 0, "alone")] == [[[4.0]], [[gone]]]
 
 
 def test_scores_are_the_column_its_blocks_and_their_contrasts() -> None:
@@ -300,7 +285,7 @@ def test_a_score_has_the_mean_and_spread_of_all_samples_and_the_noise() -> None:
         chance = 0.25 ** sum(who) * 0.75 ** (3 - sum(who))
         score = direction @ (WEIGHTS @ (np.array(who) * clipped)) / 0.25
         mean, square = mean + chance * score, square + chance * score**2
-    centre, spread = moments(mechanism, WEIGHTS, rows, direction, 0.7)
+    centre, spread = empirical.moments(mechanism, WEIGHTS, rows, direction, 0.7)
     assert centre == pytest.approx(mean)
     assert spread == pytest.approx(math.sqrt(square - mean**2 + 0.7**2))
 
@@ -407,7 +392,7 @@ def test_an_adaptive_runs_bits_are_attacked() -> None:
     assert "count of who is within" in found[0].event
 
 
-@pytest.mark.parametrize("training", [Gaussian(noise_multiplier=0.8), Gaussian(noise_multiplier=8.0)], ids=str)
+@pytest.mark.parametrize("training", [gaussian(0.8), gaussian(8.0)], ids=str)
 @pytest.mark.parametrize("world", WORLDS)
 def test_a_release_of_trained_models_is_held_against_its_sum_alone(training: Gaussian, world: World) -> None:
     """20,000 releases a side, false alarms 1e-6 an audit; planted: a quarter of the noise, z 4 that is worth 1."""
@@ -424,7 +409,7 @@ def test_a_release_of_trained_models_is_held_against_its_sum_alone(training: Gau
         return audit_curve(built, request.weights, noise=SimulatedNoise(1), world=world, trials=20_000)
 
     assert [audited(factor).passed for factor in (1.0, 0.25)] == [True, False]
-    _, claimed = epsilon_lower_bound(
+    _, claimed = empirical.epsilon_lower_bound(
         mechanism(request.weights), request.weights, noise=SimulatedNoise(1), delta=1e-5, trials=100
     )
     assert claimed == pytest.approx(epsilon_from_mu(0.25, 1e-5), rel=1e-3)
@@ -446,7 +431,9 @@ def bounded(with_canary, without, *, delta=1e-5, alpha=None, **settings) -> tupl
 
     chosen = {} if alpha is None else {"alpha": alpha}
     noise, trials = SimulatedNoise(1), len(with_canary)
-    return epsilon_lower_bound(mechanism, WEIGHTS, noise=noise, delta=delta, trials=trials, release=release, **chosen)
+    return empirical.epsilon_lower_bound(
+        mechanism, WEIGHTS, noise=noise, delta=delta, trials=trials, release=release, **chosen
+    )
 
 
 def mu_of(errors: int, trials: int, alpha: float, rate: float) -> float:
@@ -471,7 +458,7 @@ def test_below_rate_one_the_bound_is_that_of_a_sampled_gaussian() -> None:
     with_canary, without = np.full(2000, 0.49), np.full(2000, 0.49)
     with_canary[:900] = 0.51
     found, _ = bounded(with_canary, without, sample_rate=0.5)
-    event = PoissonSampledGaussian(sample_rate=0.5, noise_multiplier=1 / mu_of(1100, 2000, 0.05, 0.5))
+    event = poisson(0.5, 1 / mu_of(1100, 2000, 0.05, 0.5))
     interval = numerical.epsilon_interval(event, 1e-5, adjacency=Adjacency.ZERO_OUT)
     assert found == pytest.approx(interval.lower, rel=1e-6)
     assert found <= interval.upper

@@ -1,7 +1,5 @@
 """Ways in and out: Parquet, TensorBoard, MLflow, Optuna."""
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +23,7 @@ SPACE = pb.Space(
 )
 
 
-def test_tensorboard_gets_every_release(tmp_path: Path) -> None:
+def test_tensorboard_gets_every_release(tmp_path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -47,7 +45,7 @@ def test_tensorboard_gets_every_release(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's own deprecations are not ours to fix
-def test_mlflow_gets_every_release(tmp_path: Path) -> None:
+def test_mlflow_gets_every_release(tmp_path) -> None:
     pytest.importorskip("mlflow")
     from mlflow import MlflowClient
 
@@ -77,7 +75,7 @@ def test_mlflow_gets_every_release(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # W&B's own deprecations are not ours to fix
-def test_weights_and_biases_gets_every_release(tmp_path: Path) -> None:
+def test_weights_and_biases_gets_every_release(tmp_path) -> None:
     """Offline: what would be sent lies in a file."""
     pytest.importorskip("wandb")
     from privbo.bridges.writers import wandb
@@ -93,7 +91,7 @@ def test_weights_and_biases_gets_every_release(tmp_path: Path) -> None:
     assert leaks([kept], private_folder_numbers(tmp_path / "run" / "private")) == []
 
 
-def test_a_callback_on_the_clients_side_is_told_values_and_its_errors_change_nothing(tmp_path: Path) -> None:
+def test_a_callback_on_the_clients_side_is_told_values_and_its_errors_change_nothing(tmp_path) -> None:
     seen: list[tuple[int, int]] = []
 
     def follow(event: PrivateRound) -> None:
@@ -169,9 +167,7 @@ def tuned(optuna, run, objective, *, direction: str = "maximize", pruner=None, *
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_studies_whose_points_come_from_a_federation_make_the_run_of_a_called_objective(
-    direction: str, optuna, tmp_path: Path
-) -> None:
+def test_studies_whose_points_come_from_a_federation_make_the_run_of_a_called_objective(direction, optuna, tmp_path):
     sign = 1.0 if direction == "maximize" else -1.0
     expected = pb.run(problem(score), ALGORITHM, **SETTINGS)
     run = begun(tmp_path)
@@ -187,7 +183,7 @@ def test_studies_whose_points_come_from_a_federation_make_the_run_of_a_called_ob
     assert "params_kind" in back.trials_dataframe().columns
 
 
-def test_workers_of_one_study_never_have_the_same_trial(optuna, tmp_path: Path) -> None:
+def test_workers_of_one_study_never_have_the_same_trial(optuna, tmp_path) -> None:
     """Four threads per study, of which most wait: a client asks for its first points at once, then one by one."""
     expected = pb.run(problem(score), ALGORITHM, **SETTINGS)
     run, made = begun(tmp_path), list[int]()
@@ -204,7 +200,7 @@ def test_workers_of_one_study_never_have_the_same_trial(optuna, tmp_path: Path) 
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_pruned_trials_count_with_their_last_value_and_failed_ones_are_told_as_failures(optuna, tmp_path: Path) -> None:
+def test_pruned_trials_count_with_their_last_value_and_failed_ones_are_told_as_failures(optuna, tmp_path) -> None:
     run, pruned = begun(tmp_path, rounds=2), list[float]()
 
     def objective(_client: int, trial) -> float:
@@ -229,7 +225,7 @@ def test_pruned_trials_count_with_their_last_value_and_failed_ones_are_told_as_f
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_a_study_with_other_bounds_than_the_runs_is_refused_at_its_first_trial(optuna, tmp_path: Path) -> None:
+def test_a_study_with_other_bounds_than_the_runs_is_refused_at_its_first_trial(optuna, tmp_path) -> None:
     wide = pb.Problem(space={"x": pb.Real(0, 1)}, objective="ask", n_clients=1)
     run = pb.start(wide, ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 2})
     study = optuna.create_study(sampler=pb.optuna.FederatedSampler(run.site), direction="minimize")
@@ -242,7 +238,7 @@ def test_a_study_with_other_bounds_than_the_runs_is_refused_at_its_first_trial(o
     assert len(again.trials) == 1 + len(run.result().clients.values[0])
 
 
-def test_what_a_study_can_not_be_is_refused(optuna, tmp_path: Path) -> None:
+def test_what_a_study_can_not_be_is_refused(optuna, tmp_path) -> None:
     run = begun(tmp_path, rounds=1)
     with pytest.raises(pb.ConfigurationError, match="name it"):
         pb.optuna.FederatedSampler(run.site)

@@ -1,7 +1,5 @@
 """What leaves for people outside: receipts that betray a lost tail, and a bundle that is checked without torch."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +17,7 @@ from typer.testing import CliRunner
 import privbo as pb
 from accountant import numerical
 from accountant.errors import DisagreementError, LedgerError
-from accountant.events import (
-    BestOfRandomRuns,
-    FixedSizeSampledGaussian,
-    Gaussian,
-    PoissonSampledGaussian,
-    compose,
-    repeat,
-)
+from accountant.events import BestOfRandomRuns, compose, repeat
 from accountant.ledger import Ledger
 from accountant.ledger.signing import ANSWERED, checked, kept_secret, sign, signing_key
 from accountant.verify import auditor
@@ -43,6 +33,7 @@ from privbo.door.door import Door
 from privbo.protocol.errors import RunError
 from privbo.reports.bundle import write_bundle, write_receipt
 from privbo.reports.report_page import Told
+from tests.accountant.builders import fixed, gaussian, poisson
 from tests.builders import StoppedError, stopping
 from tests.reports.auditors import as_read
 from tests.reports.runs import small_run
@@ -75,13 +66,13 @@ def alone(bundle: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory) -> Path:
     home = tmp_path_factory.mktemp("bundle") / "run"
     small_run(home, privacy=pb.Privacy(epsilon=2.0)).ledger.close()
     return home
 
 
-def test_a_bundle_is_checked_without_torch_and_says_what_was_promised_to_whom(made: Path, tmp_path: Path) -> None:
+def test_a_bundle_is_checked_without_torch_and_says_what_was_promised_to_whom(made: Path, tmp_path) -> None:
     written = write_bundle(made, tmp_path / "bundle.json")
     done = alone(written.path)
     assert done.returncode == 0, done.stderr
@@ -97,7 +88,7 @@ def test_a_bundle_is_checked_without_torch_and_says_what_was_promised_to_whom(ma
     assert len(done.stdout.splitlines()) < 40
 
 
-def test_a_bundle_that_was_touched_is_not_as_it_was_signed(made: Path, tmp_path: Path) -> None:
+def test_a_bundle_that_was_touched_is_not_as_it_was_signed(made: Path, tmp_path) -> None:
     path = write_bundle(made, tmp_path / "bundle.json").path
     path.write_text(path.read_text().replace('"run": "', '"run": "x'))
     done = alone(path)
@@ -112,13 +103,13 @@ def test_a_bundle_that_was_touched_is_not_as_it_was_signed(made: Path, tmp_path:
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def guarded(tmp_path_factory) -> Path:
     home = tmp_path_factory.mktemp("guarded") / "run"
     small_run(home, privacy=pb.Privacy(epsilon=2.0, trust="guardians")).ledger.close()
     return home
 
 
-def test_a_bundle_holds_what_every_guardian_has_signed(guarded: Path, tmp_path: Path) -> None:
+def test_a_bundle_holds_what_every_guardian_has_signed(guarded: Path, tmp_path) -> None:
     done = alone(write_bundle(guarded, tmp_path / "bundle.json").path)
     assert done.returncode == 0, done.stdout
     assert "every guardian has signed every release, once" in done.stdout
@@ -148,14 +139,14 @@ UNSIGNED = {
 
 
 @pytest.mark.parametrize("forgery", UNSIGNED)
-def test_a_bundle_that_a_guardian_did_not_sign_does_not_verify(forgery: str, guarded: Path, tmp_path: Path) -> None:
+def test_a_bundle_that_a_guardian_did_not_sign_does_not_verify(forgery: str, guarded: Path, tmp_path) -> None:
     content = json.loads(write_bundle(guarded, tmp_path / "bundle.json").path.read_text())["content"]
     assert verify_bundle(signed(content, tmp_path / "same.json")).verified
     UNSIGNED[forgery](content)
     assert auditor.main([str(signed(content, tmp_path / "forged.json"))]) == 3
 
 
-def test_a_guardian_whose_signing_key_was_replaced_is_named_with_both(guarded: Path, tmp_path: Path) -> None:
+def test_a_guardian_whose_signing_key_was_replaced_is_named_with_both(guarded: Path, tmp_path) -> None:
     content = json.loads(write_bundle(guarded, tmp_path / "bundle.json").path.read_text())["content"]
     found, old = content["guardians"], content["guardians"]["cards"]["guardian2"]
     last = found["signed"].index([row for row in found["signed"] if row["guardian"] == "guardian2"][-1])
@@ -167,25 +158,22 @@ def test_a_guardian_whose_signing_key_was_replaced_is_named_with_both(guarded: P
     assert any(f"earlier {old}" in words for words in checked_.statement)
 
 
-FIXED = FixedSizeSampledGaussian(n_clients=40, sample_size=10, noise_multiplier=2.0)
-RARE = PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=1.0)
-OFTEN = PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=2.0)
-COUNTED = {
-    "everybody": (repeat(Gaussian(noise_multiplier=4.0), 20), Adjacency.ZERO_OUT, 1e-9),
-    "everybody, little noise": (repeat(Gaussian(noise_multiplier=0.7), 3), Adjacency.ZERO_OUT, 1e-9),
-    "poisson": (repeat(OFTEN, 50), Adjacency.ZERO_OUT, 0.006),
-    "poisson, replaced": (repeat(OFTEN, 50), Adjacency.REPLACE_ONE, 0.006),
-    "poisson, rare": (repeat(RARE, 200), Adjacency.ZERO_OUT, 0.01),
-    "fixed size": (repeat(FIXED, 20), Adjacency.ZERO_OUT, 0.01),
-    "both": (compose([(OFTEN, 10), (Gaussian(noise_multiplier=5.0), 5)]), Adjacency.ZERO_OUT, 0.01),
-}
+OFTEN = poisson(0.3, 2.0)
+COUNTED = [
+    (gaussian(4.0, 20), Adjacency.ZERO_OUT, 1e-9),
+    (gaussian(0.7, 3), Adjacency.ZERO_OUT, 1e-9),
+    (poisson(0.3, 2.0, 50), Adjacency.ZERO_OUT, 0.006),
+    (poisson(0.3, 2.0, 50), Adjacency.REPLACE_ONE, 0.006),
+    (poisson(0.01, 1.0, 200), Adjacency.ZERO_OUT, 0.01),
+    (fixed(40, 10, 2.0, 20), Adjacency.ZERO_OUT, 0.01),
+    (compose([(OFTEN, 10), gaussian(5.0, 5)]), Adjacency.ZERO_OUT, 0.01),
+]
 
 
-@pytest.mark.parametrize("counted", COUNTED)
-def test_the_auditors_own_count_holds_the_tight_number_between_its_ends(counted: str) -> None:
-    event, adjacency, apart = COUNTED[counted]
-    found = recomputed(as_read(event), 1e-5, Adjacency(adjacency))
-    tight = numerical.epsilon_interval(event, 1e-5, adjacency=adjacency)
+@pytest.mark.parametrize(("event", "adjacency", "apart"), COUNTED)
+def test_the_auditors_own_count_holds_the_tight_number_between_its_ends(event, adjacency, apart) -> None:
+    found = recomputed(as_read(event), 1e-5, adjacency)
+    tight = numerical.epsilon_interval(event, 1e-5, adjacency=adjacency.value)
     assert found.lower <= tight.upper * (1 + 1e-9)
     assert found.upper >= tight.lower * (1 - 1e-9)
     assert found.upper - found.lower <= apart * found.upper
@@ -201,7 +189,7 @@ def test_where_the_grid_cannot_tell_the_auditor_counts_by_renyi_and_says_so() ->
     assert 0.0 < found.lower < found.upper == math.inf
 
 
-def test_a_sampled_run_that_quotes_too_little_does_not_verify(tmp_path: Path) -> None:
+def test_a_sampled_run_that_quotes_too_little_does_not_verify(tmp_path) -> None:
     """The forger may sign what it likes: the least that the bound releases cost is counted anew."""
     small_run(tmp_path / "run", privacy=pb.Privacy(epsilon=2.0, sample_rate=0.5)).ledger.close()
     content = json.loads(write_bundle(tmp_path / "run").path.read_text())["content"]
@@ -213,7 +201,7 @@ def test_a_sampled_run_that_quotes_too_little_does_not_verify(tmp_path: Path) ->
     assert "computed here it is at least" in " ".join(found.problems)
 
 
-def test_what_was_published_beside_a_run_has_to_be_quoted(tmp_path: Path) -> None:
+def test_what_was_published_beside_a_run_has_to_be_quoted(tmp_path) -> None:
     home = tmp_path / "run"
     small_run(home, privacy=pb.Privacy(noise_multiplier=4.0)).ledger.close()
     before = json.loads(write_bundle(home).path.read_text())["content"]["quoted"]["epsilon"]
@@ -230,7 +218,7 @@ def test_what_was_published_beside_a_run_has_to_be_quoted(tmp_path: Path) -> Non
     assert not verify_bundle(signed(content, tmp_path / "forged.json")).verified
 
 
-def test_a_run_that_protects_nobody_says_so_in_its_bundle(tmp_path: Path) -> None:
+def test_a_run_that_protects_nobody_says_so_in_its_bundle(tmp_path) -> None:
     for name, privacy in (("seeded", pb.Privacy(epsilon=2.0, noise="simulation")), ("none", pb.NoPrivacy())):
         small_run(tmp_path / name, privacy=privacy).ledger.close()
         found = verify_bundle(write_bundle(tmp_path / name).path)
@@ -240,9 +228,7 @@ def test_a_run_that_protects_nobody_says_so_in_its_bundle(tmp_path: Path) -> Non
     assert math.isinf(recomputed(as_read(pb.load(tmp_path / "none").event), 1e-5, Adjacency.ZERO_OUT).lower)
 
 
-def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_path, monkeypatch):
     home, close = tmp_path / "run", Door.close
 
     def backup(event: pb.Round) -> None:
@@ -275,7 +261,7 @@ def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(
     assert not verify(home, [receipt]).verified
 
 
-def test_a_later_ledger_extends_an_earlier_receipt(tmp_path: Path) -> None:
+def test_a_later_ledger_extends_an_earlier_receipt(tmp_path) -> None:
     with pytest.raises(StoppedError):
         play(tmp_path / "run", on_round=stopping(at=0))
     receipt = write_receipt(tmp_path / "run").path
@@ -283,7 +269,7 @@ def test_a_later_ledger_extends_an_earlier_receipt(tmp_path: Path) -> None:
     assert verify(tmp_path / "run", [receipt]).verified
 
 
-def test_a_receipt_of_another_run_or_by_nobody_is_refused(made: Path, tmp_path: Path) -> None:
+def test_a_receipt_of_another_run_or_by_nobody_is_refused(made: Path, tmp_path) -> None:
     play(tmp_path / "other").ledger.close()
     other = write_receipt(tmp_path / "other").path
     with pytest.raises(DisagreementError, match="is a receipt of"):
@@ -305,7 +291,7 @@ def test_a_receipt_of_another_run_or_by_nobody_is_refused(made: Path, tmp_path: 
             verify(made, [path])
 
 
-def test_a_signature_is_for_its_purpose_alone_and_its_key_stays_private(tmp_path: Path) -> None:
+def test_a_signature_is_for_its_purpose_alone_and_its_key_stays_private(tmp_path) -> None:
     key = signing_key(tmp_path / "key")
     assert (tmp_path / "key").stat().st_mode & 0o077 == 0
     assert signing_key(tmp_path / "key").private_bytes_raw() == key.private_bytes_raw()
@@ -320,7 +306,7 @@ def test_a_signature_is_for_its_purpose_alone_and_its_key_stays_private(tmp_path
         signing_key(tmp_path / "key")
 
 
-def test_a_secret_is_made_once_and_never_half(tmp_path: Path) -> None:
+def test_a_secret_is_made_once_and_never_half(tmp_path) -> None:
     """Who is killed while making it leaves nothing under its name; of several who make one the first one stays."""
 
     def killed() -> bytes:
@@ -345,9 +331,7 @@ def test_a_secret_is_made_once_and_never_half(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
 
-def test_a_wrong_file_or_command_is_answered_with_the_right_one(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_file_or_command_is_answered_with_the_right_one(made, tmp_path, capsys):
     bundle = write_bundle(made, tmp_path / "first.json").path
     for wrong, why in ((tmp_path / "none.json", "No such file or directory"), (tmp_path, "Is a directory")):
         assert auditor.main([str(wrong)]) == 2
@@ -359,21 +343,9 @@ def test_a_wrong_file_or_command_is_answered_with_the_right_one(
         done = CliRunner().invoke(app, [name, str(made)])
         assert (done.exit_code, f"write privbo {right}" in done.output) == (2, True), done.output
     assert "No such command 'nothing'" in CliRunner().invoke(app, ["nothing"]).output
-    (tmp_path / "forged.json").write_text(bundle.read_text().replace('"run": "', '"run": "x'))
-    assert auditor.main([str(tmp_path / "forged.json")]) == 3
-    assert "forged.json is an altered bundle: this bundle was altered after signing" in capsys.readouterr().err
 
 
-def test_a_run_in_one_process_is_not_said_to_lack_what_it_never_has(made: Path) -> None:
-    found = verify(made)
-    words = "private/countersigned.jsonl and sites' records (a run over Flower may have them)"
-    assert found.absent_text == words
-    assert replace(found, absent=("history.jsonl",)).absent_text == "history.jsonl"
-    assert replace(found, absent=("history.jsonl", *found.absent)).absent_text == f"history.jsonl, {words}"
-    assert replace(found, absent=()).absent_text == "none"
-
-
-def test_a_statement_that_was_handed_over_is_never_overwritten(tmp_path: Path) -> None:
+def test_a_statement_that_was_handed_over_is_never_overwritten(tmp_path) -> None:
     shared = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=9.0, delta=1e-5)
     home = tmp_path / "one"
     small_run(home, privacy=pb.Privacy(epsilon=2.0), ledger=shared).ledger.close()

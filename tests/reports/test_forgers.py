@@ -1,7 +1,5 @@
 """What a forger may do to a bundle: every path of it, every kind of event, every character, every broken file."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
@@ -18,21 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import privbo as pb
-from accountant import Ledger, LedgerPolicy, Unit
-from accountant.events import (
-    Adjacency,
-    Basic,
-    Composed,
-    Event,
-    Gaussian,
-    Laplace,
-    NonPrivate,
-    PoissonSampledGaussian,
-    compose,
-    repeat,
-    to_dict,
-)
-from accountant.ledger.book import Declaration
+from accountant.events import Basic, Composed, Event, NonPrivate, compose, to_dict
 from accountant.ledger.chain import Identity, row_digest
 from accountant.ledger.policy import canonical
 from accountant.ledger.signing import BUNDLE, RECEIPT, sign
@@ -40,7 +24,7 @@ from accountant.verify import auditor, events, reading, statement
 from accountant.verify.recomputation import Recomputation
 from accountant.verify.statement import BY_WORD
 from privbo.reports.bundle import write_bundle
-from tests.accountant.builders import EXAMPLES, POISSON
+from tests.accountant.builders import EXAMPLES, POISSON, declared, gaussian, laplace, new_ledger, poisson
 from tests.cli.test_text import NAMED, require_harmless
 from tests.reports.auditors import as_read
 from tests.reports.runs import small_run
@@ -49,7 +33,6 @@ Path_ = tuple[str | int, ...]
 FORGER = Ed25519PrivateKey.generate()
 SETTINGS = {"privacy": {"noise_multiplier": 4.0}}
 PLAN = {"public_seed": 1, "created": "2026-11-24", "caveat": None}
-LABELLED = {path for path, _ in BY_WORD}
 
 
 def signed(content: Any, path: Path, purpose: str = BUNDLE) -> Path:
@@ -59,7 +42,7 @@ def signed(content: Any, path: Path, purpose: str = BUNDLE) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> dict:
+def sound(tmp_path_factory) -> dict:
     """A real run's bundle, which has everything that a bundle may have."""
     home = tmp_path_factory.mktemp("forgers") / "run"
     made = small_run(home, privacy=pb.Privacy(epsilon=2.0, trust="guardians"))
@@ -68,7 +51,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return json.loads(write_bundle(home, statement=home / "statement.html").path.read_text())["content"]
 
 
-def test_a_statement_is_held_to_the_hash_that_was_signed(sound: dict, tmp_path: Path) -> None:
+def test_a_statement_is_held_to_the_hash_that_was_signed(sound: dict, tmp_path) -> None:
     sheet, other = tmp_path / "statement.html", tmp_path / "other.html"
     sheet.write_text(f"a sheet of {sound['run']}")
     other.write_text(f"a sheet of {sound['run']}, with a smaller epsilon")
@@ -107,24 +90,7 @@ def removed(content: dict, path: Path_) -> dict:
 
 def others(value: Any) -> list[object]:
     """Other values, of the same type and of others."""
-    found: list[object] = [
-        None,
-        True,
-        False,
-        0,
-        1,
-        -1,
-        0.5,
-        1e-6,
-        1e300,
-        "",
-        "x",
-        "Flower",
-        [],
-        {},
-        [value],
-        {"a": value},
-    ]
+    found = [None, True, False, 0, 1, -1, 0.5, 1e-6, 1e300, "", "x", "Flower", [], {}, [value], {"a": value}]
     match value:
         case bool():
             found.append(not value)
@@ -148,10 +114,6 @@ def forgeries(content: dict) -> Iterator[tuple[Path_, dict]]:
                 yield path, replaced(content, path, other)
 
 
-def label(path: Path_) -> str:
-    return ".".join("*" if isinstance(key, int) else key for key in path)
-
-
 def outcome(content: Any, file: Path) -> str:
     """Outcome of a check, which may raise no error but its own."""
     try:
@@ -160,24 +122,24 @@ def outcome(content: Any, file: Path) -> str:
         return "no bundle"
 
 
-def test_nothing_of_a_bundle_can_be_changed_but_what_is_on_the_list(sound: dict, tmp_path: Path) -> None:
+def test_nothing_of_a_bundle_can_be_changed_but_what_is_on_the_list(sound: dict, tmp_path) -> None:
     assert outcome(sound, tmp_path / "same.json") == "VERIFIED"
     tried, passed = 0, set()
     for path, forged in forgeries(sound):
         tried += 1
         if outcome(forged, tmp_path / "forged.json") not in ("NOT VERIFIED", "no bundle"):
-            passed.add(label(path))
+            passed.add(".".join("*" if isinstance(key, int) else key for key in path))
     assert tried > 2000
-    assert passed == LABELLED  # and what is on the list needs to be
+    assert passed == {path for path, _ in BY_WORD}  # and what is on the list needs to be
 
 
-def test_the_list_is_told_on_the_page(sound: dict, tmp_path: Path) -> None:
+def test_the_list_is_told_on_the_page(sound: dict, tmp_path) -> None:
     page = auditor.verify_bundle(signed(sound, tmp_path / "same.json")).page
     assert all(words in page for _, words in BY_WORD)
 
 
 @pytest.mark.parametrize("quote", ["epsilon", "total"])
-def test_no_quote_below_the_lower_end_verifies_and_any_above_does(quote: str, sound: dict, tmp_path: Path) -> None:
+def test_no_quote_below_the_lower_end_verifies_and_any_above_does(quote: str, sound: dict, tmp_path) -> None:
     least = sound["quoted"][quote]
     for value in (0, 0.0, 1e-300, 1e-6, least / 2, least * 0.9999):
         assert outcome(replaced(sound, ("quoted", quote), value), tmp_path / "low.json") == "NOT VERIFIED"
@@ -185,26 +147,17 @@ def test_no_quote_below_the_lower_end_verifies_and_any_above_does(quote: str, so
         assert outcome(replaced(sound, ("quoted", quote), value), tmp_path / "high.json") == "VERIFIED"
 
 
-def ledger_content(
-    event: Event, *, quoted: float | None = 1e-6, run: str = "r", population: str = "p", caveat: str | None = None
-) -> dict:
+def ledger_content(event, *, quoted=1e-06, run="r", population="p", caveat=None):
     """A bundle of a ledger whose one run released this event, whoever wrote it."""
-    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population=population, n_clients=40)
-    declared = Declaration(
-        run=run,
-        events=((event, 1),),
-        settings=hashlib.sha256(json.dumps(SETTINGS, sort_keys=True).encode()).hexdigest(),
-        plan="0" * 64,
-        delta=1e-5,
-        noise_source="none" if isinstance(event, NonPrivate) else "secure",
-    )
-    stated = {"adjacency": "zero-out", "releases": declared.releases, "event": to_dict(event)}
+    source = {"noise_source": "none" if isinstance(event, NonPrivate) else "secure"}
+    stated = {"adjacency": "zero-out", "releases": declared(run, 1, event).releases, "event": to_dict(event)}
     plan = PLAN | {"caveat": caveat, "plan": stated}
-    declared = replace(declared, plan=hashlib.sha256(canonical(plan)).hexdigest())
-    with Ledger.create(None, policy) as ledger:
-        ledger.reserve(declared)
-        charged = next(iter(declared.slots))
-        ledger.charge(f"{run}/0", charged, run=run, noise_source=declared.noise_source)
+    told = (json.dumps(SETTINGS, sort_keys=True).encode(), canonical(plan))
+    settings, digest = (hashlib.sha256(content).hexdigest() for content in told)
+    reserved = declared(run, 1, event, settings=settings, plan=digest, **source)
+    with new_ledger(population=population) as ledger:
+        ledger.reserve(reserved)
+        ledger.charge(f"{run}/0", next(iter(reserved.slots)), run=run, **source)
         ledger.store_release(f"{run}/0", b"{}")
         rows = [
             [[row.sequence, row.release_id, b64encode(row.body).decode(), row.previous, row.digest] for row in chain]
@@ -222,11 +175,11 @@ def ledger_content(
 
 
 KINDS: dict[type, Event] = {type(event): event for event in EXAMPLES.values()}
-KINDS[Composed] = compose([(POISSON, 10), (Laplace(scale_multiplier=1.0), 2)])
+KINDS[Composed] = compose([(POISSON, 10), (laplace(1.0), 2)])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_next_to_nothing_is_never_verified_for_any_kind_of_event(kind: type, tmp_path: Path) -> None:
+def test_next_to_nothing_is_never_verified_for_any_kind_of_event(kind: type, tmp_path) -> None:
     """A kind that is added to the accountant is missing among the examples, and fails here."""
     assert KINDS.keys() == {*Basic.kinds.values(), Composed}
     content = ledger_content(KINDS[kind])
@@ -258,8 +211,8 @@ def refused(content: dict, name: str, value: object) -> None:
         raise reading.BundleError(str(value))
 
 
-def test_next_to_nothing_is_never_verified_for_very_many_releases(tmp_path: Path) -> None:
-    many = repeat(PoissonSampledGaussian(sample_rate=0.01, noise_multiplier=1.0), 10**5)
+def test_next_to_nothing_is_never_verified_for_very_many_releases(tmp_path) -> None:
+    many = poisson(0.01, 1.0, 10**5)
     assert outcome(ledger_content(many), tmp_path / "low.json") == "NOT VERIFIED"
 
 
@@ -274,12 +227,10 @@ ENDS = {
 
 
 @pytest.mark.parametrize("ends", ENDS)
-def test_verified_means_that_a_lower_end_was_compared(
-    ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verified_means_that_a_lower_end_was_compared(ends, tmp_path, monkeypatch, capsys):
     found, expected = ENDS[ends]
     monkeypatch.setattr(statement, "recomputed", lambda *_: found)
-    file = signed(ledger_content(Gaussian(noise_multiplier=4.0), quoted=1.0), tmp_path / "bundle.json")
+    file = signed(ledger_content(gaussian(4.0), quoted=1.0), tmp_path / "bundle.json")
     assert auditor.main([str(file)]) == {"VERIFIED": 0, "NOT VERIFIED": 3, "NOT COUNTED": 4}[expected]
     page = capsys.readouterr().out
     assert page.startswith(f"{expected}: bundle of 'r'\n")
@@ -288,9 +239,7 @@ def test_verified_means_that_a_lower_end_was_compared(
         assert "no lower end is certified" in page
 
 
-def test_no_string_of_a_bundle_steers_the_terminal(
-    sound: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_string_of_a_bundle_steers_the_terminal(sound, tmp_path, capsys):
     for path in paths(sound):
         if path and isinstance(at(sound, path), str):
             auditor.main([str(signed(replaced(sound, path, at(sound, path) + NAMED), tmp_path / "f.json"))])
@@ -301,20 +250,16 @@ def test_no_string_of_a_bundle_steers_the_terminal(
     printed(capsys)
 
 
-def printed(capsys: pytest.CaptureFixture[str]) -> str:
+def printed(capsys) -> str:
     """What checks have printed, their own marks apart, which steers no terminal."""
     text = re.sub("^  ok           (the|every|settings|plan,|what) ", "", "".join(capsys.readouterr()), flags=re.M)
     require_harmless(text)
     return text
 
 
-def test_no_name_on_a_ledger_of_the_forgers_own_steers_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_name_on_a_ledger_of_the_forgers_own_steers_the_terminal(tmp_path, capsys):
     """The forger's own ledger, which holds: population, run, releases and caveat are all of its choosing."""
-    content = ledger_content(
-        Gaussian(noise_multiplier=4.0), quoted=5.0, run=NAMED, population=f"p{' ' * 90}ok {NAMED}", caveat=NAMED
-    )
+    content = ledger_content(gaussian(4.0), quoted=5.0, run=NAMED, population=f"p{' ' * 90}ok {NAMED}", caveat=NAMED)
     receipt = signed({"run": NAMED, "ledger": NAMED, "sequence": 1, "head": NAMED}, tmp_path / "r.json", RECEIPT)
     renamed = receipt.rename(tmp_path / f"receipt{NAMED}".replace("\0", "").replace("/", ""))
     file = str(signed(content, tmp_path / "bundle.json"))
@@ -324,9 +269,7 @@ def test_no_name_on_a_ledger_of_the_forgers_own_steers_the_terminal(
     assert "  " * 20 not in printed(capsys)  # nor is a line filled until the next one begins
 
 
-def test_the_page_and_an_error_write_out_what_was_not_quoted(
-    sound: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_and_an_error_write_out_what_was_not_quoted(sound, tmp_path, capsys):
     found = auditor.verify_bundle(signed(sound, tmp_path / "bundle.json"))
     hostile = replace(found, run=NAMED, checks=(), uncounted=(NAMED,), statement=(NAMED,), word=(NAMED,), head=NAMED)
     require_harmless(hostile.page)
@@ -337,8 +280,8 @@ def test_the_page_and_an_error_write_out_what_was_not_quoted(
     require_harmless(capsys.readouterr().err)
 
 
-def test_a_terminal_of_few_characters_shows_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = ledger_content(Gaussian(noise_multiplier=4.0), quoted=5.0, population="Zürich")
+def test_a_terminal_of_few_characters_shows_the_page(tmp_path, monkeypatch) -> None:
+    content = ledger_content(gaussian(4.0), quoted=5.0, population="Zürich")
     file, shown = signed(content, tmp_path / "bundle.json"), (tmp_path / "page.txt").open("w", encoding="ascii")
     with shown:
         monkeypatch.setattr("sys.stdout", shown)
@@ -371,19 +314,14 @@ BROKEN: dict[str, Callable[[], bytes]] = {
 }
 
 
-NO_JSON = ("nothing", "half a table", "a page", "a picture")
-
-
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_file_is_no_bundle_in_one_line(
-    broken: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_file_is_no_bundle_in_one_line(broken, tmp_path, capsys):
     (tmp_path / "broken.json").write_bytes(BROKEN[broken]())
     assert auditor.main([str(tmp_path / "broken.json")]) == 3
     done = capsys.readouterr()
     assert (done.out, done.err.count("\n")) == ("", 1)
     assert ("is an altered bundle: " if broken == "a key that is none" else "is no bundle: ") in done.err
-    if broken in NO_JSON:
+    if broken in ("nothing", "half a table", "a page", "a picture"):
         assert "is no bundle: it holds no JSON; give the file that privbo wrote" in done.err
 
 
@@ -425,8 +363,8 @@ REORDERED = {
 
 
 @pytest.mark.parametrize("forgery", REORDERED)
-def test_rows_that_follow_one_another_and_mean_nothing_do_not_verify(forgery: str, tmp_path: Path) -> None:
-    content = ledger_content(Gaussian(noise_multiplier=4.0), quoted=50.0)
+def test_rows_that_follow_one_another_and_mean_nothing_do_not_verify(forgery: str, tmp_path) -> None:
+    content = ledger_content(gaussian(4.0), quoted=50.0)
     plan, charge = charges(content)
     assert outcome(linked(content, [plan, charge]), tmp_path / "same.json") == "VERIFIED"
     assert outcome(linked(content, REORDERED[forgery](plan, charge)), tmp_path / "forged.json") == "NOT VERIFIED"
@@ -434,7 +372,7 @@ def test_rows_that_follow_one_another_and_mean_nothing_do_not_verify(forgery: st
 
 def of_events(*parts: tuple[dict, int], stated: dict | None = None) -> dict:
     """A bundle whose rows reserve and charge these events, with their own digests; its plan may state others."""
-    content = ledger_content(Gaussian(noise_multiplier=2.0), quoted=5.0)
+    content = ledger_content(gaussian(2.0), quoted=5.0)
     (plan, body), (charge, row) = charges(content)
     events = {"type": "composed", "parts": [list(part) for part in parts]}
     content["plan"]["plan"]["event"] = stated or events
@@ -461,15 +399,13 @@ TWO = {"type": "gaussian", "noise_multiplier": 2.0}
     ],
     ids=["sound", "another noise", "another population", "an unknown kind"],
 )
-def test_events_are_those_of_the_plan_and_of_the_clients_and_all_are_counted(
-    content: dict, said: str, because: str, tmp_path: Path
-) -> None:
+def test_events_are_those_of_the_plan_and_of_the_clients_and_all_are_counted(content, said, because, tmp_path):
     found = auditor.verify_bundle(signed(content, tmp_path / "bundle.json"))
     assert (found.outcome, because in found.page) == (said, True), found.page
 
 
-def test_only_rewards_enter_one_release_each(tmp_path: Path) -> None:
-    content = ledger_content(Gaussian(noise_multiplier=2.0), quoted=5.0)
+def test_only_rewards_enter_one_release_each(tmp_path) -> None:
+    content = ledger_content(gaussian(2.0), quoted=5.0)
     policy = json.loads(content["ledger"]["policy"])
     for disjoint, said in ((True, "NOT VERIFIED"), (1, "NOT VERIFIED"), (False, "VERIFIED")):
         content["ledger"]["policy"] = canonical(policy | {"disjoint": disjoint}).decode()
@@ -477,7 +413,7 @@ def test_only_rewards_enter_one_release_each(tmp_path: Path) -> None:
         assert outcome(forged, tmp_path / "disjoint.json") == said
 
 
-def test_a_release_under_any_name_needs_its_guardians(sound: dict, tmp_path: Path) -> None:
+def test_a_release_under_any_name_needs_its_guardians(sound: dict, tmp_path) -> None:
     run = sound["run"]
     renamed = [(name.replace(f"{run}/", "round/"), body) for name, body in charges(sound)]
     renamed = [(name, body | ({"release_id": name} if "release_id" in body else {})) for name, body in renamed]
@@ -490,14 +426,14 @@ def test_a_release_under_any_name_needs_its_guardians(sound: dict, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("times", "said"), [(1, "VERIFIED"), (2, "NOT VERIFIED")])
-def test_a_release_is_stored_once(times: int, said: str, tmp_path: Path) -> None:
-    content = ledger_content(Gaussian(noise_multiplier=4.0), quoted=50.0)
+def test_a_release_is_stored_once(times: int, said: str, tmp_path) -> None:
+    content = ledger_content(gaussian(4.0), quoted=50.0)
     assert outcome(linked(content, times * [("r/0", {})], "releases"), tmp_path / "stored.json") == said
 
 
-def test_no_row_of_a_ledger_crashes_the_check(tmp_path: Path) -> None:
+def test_no_row_of_a_ledger_crashes_the_check(tmp_path) -> None:
     """The forger chains its own ledger anew: rows of every shape are refused, or count for what they say."""
-    content = ledger_content(Gaussian(noise_multiplier=4.0), quoted=1e-6)
+    content = ledger_content(gaussian(4.0), quoted=1e-6)
     rows = charges(content)
     assert outcome(linked(content, rows), tmp_path / "same.json") == "NOT VERIFIED"
     for place, (name, body) in enumerate(rows):
@@ -508,18 +444,18 @@ def test_no_row_of_a_ledger_crashes_the_check(tmp_path: Path) -> None:
                     assert outcome(changed, tmp_path / "forged.json") in ("NOT VERIFIED", "NOT COUNTED"), (path, other)
 
 
-def test_guardians_are_where_a_run_may_have_them_and_nowhere_else(sound: dict, tmp_path: Path) -> None:
+def test_guardians_are_where_a_run_may_have_them_and_nowhere_else(sound: dict, tmp_path) -> None:
     elsewhere = replaced(sound, ("guardians", "where"), "a vault")
     assert outcome(elsewhere, tmp_path / "where.json") == "NOT VERIFIED"
-    unguarded = ledger_content(Gaussian(noise_multiplier=4.0), quoted=5.0)
+    unguarded = ledger_content(gaussian(4.0), quoted=5.0)
     assert outcome(unguarded, tmp_path / "none.json") == "VERIFIED"
     unguarded["guardians"] = sound["guardians"]
     assert outcome(unguarded, tmp_path / "unnamed.json") == "NOT VERIFIED"
 
 
-def test_a_rows_body_is_written_in_one_way_alone(tmp_path: Path) -> None:
+def test_a_rows_body_is_written_in_one_way_alone(tmp_path) -> None:
     """The last digits of base64 hold spare bits, which no digest covers."""
-    content = ledger_content(Gaussian(noise_multiplier=4.0), quoted=5.0)
+    content = ledger_content(gaussian(4.0), quoted=5.0)
     content["ledger"]["releases"][0][2] = "e31="
     assert b64decode("e31=", validate=True) == b"{}"
     assert outcome(content, tmp_path / "spare.json") == "NOT VERIFIED"

@@ -1,7 +1,5 @@
 """Nothing private is published: every exported artefact is searched, and none depends on the private side."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3
@@ -65,7 +63,7 @@ def problem() -> pb.Problem:
 
 
 @pytest.fixture(scope="module")
-def home(spy: Spy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(spy: Spy, tmp_path_factory) -> Path:
     """A finished run whose ledger is its population's, with its mean curve among what is private."""
     base = tmp_path_factory.mktemp("run")
     people = pb.SharedLedger(path=str(base / "people.sqlite"), population="ward", epsilon=60.0, delta=1e-5)
@@ -91,7 +89,7 @@ def export_run(home: Path, to: Path) -> None:
         (to / f"ledger.{form}").write_text(export(result.ledger, form))
 
 
-def test_a_run_publishes_nothing_private(home: Path, spy: Spy, tmp_path: Path) -> None:
+def test_a_run_publishes_nothing_private(home: Path, spy: Spy, tmp_path) -> None:
     export_run(home, tmp_path / "out")
     private = private_folder_numbers(home / "private") | spy.numbers
     assert len(private) > 200
@@ -101,7 +99,7 @@ def test_a_run_publishes_nothing_private(home: Path, spy: Spy, tmp_path: Path) -
     assert leaks(files, private, spy.sets) == []
 
 
-def test_no_public_byte_of_a_run_depends_on_its_private_side(home: Path, tmp_path: Path) -> None:
+def test_no_public_byte_of_a_run_depends_on_its_private_side(home: Path, tmp_path) -> None:
     """The same run with every private number changed publishes the same bytes."""
     export_run(home, tmp_path / "before")
     other = shutil.copytree(home, tmp_path / "other")
@@ -119,7 +117,7 @@ def differing(first: Path, second: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def swept(spy: Spy, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def swept(spy: Spy, tmp_path_factory) -> tuple[Path, Path]:
     """A sweep over private data: its file and its folder."""
     base = tmp_path_factory.mktemp("sweep")
     bound = "epsilon = 30.0\ndelta = 1e-5\n"
@@ -150,7 +148,7 @@ def test_a_comparison_over_private_data_shows_prices_only(swept: tuple[Path, Pat
     assert "frontier" not in (out / "compare.html").read_text().rsplit("<script", 3)[0]
 
 
-def test_no_public_byte_of_a_comparison_depends_on_scores(swept: tuple[Path, Path], tmp_path: Path) -> None:
+def test_no_public_byte_of_a_comparison_depends_on_scores(swept: tuple[Path, Path], tmp_path) -> None:
     path, out = swept
     other = shutil.copytree(out, tmp_path / "other")
     scramble(other / "private" / "cells")
@@ -163,7 +161,7 @@ def test_no_public_byte_of_a_comparison_depends_on_scores(swept: tuple[Path, Pat
     assert differing(out, other) == ["printed.json"]
 
 
-def test_runs_side_by_side_are_private_unless_said_otherwise(home: Path, spy: Spy, tmp_path: Path) -> None:
+def test_runs_side_by_side_are_private_unless_said_otherwise(home: Path, spy: Spy, tmp_path) -> None:
     other = shutil.copytree(home, tmp_path / "runs" / home.name)  # a comparison names the folders of its runs
     scramble(other / "private")
     for name, run in (("before", home), ("after", other)):
@@ -175,7 +173,7 @@ def test_runs_side_by_side_are_private_unless_said_otherwise(home: Path, spy: Sp
         compare_runs([home], out=tmp_path / "x", budget=9.0)
 
 
-def test_a_planted_leak_in_a_comparison_is_caught(home: Path, tmp_path: Path) -> None:
+def test_a_planted_leak_in_a_comparison_is_caught(home: Path, tmp_path) -> None:
     """Planted: the writers are given the private comparison; search sees full digits, dependence sees every file."""
     other = shutil.copytree(home, tmp_path / "runs" / home.name)  # a comparison names the folders of its runs
     scramble(other / "private")
@@ -191,7 +189,7 @@ def test_a_planted_leak_in_a_comparison_is_caught(home: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("form", ["text", "bytes", "swapped", "word", "parquet", "sqlite", "set"])
-def test_the_search_finds_a_planted_leak(home: Path, spy: Spy, tmp_path: Path, form: str) -> None:
+def test_the_search_finds_a_planted_leak(home: Path, spy: Spy, tmp_path, form: str) -> None:
     private = private_folder_numbers(home / "private")
     value = max(private, key=lambda v: len(repr(v)))
     frame, path = pd.DataFrame({"x": [value, 1.0]}), tmp_path / f"extra.{form}"

@@ -1,7 +1,5 @@
 """The report's numbers: another program recomputes them."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import itertools
@@ -18,24 +16,13 @@ from rich.console import Console
 from scipy import stats
 
 import privbo as pb
-from accountant.events import Adjacency, PoissonSampledGaussian, Unit, compose
-from accountant.ledger import LedgerPolicy
+from accountant.events import Adjacency, compose
 from accountant.tight import numerical
 from accountant.tight.numerical import epsilon_table
 from accountant.verify.auditor import verify_bundle
 from accountant.wording import upper_text
 from privbo.audits import empirical
-from privbo.audits.empirical import (
-    N_BOUNDS,
-    THRESHOLDS,
-    Audit,
-    Point,
-    closest_point,
-    curve_of,
-    lower_confidence,
-    measured_curve,
-    upper_confidence,
-)
+from privbo.audits.empirical import THRESHOLDS, Point, closest_point
 from privbo.cli.run import WrittenReport, carry_out, report_run
 from privbo.cli.terminal import render, show
 from privbo.plans import cost
@@ -49,6 +36,7 @@ from privbo.reports.report_page import Told, document, statement
 from privbo.runs.record import replay
 from privbo.runs.spec import Spec
 from tests import crash_problem
+from tests.accountant.builders import poisson, policy
 from tests.builders import figures_as_data, play
 from tests.conformance.cases import CASES, problem
 from tests.reports.runs import EVIL, evil_run, small_run
@@ -57,7 +45,7 @@ ZERO_OUT = Adjacency.ZERO_OUT
 
 
 @pytest.mark.parametrize("rate", [0.4, 1.0])
-def test_another_program_recomputes_epsilon_from_the_json_alone(tmp_path: Path, rate: float) -> None:
+def test_another_program_recomputes_epsilon_from_the_json_alone(tmp_path, rate: float) -> None:
     """dp-accounting's PLD accountant, fed with the JSON's releases only, agrees to 1 %."""
     import dp_accounting as dp
     from dp_accounting.pld import PLDAccountant
@@ -78,7 +66,7 @@ def test_another_program_recomputes_epsilon_from_the_json_alone(tmp_path: Path, 
     ) == pytest.approx(theirs, rel=1e-3)
 
 
-def test_a_page_of_three_thousand_releases_lists_the_ends_and_draws_the_extremes(tmp_path: Path) -> None:
+def test_a_page_of_three_thousand_releases_lists_the_ends_and_draws_the_extremes(tmp_path) -> None:
     """The JSON keeps every charge; the page names the command that lists them."""
     count, found = 3_000, report(small_run(tmp_path / "run", rounds=2))
     first, rng = found.utility.releases[0], np.random.default_rng(4)
@@ -102,7 +90,7 @@ def test_a_page_of_three_thousand_releases_lists_the_ends_and_draws_the_extremes
     assert "charges, those between" not in document(found).render()
 
 
-def test_guaranteed_beside_as_if_non_adaptive(tmp_path: Path) -> None:
+def test_guaranteed_beside_as_if_non_adaptive(tmp_path) -> None:
     """An unfinished plan is guaranteed at the plan's price; the releases made so far read cheaper."""
     algorithm = pb.FedPNE(horizon=400, c=0.02, release_when="always")
     result = small_run(tmp_path / "run", algorithm, rounds=8, privacy=pb.Privacy(epsilon=2.0))
@@ -118,9 +106,8 @@ def test_guaranteed_beside_as_if_non_adaptive(tmp_path: Path) -> None:
 
 
 def test_cumulative_epsilon_never_understates() -> None:
-    events = [PoissonSampledGaussian(sample_rate=0.3, noise_multiplier=1.0 + 0.01 * i) for i in range(50)]
-    policy = LedgerPolicy(unit=Unit.CLIENT, adjacency=ZERO_OUT, population="p", n_clients=40)
-    points = cost.cumulative(events, policy, 1e-5)
+    events = [poisson(0.3, 1.0 + 0.01 * i) for i in range(50)]
+    points = cost.cumulative(events, policy(), 1e-5)
     assert len(points) <= 42
     after = cost.after_each(points, len(events))
     assert len(after) == 50
@@ -151,7 +138,7 @@ def test_every_server_replays_from_public_files(case) -> None:
 
 
 @pytest.mark.parametrize("factory", ["with_optimum", "two_lost"])
-def test_regret_is_what_clients_missed(tmp_path: Path, factory: str) -> None:
+def test_regret_is_what_clients_missed(tmp_path, factory: str) -> None:
     """Against the best scores of its own evaluations, by hand; only the private page shows it."""
     table = {
         "name": "tiny", "rounds": 3, "controls": ["local"], "problem": {"factory": f"tests.crash_problem:{factory}"},
@@ -191,7 +178,7 @@ REPORT_KEYS = {
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> pb.Record:
+def result(tmp_path_factory) -> pb.Record:
     return small_run(tmp_path_factory.mktemp("run") / "run")
 
 
@@ -232,9 +219,7 @@ def test_every_view_quotes_the_same_epsilon(result: pb.Record) -> None:
 
 
 @pytest.mark.parametrize("delta", ["paper", 0.3])
-def test_a_run_that_asked_for_a_large_delta_is_quoted_at_the_safe_one_everywhere(
-    delta: float | str, tmp_path: Path
-) -> None:
+def test_a_run_that_asked_for_a_large_delta_is_quoted_at_the_safe_one_everywhere(delta, tmp_path):
     with pytest.warns(UserWarning, match="delta = "):
         made = small_run(tmp_path / "run", privacy=pb.Privacy(epsilon=2.0, delta=delta))
     found, asked, safe = report(made), made.delta, min(1e-5, 0.1 / made.plan.n_clients)
@@ -267,7 +252,7 @@ def test_a_run_without_noise_is_infinite_in_every_view() -> None:
     assert "This run is not private" in document(found).render()
 
 
-def test_names_are_inert_in_a_terminal(tmp_path: Path) -> None:
+def test_names_are_inert_in_a_terminal(tmp_path) -> None:
     found = report(small_run(tmp_path / "run"))
     for name in (EVIL, "[bold]x[/bold]"):
         assert name in shown(dataclasses.replace(found, name=name))
@@ -311,10 +296,10 @@ def test_values_in_words_and_as_json() -> None:
     }  # fmt: skip
 
 
-def test_the_repr_of_every_result_has_two_lines(tmp_path: Path) -> None:
+def test_the_repr_of_every_result_has_two_lines(tmp_path) -> None:
     made = evil_run(tmp_path / "run")
     clipping = pb.audit(made)
-    audit = Audit(name=EVIL, clipping=clipping, empirical=())
+    audit = empirical.Audit(name=EVIL, clipping=clipping, empirical=())
     results = (made.plan, made, pb.compare([made]), audit, clipping, ledger_view(made), report(made))
     for result in results:
         lines = repr(result).splitlines()
@@ -335,7 +320,7 @@ def test_no_number_of_a_client_stands_in_a_records_own_words(result: pb.Record) 
     assert not [score for score in scores if len(score) > 4 and score in said]
 
 
-def test_a_statement_says_what_was_and_was_not_published(tmp_path: Path) -> None:
+def test_a_statement_says_what_was_and_was_not_published(tmp_path) -> None:
     def sheet(**settings) -> str:
         made = pb.run(problem(), rounds=2, seed=1, **settings)
         return " ".join(statement(report(made)).write(tmp_path / "statement.html").read_text().split())
@@ -385,7 +370,7 @@ EPSILONS = np.array(empirical.EPSILONS)
 
 def test_bounds_are_clopper_and_pearsons() -> None:
     counts, level = np.array([0.0, 1.0, 40.0, 99.0, 100.0]), 1e-6
-    low, high = lower_confidence(counts, 100, level), upper_confidence(counts, 100, level)
+    low, high = empirical.lower_confidence(counts, 100, level), empirical.upper_confidence(counts, 100, level)
     # What the bound says: at its probability, a count this far out has a chance of exactly ``level``.
     np.testing.assert_allclose(stats.binom.sf(counts[1:] - 1, 100, low[1:]), level, rtol=1e-6)
     np.testing.assert_allclose(stats.binom.cdf(counts[:-1], 100, high[:-1]), level, rtol=1e-6)
@@ -400,13 +385,13 @@ def test_a_curve_is_the_best_of_all_thresholds() -> None:
     plus[: len(THRESHOLDS)] = THRESHOLDS  # a score at a threshold is not above it
     best = np.zeros(len(EPSILONS))
     counted = list(itertools.product(((plus, minus), (minus, plus)), (1, -1), THRESHOLDS))
-    assert 2 * len(counted) == N_BOUNDS
+    assert 2 * len(counted) == empirical.N_BOUNDS
     for (one, other), tail, threshold in counted:
         k, m = int((tail * one > threshold).sum()), int((tail * other > threshold).sum())
         low = stats.beta.ppf(level, k, 301 - k) if k else 0.0
         high = stats.beta.isf(level, m + 1, 300 - m) if m < 300 else 1.0
         best = np.maximum(best, low - np.exp(EPSILONS) * high)
-    np.testing.assert_allclose(measured_curve(plus, minus, level), best, rtol=1e-6)
+    np.testing.assert_allclose(empirical.measured_curve(plus, minus, level), best, rtol=1e-6)
 
 
 def test_a_point_above_the_accountants_comes_before_any_below_and_shares_decide_among_equals() -> None:
@@ -429,8 +414,8 @@ def test_a_point_above_the_accountants_comes_before_any_below_and_shares_decide_
 @pytest.mark.parametrize("rate", [1.0, 0.25])
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 def test_the_curve_to_stay_below_is_the_accountants(rate: float, adjacency: Adjacency) -> None:
-    event = PoissonSampledGaussian(sample_rate=rate, noise_multiplier=1.0)
-    found = curve_of(event.pairs(adjacency))
+    event = poisson(rate, 1.0)
+    found = empirical.curve_of(event.pairs(adjacency))
     for epsilon, delta in zip(empirical.EPSILONS, found, strict=True):
         interval = numerical.delta_interval(event, epsilon, adjacency=adjacency)
         assert interval.lower * (1 - 1e-9) <= delta <= interval.upper * (1 + 1e-3) + 1e-12
@@ -448,4 +433,4 @@ def test_what_the_curve_may_be_off_by_is_added_and_the_dearest_pair_counts() -> 
 
     kept = 0.01 * np.exp(EPSILONS)
     expected = np.maximum(0.5 - kept + 0.1 * (0.5 + kept), 0.0)
-    np.testing.assert_allclose(curve_of([pair(0.2), pair(0.5), pair(0.3)]), expected, rtol=1e-12)
+    np.testing.assert_allclose(empirical.curve_of([pair(0.2), pair(0.5), pair(0.3)]), expected, rtol=1e-12)

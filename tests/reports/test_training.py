@@ -1,7 +1,5 @@
 """The ledgers of a private training on the command line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -18,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarnin
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("trainings")
     pb.train_private(directory=folder / "several", **ASKED)
     pb.train_private(directory=folder / "one", **ASKED | {"models": {"linear": MODELS["linear"]}})
