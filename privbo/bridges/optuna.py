@@ -125,7 +125,7 @@ class FederatedSampler(BaseSampler):
         trial: FrozenTrial,
         search_space: dict[str, BaseDistribution],  # noqa: ARG002 (Optuna's signature)
     ) -> dict[str, Value]:
-        """Give what the client asks for next.
+        """Take what the client asks for next.
 
         Raises:
             TrialPruned: If the run ended while a worker of ``study.optimize`` waited for a trial; the study stops.
@@ -141,7 +141,7 @@ class FederatedSampler(BaseSampler):
                 for asked in self._site.ask(self._client, wait=0.0):
                     if asked.number not in taken:
                         self._working[trial.number] = asked, me
-                        return asked.params
+                        return {}  # ``sample_independent`` gives each value that is suggested as the run searches it
             time.sleep(_PATIENCE)
         over = "the run is over: its client asks for no further trial"
         try:
@@ -157,20 +157,31 @@ class FederatedSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:  # noqa: ANN401  # Optuna's signature
-        """Refuse a parameter that the run does not search: no algorithm would choose it.
+        """Give what the client asks for; refuse a parameter that the run does not search, or not there or so.
 
         Raises:
-            ConfigurationError: Naming the run's space.
+            ConfigurationError: Naming what the run searches; the client's trial goes on waiting.
         """
-        self._working.pop(trial.number, None)  # a mistake of the study's; the client's trial goes on waiting
+        asked, _ = self._working.get(trial.number, (None, 0))
+        params = {} if asked is None else asked.params
+        searched = {name: own for name, own in distributions_of(self._site.space).items() if name in params}
+        if searched.get(param_name) == param_distribution:
+            return params[param_name]
+        self._working.pop(trial.number, None)
         raise ConfigurationError(
-            f"{param_name}={param_distribution} is not in the run's space "
-            f"{distributions_of(self._site.space)}; suggest what the run searches, with the same bounds"
+            f"the study suggests {param_name}={param_distribution}, and this trial of the run searches {searched}; "
+            "suggest what the run searches, with the same bounds and choices"
         )
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """Tell the client; stop the study once the run is over."""
+        """Tell the client; stop the study once the run is over.
+
+        Raises:
+            ConfigurationError: If another point was evaluated than the client asks for; its trial goes on waiting.
+        """
         if trial.number not in self._working:  # it was never asked for
+            if state == TrialState.COMPLETE:
+                raise ConfigurationError(f"the study evaluated {trial.params}; suggest the run's parameters")
             return
         try:
             self._tell(study, trial, state, values, self._working[trial.number][0])
@@ -183,14 +194,12 @@ class FederatedSampler(BaseSampler):
     def _tell(
         self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None, asked: Trial
     ) -> None:
-        """Tell what became of a trial; where other bounds than searched are suggested, it goes on waiting."""
-        ours, sign = distributions_of(self._site.space), 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
-        for name, theirs in trial.distributions.items():
-            if theirs != ours.get(name, theirs):  # a constant of the study's own is nobody's business
-                raise ConfigurationError(
-                    f"{name}: the study suggests {theirs}, the run searches {ours[name]}; suggest the same bounds"
-                )
-        last = math.nan
+        """Tell what became of a trial, of a failed one whatever it suggested before."""
+        if any(trial.params.get(name, own if values is None else None) != own for name, own in asked.params.items()):
+            raise ConfigurationError(
+                f"the study evaluated {trial.params}, and its client asks for {asked.params}; suggest all of them"
+            )
+        sign, last = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0, math.nan
         for step, last in sorted(trial.intermediate_values.items()):
             with contextlib.suppress(ConfigurationError):  # Optuna allows values that are not finite
                 self._site.report(asked, step, sign * last)

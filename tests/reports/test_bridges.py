@@ -229,7 +229,7 @@ def test_a_study_with_other_bounds_than_the_runs_is_refused_at_its_first_trial(o
     wide = pb.Problem(space={"x": pb.Real(0, 1)}, objective="ask", n_clients=1)
     run = pb.start(wide, ALGORITHM, directory=tmp_path / "run", **SETTINGS | {"rounds": 2})
     study = optuna.create_study(sampler=pb.optuna.FederatedSampler(run.site), direction="minimize")
-    with pytest.raises(pb.ConfigurationError, match="the run searches"):
+    with pytest.raises(pb.ConfigurationError, match="the same bounds"):
         study.optimize(lambda trial: trial.suggest_float("x", 0.0, 2.0))
     again = optuna.create_study(sampler=pb.optuna.FederatedSampler(run.site), direction="minimize")
     with pytest.raises(SystemExit):  # after which Optuna tells its sampler nothing
@@ -250,8 +250,17 @@ def test_what_a_study_can_not_be_is_refused(optuna, tmp_path) -> None:
     with pytest.raises(pb.ConfigurationError, match="2 objectives"):
         several.optimize(lambda trial: (suggested(trial)["x"], 0.0), n_trials=1)
     study = optuna.create_study(sampler=sampler, direction="maximize")
-    with pytest.raises(pb.ConfigurationError, match="not in the run's space"):
-        study.optimize(lambda trial: trial.suggest_float("z", 0.0, 1.0), n_trials=1)
+    for suggest, said in (
+        (lambda trial: trial.suggest_float("z", 0.0, 1.0), "suggests z="),
+        (lambda trial: float(trial.suggest_categorical("kind", ["b", "a"]) == "a"), "suggests kind="),
+        (lambda trial: trial.suggest_float("x", 0.0, 1.0), "asks for .* suggest all of them"),
+        (lambda _trial: 1.0, "suggest the run's parameters"),
+    ):
+        with pytest.raises(pb.ConfigurationError, match=said):
+            study.optimize(suggest, n_trials=1)
+    study.enqueue_trial({"x": 0.123})
+    with pytest.raises(pb.ConfigurationError, match=r"evaluated {'x': 0.123.* asks for"):
+        study.optimize(lambda trial: score(0, suggested(trial)), n_trials=1)
     told(run)
     before = len(study.trials)
     study.optimize(lambda trial: score(0, suggested(trial)), n_trials=3)  # as a worker that waited while the run ended
