@@ -79,6 +79,7 @@ def _opened(path: str, named: str | None) -> Ledger:
     from accountant.ledger import Ledger
     from accountant.ledger.address import is_postgres, place_of
     from privbo.protocol.files import require_contained
+    from privbo.reports.training import is_training
     from privbo.runs.manifest import RunDirectory, readable_ledger
 
     if path.endswith(".toml"):
@@ -94,6 +95,8 @@ def _opened(path: str, named: str | None) -> Ledger:
     if found := [file for file in inside if file.is_file()]:
         require_contained(Path(path))
         return Ledger.open(found[0])
+    if is_training(Path(path)):
+        raise ConfigurationError(f"{path} holds two ledgers; name its training.sqlite or its validation.sqlite")
     home = RunDirectory(Path(path))
     if home.config_path.exists():
         return Ledger.open(readable_ledger(home, home.manifest(), named))

@@ -118,7 +118,7 @@ def _ledger(found: LedgerView) -> Iterator[Shown]:
 
 @render.register
 def _training(found: TrainingLedgers) -> Iterator[Shown]:
-    yield verbatim(found.plan)
+    yield from found.plan.splitlines()
     yield from (part.table for part in found.parts)
 
 

@@ -100,7 +100,7 @@ def training_ledgers(directory: Path) -> TrainingLedgers:
     )
     return TrainingLedgers(
         directory=str(directory),
-        plan=repr(plan).strip("<>"),
+        plan=repr(plan).removeprefix("<TrainingPlan: ").removesuffix(">"),
         epsilon=plan.epsilon(),
         delta=plan.privacy.delta,
         parts=(first, second),

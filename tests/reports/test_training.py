@@ -29,9 +29,13 @@ def test_both_ledgers_are_shown_with_price_and_adjacency(kind: str, home: Path) 
     assert [len(part.charges) for part in found.parts] == [1, 1]
     assert found.epsilon["maximum"] <= 8.0
     assert "add-or-remove-one" in found.plan
-    shown, verified = (CliRunner().invoke(app, ["ledger", verb, str(home / kind)]) for verb in ("show", "verify"))
+    shown, verified, left = (
+        CliRunner().invoke(app, ["ledger", verb, str(home / kind)]) for verb in ("show", "verify", "left")
+    )
     assert (shown.exit_code, verified.exit_code) == (0, 0)
+    assert shown.output.splitlines()[1].startswith(" training: epsilon ")
     assert "training records: 1 charges, verified" in shown.output
+    assert "holds two ledgers" in str(left.exception)
 
 
 def test_another_model_plan_or_ledger_is_noticed(home: Path) -> None:
