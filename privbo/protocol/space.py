@@ -30,10 +30,13 @@ Value: TypeAlias = float | int | str | bool
 # Values of other parameters, one or several each, beside which alone a parameter matters.
 When: TypeAlias = dict[str, Value | Sequence[Value]]
 _OFF = 1e-9  # of a step, by which rounding may move a value
+_LARGEST = 10**12  # integers that one coordinate still tells apart, on every scale
 
 
 def _check(parameter: Real | Int, what: str) -> None:
     low, high, step = parameter.low, parameter.high, parameter.step
+    if isinstance(parameter, Int) and max(-low, high) > _LARGEST:
+        raise ConfigurationError(f"{what}: low={low!r}, high={high!r} must lie within 1e12 of 0; use a Real")
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ConfigurationError(f"{what}: low={low!r}, high={high!r} must be finite")
     if not low < high:
@@ -50,7 +53,7 @@ def _check(parameter: Real | Int, what: str) -> None:
     if abs(steps - round(steps)) > _OFF * max(1.0, steps):
         raise ConfigurationError(
             f"{what}: high={high!r} is no whole number of steps of {step!r} above low={low!r}; "
-            f"write high={_at_step(low, math.floor(steps), step)!r}"
+            + (f"write high={type(high)(_at_step(low, int(steps), step))!r}" if steps > 1 else "take a smaller step")
         )
 
 
@@ -256,6 +259,8 @@ class Categorical:
     def __post_init__(self) -> None:
         if len(self.choices) < 2:
             raise ConfigurationError(f"Categorical: {self.choices!r} needs at least two choices")
+        if any(isinstance(choice, float) and math.isnan(choice) for choice in self.choices):
+            raise ConfigurationError(f"Categorical: {self.choices!r} has NaN, which equals no choice; leave it out")
         if len({(type(choice), choice) for choice in self.choices}) != len(self.choices):
             raise ConfigurationError(f"Categorical: {self.choices!r} names a choice twice")
 
