@@ -119,7 +119,10 @@ class Site:
 
         Raises:
             ConfigurationError: If it is no point of the space, or the client is not here.
+            RunError: If the run is over.
         """
+        if self.over:
+            raise RunError("the run is over: its clients evaluate no further point")
         self._journal.enqueue(operator.index(client), params)
 
     def report(self, trial: Trial | int, step: int, value: float) -> None:

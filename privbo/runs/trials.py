@@ -236,7 +236,9 @@ class Journal:
         return self.trials[number]
 
     def report(self, number: int, step: int, value: float) -> None:
-        """Keep a value on the way to a trial's own; it stays here and no client learns from it."""
+        """Keep a value on the way to a trial's own, the last of each step; it stays here, no client learns from it."""
+        if step < 0:
+            raise ConfigurationError(f"trial {number}: step={step!r} must be >= 0")
         if not math.isfinite(value):
             raise ConfigurationError(f"trial {number}, step {step}: value={value!r} must be a finite number")
         self._append(lambda: [{"reported": self.known(number).number, "step": step, "value": value}])
@@ -303,7 +305,7 @@ class Journal:
                 case {"told": number, "failure": failure, "at": at}:
                     self._now(number, state="failed", failure=failure, told_at=at)
                 case {"reported": number, "step": step, "value": value}:
-                    self._now(number, steps=(*self.trials[number].steps, (step, value)))
+                    self._now(number, steps=tuple((dict(self.trials[number].steps) | {step: value}).items()))
                 case {"over": over}:
                     self.over = over
 

@@ -186,7 +186,10 @@ def test_a_failure_is_told_as_one_and_a_told_value_stands(tmp_path: Path) -> Non
     run = pb.start(asked_problem(2), FAST, directory=tmp_path / "run", **PLAIN)
     first, *_ = run.site.ask()
     assert run.site.ask()[0] == first  # the same until it is told
-    run.site.report(first, 1, 0.5)
+    run.site.report(first, 1, 0.3)
+    run.site.report(first, 1, 0.5)  # in place of the first
+    with pytest.raises(pb.ConfigurationError, match="step=-1 must be"):
+        run.site.report(first, -1, 0.5)
     with pytest.raises(pb.ConfigurationError, match="one number"):
         run.site.tell(first, [1.0, 2.0])  # type: ignore[arg-type]  # several objectives are refused
     with pytest.raises(pb.ConfigurationError, match="tell a failure"):
@@ -285,6 +288,8 @@ def test_a_client_that_is_not_here_is_refused_and_numbers_of_numpy_are_taken(tmp
     assert run.site.tell(second, failure=ValueError("burnt")).failure == "burnt"
     tell_all(run.site)
     assert run.result().best()
+    with pytest.raises(pb.RunError, match="the run is over"):
+        run.site.enqueue(1, {"x": 0.5, "y": 0.1})
 
 
 CONFIG = """
