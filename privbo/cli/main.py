@@ -276,7 +276,9 @@ def report(
 def best(
     directory: AnyDir,
     client: Client = None,
-    common: Annotated[bool, typer.Option("--common", help="PUBLIC: the common setting of the final vote.")] = False,
+    common: Annotated[
+        bool, typer.Option("--common", help="PUBLIC: the voted setting, or the algorithm's own.")
+    ] = False,
     as_toml: Annotated[bool, typer.Option("--toml", help="Print TOML, to use as it is.")] = False,
     show_private: ShowPrivate = False,
     ledger: NamedLedger = None,

@@ -23,7 +23,8 @@ Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a v
 OutDir = Annotated[Path | None, typer.Option("--out", help="Directory of the run.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print plan and price; touch no data, import no code.")]
 Trust = Annotated[
-    bool, typer.Option("--trust", help="Import code also for --dry-run, audits and from a stranger's directory.")
+    bool,
+    typer.Option("--trust", help="Import code also for dry runs, audits and a stranger's directory."),
 ]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes that work on clients; changes no number.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Accept the cost that is shown without being asked.")]

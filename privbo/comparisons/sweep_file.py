@@ -255,7 +255,9 @@ def _panel(config: SweepConfig, panel: PanelConfig, path: Path) -> Panel:
     first = config.first_seed if panel.first_seed is None else panel.first_seed
     seeds = tuple(range(first, first + wanted)) if isinstance(wanted, int) else tuple(wanted)
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise ConfigurationError(f"seeds={wanted!r} must be a number >= 1 or different numbers >= 0")
+        raise ConfigurationError(
+            f"seeds={wanted!r}, first_seed={first!r}: give a number >= 1 or different numbers >= 0, and a first >= 0"
+        )
     return Panel(name=panel.name, settings=tuple(planned), seeds=seeds, judge=panel.judge or config.judge)
 
 

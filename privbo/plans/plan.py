@@ -257,7 +257,7 @@ class Plan:
         found = f"{self.largest_over_noise:.2g} times the norm of its noise"
         by_site = self.unit == "record"
         if self.releases == (self.final is not None):
-            why = f"even if all {self.n_clients} clients answered alike, what they share, {found} in total, would"
+            why = f"even if all clients answered alike, what they share, {found} in total, would"
             if by_site:
                 why = "with as much noise as sites of so few records need, what they share would"
             remedy = f"; {self.remedy}" if self.remedy else ""

@@ -287,6 +287,9 @@ def _fault(key: str, items: list[ErrorDetails], allowed: str) -> str:
         return f"{key} is missing; give it"
     if first["type"] == "union_tag_not_found":
         return f"{key}.{first['ctx']['discriminator'].strip(chr(39))} is missing; give it"
+    if first["type"] == "union_tag_invalid":
+        tag = first["ctx"]["discriminator"].strip(chr(39))
+        return f"{key}.{tag}={first['ctx']['tag']!r} must be one of {first['ctx']['expected_tags']}; correct it"
     makers = [f"{item['ctx']['class_name']}(...)" for item in items if item["type"] == "dataclass_exact_type"]
     if makers and (len(makers) == len(items) or isinstance(first["input"], Mapping)):
         remedy = f"make one: {' or '.join(makers)}"

@@ -569,7 +569,9 @@ def _value(node: ast.expr, values: Columns) -> Any:  # noqa: ANN401  # an array 
     match node:
         case ast.Constant(value=bool() | int() | float() | str() as value):
             return value
-        case ast.Name(id=name) if name in values:
+        case ast.Name(id=name):
+            if name not in values:
+                raise ValueError(f"{name!r} is none of the parameters {list(values)}")
             return values[name]
         case ast.UnaryOp(op=op, operand=part) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](_value(part, values))

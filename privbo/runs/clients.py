@@ -249,8 +249,8 @@ def require_takes(algorithm: Algorithm, problem: Problem) -> None:
         named = getattr(problem, name) or getattr(problem.source, name, None)  # code that a file names is not loaded
         if named is not None and not takes_points(algorithm):
             raise ConfigurationError(
-                f"problem.{name}: clients of {type(algorithm).__name__} choose no points themselves; use shared-prior "
-                f"or dp-fts-de, or drop {name}"
+                f"problem.{name}: clients of {type(algorithm).__name__} take no points from outside; drop {name}, "
+                "or protect whole clients with shared-prior or dp-fts-de"
             )
 
 

@@ -281,7 +281,7 @@ def _asked(problem: Problem, algorithm: Algorithm | None, name: str | None, sett
     unknown = settings.keys() - RunSettings.__annotations__.keys()
     if unknown:
         allowed = ", ".join(sorted(RunSettings.__annotations__))
-        raise ConfigurationError(f"{', '.join(sorted(unknown))}: no setting of a run; allowed: {allowed}")
+        raise ConfigurationError(f"{', '.join(sorted(unknown))}: no argument, and no setting of a run: {allowed}")
     if not name:
         name = path_name(problem.name) if isinstance(problem, Problem) else "run"
     return Spec(name=name, problem=problem, algorithm=cast("Algorithm", algorithm), **settings)

@@ -193,8 +193,8 @@ class Journal:
         self.require(client)
         if self._facts is not None and not self._takes_points:
             raise ConfigurationError(
-                "clients of this algorithm choose no points themselves, so none can be enqueued; use shared-prior or "
-                "dp-fts-de"
+                "clients of this algorithm take no points from outside, so none can be enqueued; those of shared-prior "
+                "and dp-fts-de do"
             )
         unit = self.space.snap(self.space.encode(params)).tolist()
         self._append(lambda: [{"enqueued": len(self._enqueued) + 1, "client": client, "unit": unit}])

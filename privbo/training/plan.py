@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from accountant.calibrate import noise_multiplier as calibrate_noise, poisson
+from accountant.errors import PrivacyError
 from accountant.events import Adjacency, BestOfRandomRuns, Event, Gaussian, compose, of_group, repeat
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from accountant.sensitivity import contribution_factor
@@ -163,15 +164,20 @@ class TrainingPlan:
 
         Raises:
             AccountingError: If a number is no whole number of records.
+            EventError: If so many records can't be priced.
 
         Example:
             >>> plan = priced(RecordPrivacy(epsilon=4.0, pulls=1), n_training=400, n_validation=100)
             >>> plan.of_person(training=1) < plan.of_person(training=2) < plan.of_person(training=2, validation=1)
             True
         """
-        sizes, parts = (training, validation), self._parts()
-        of_part = (TRAINING, VALIDATION)
-        hit = [of_group(part, n, adjacency=near) for part, n, near in zip(parts, sizes, of_part, strict=True) if n != 0]
+        names, sizes, of_part = ("training", "validation"), (training, validation), (TRAINING, VALIDATION)
+        hit: list[Event] = []
+        for name, part, n, near in zip(names, self._parts(), sizes, of_part, strict=True):
+            try:
+                hit += [of_group(part, n, adjacency=near)] if n != 0 else []
+            except PrivacyError as error:
+                raise type(error)(str(error).replace("group=", f"{name}=")) from None
         if not hit:
             return 0.0
         # Removing a training record and zeroing its contribution are one and the same to the noisy sum.

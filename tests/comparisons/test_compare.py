@@ -201,6 +201,7 @@ def test_a_sweep_and_its_frame_and_figure(tmp_path) -> None:
     ("change", "words"),
     [
         (("seeds = 2", "seeds = 0"), "seeds"),
+        (("seeds = 2", "seeds = 2\nfirst_seed = -1"), "first_seed=-1: "),
         (('"privacy.epsilon" = [1.0, 4.0]', '"privacy.epsilon" = 1.0'), "must be a list"),
         (('"privacy.epsilon" = [1.0, 4.0]', '"rounds.x" = [1.0]'), "not a table"),
         (("[grid]", '[ledger]\npath = "x"\npopulation = "w"\n[grid]'), "charges nothing"),

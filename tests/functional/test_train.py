@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import privbo as pb
+from accountant.errors import AccountingError
 from accountant.ledger import Ledger
 from privbo.protocol.files import alone
 from privbo.training.private_neural import PrivateNeuralArm
@@ -169,6 +170,8 @@ def test_the_plan_says_noise_and_price_beforehand_and_prices_a_person_with_sever
     assert plan.of_person(training=2) > 1.5 * plan.of_person(training=1)
     assert plan.of_person(validation=2) > 1.5 * plan.of_person(validation=1)
     assert plan.of_person() == 0.0
+    with pytest.raises(AccountingError, match="validation=-1 must be"):
+        plan.of_person(validation=-1)
     assert plan.loss_stddev == pytest.approx(plan.noise_multipliers[1] * plan.privacy.loss_bound / N)
     for words in ("add-or-remove-one", "zero-out", f"{plan.loss_stddev:.3g} (standard deviation)", "by chance"):
         assert words in repr(found)

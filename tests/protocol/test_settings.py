@@ -149,10 +149,17 @@ def test_the_users_own_keys_stay_in_the_message_whatever_they_are_called() -> No
         read_settings(Oven, {"watts": {"constrained-float": -1}}, "oven")
 
 
-def test_a_parameter_without_its_type_is_told_that_the_type_is_missing() -> None:
-    table = {"objective": "a:b", "n_clients": 3, "space": {"x": {"low": 0, "high": 1}}}
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, " is missing; give it"),
+        ({"type": "reel"}, "='reel' must be one of 'real', 'int', 'categorical'; correct it"),
+    ],
+)
+def test_a_parameter_of_no_type_is_told_which_there_are(given: dict[str, str], words: str) -> None:
+    table = {"objective": "a:b", "n_clients": 3, "space": {"x": {"low": 0, "high": 1} | given}}
     whole = {"name": "toy", "rounds": 1, "problem": table, "algorithm": {}, "privacy": {}}
-    with pytest.raises(pb.ConfigurationError, match=r"^problem\.space\.x\.type is missing; give it$"):
+    with pytest.raises(pb.ConfigurationError, match=rf"^problem\.space\.x\.type{words}$"):
         Spec.from_dict(whole)
 
 

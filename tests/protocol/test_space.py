@@ -141,6 +141,7 @@ def test_choices_are_told_apart_by_type() -> None:
         (lambda: SPACE.encode(POLY | {"shape": "low", "degree": 2}), "do not match"),
         (lambda: Space(CONSTRAINED, ["a + b < 0.01"]), r"they leave 0\.\d% of the space"),
         (lambda: Space(CONSTRAINED, ["kind < 3"]), "like with like"),
+        (lambda: Space(CONSTRAINED, ["zz > 1"]), "'zz' is none of the parameters"),
         (lambda: Space(CONSTRAINED, CONSTRAINTS).encode({"a": 0.5, "b": 0.5, "n": 1, "kind": "u"}), "not keep the"),
     ],
 )

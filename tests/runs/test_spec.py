@@ -115,7 +115,9 @@ def test_every_setting_of_a_spec_is_one_of_run_or_of_a_file_alone() -> None:
 
 @pytest.mark.parametrize("start", [pb.run, pb.plan])
 def test_an_unknown_setting_is_refused_with_those_there_are(start: Any) -> None:
-    with pytest.raises(pb.ConfigurationError, match=r"threads: no setting of a run; allowed: attendance, .*, times$"):
+    with pytest.raises(
+        pb.ConfigurationError, match=r"threads: no argument, .* setting of a run: attendance, .*, times$"
+    ):
         start(spec().problem, pb.DPFTSDE(), privacy=pb.NoPrivacy(), rounds=1, threads=2)
 
 

@@ -162,7 +162,7 @@ def test_clients_that_choose_no_points_take_none(tmp_path: Path) -> None:
             lambda problem=problem: pb.run(problem, pb.FedPNE(horizon=40), directory=tmp_path / "run", **settings),
             lambda asked=asked: pb.start(asked, pb.FedPNE(horizon=40), directory=tmp_path / "run", **settings),
         ):
-            with pytest.raises(pb.ConfigurationError, match=r"problem\.earlier: clients of FedPNE choose no points"):
+            with pytest.raises(pb.ConfigurationError, match=r"problem\.earlier: clients of FedPNE take no points"):
                 refused()
     assert not list(tmp_path.iterdir())
     with pytest.raises(pb.ConfigurationError, match=r"enqueued can't be called"):
