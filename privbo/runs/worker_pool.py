@@ -78,8 +78,8 @@ def pool_of(executor: object, spec: Spec, *, quiet: bool = False) -> Callable[..
             f"executor={executor!r}: the problem can't be sent to workers ({named(error)}); let it open files and "
             "connections where they are used, or use 'threads'"
         ) from None
-    if backend == "dask" and isinstance(executor, str):
-        dask_client(executor).close()  # one that does not answer is refused before anything is charged
+    if backend == "dask":
+        require_dask(executor)  # before anything is charged
     return made
 
 
@@ -379,6 +379,8 @@ def dask_client(executor: object) -> Any:  # noqa: ANN401 (untyped library)
         ConfigurationError: If Dask is not installed, or nothing answers there.
     """
     if not isinstance(executor, str):
+        if getattr(executor, "status", None) != "running":
+            raise ConfigurationError(f"executor={executor!r} is no dask.distributed.Client that runs; make one anew")
         return executor
     with needs("Dask", "dask"):
         from distributed import Client
@@ -388,6 +390,13 @@ def dask_client(executor: object) -> Any:  # noqa: ANN401 (untyped library)
         raise ConfigurationError(
             f"{executor!r} does not answer ({error}); start a scheduler there, or drop it"
         ) from None
+
+
+def require_dask(executor: object) -> None:
+    """Refuse a Dask executor that ``dask_client`` refuses, and leave no connection of its own."""
+    client = dask_client(executor)
+    if isinstance(executor, str):
+        client.close()
 
 
 def _workers(client: Any) -> list[str]:  # noqa: ANN401 (untyped library)

@@ -253,6 +253,8 @@ def test_dask_workers_give_the_same(tmp_path):
     settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "processes": False}
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
         require_same(play(Noting(tmp_path / "calls"), executor=client), whole)
+    with pytest.raises(pb.ConfigurationError, match="Client that runs"):
+        play(Noting(tmp_path / "closed"), executor=client)
     assert sorted(Noting(tmp_path / "calls").lines()) == sorted(Noting(tmp_path / "whole").lines())
 
 
