@@ -177,7 +177,7 @@ class Int:
         when: As of ``Real``.
 
     Raises:
-        ConfigurationError: As of ``Real``, or if the bounds are no integers.
+        ConfigurationError: As of ``Real``, or if the bounds are no integers, or beyond 1e12.
 
     Example:
         >>> [Int(1, 3).decode(unit) for unit in (0.0, 0.5, 1.0)]
@@ -245,7 +245,7 @@ class Categorical:
         when: Choices of other parameters for which this one matters, as of ``Real``.
 
     Raises:
-        ConfigurationError: If there are fewer than two choices or two are equal.
+        ConfigurationError: If there are fewer than two choices, two are equal, or one is NaN.
 
     Example:
         >>> Categorical(["rbf", "linear"]).decode(0.9)
