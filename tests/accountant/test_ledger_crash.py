@@ -214,6 +214,23 @@ def test_a_receipt_notices_a_lost_tail_even_without_a_commit_log(tmp_path) -> No
     assert "tail was lost" in str(found.problem)
 
 
+def test_a_log_that_was_left_behind_is_noticed(tmp_path) -> None:
+    path, ledger = filled(tmp_path, closed=False)
+    copy = copied(path, tmp_path / "copy")
+    copy.with_name(copy.name + "-wal").unlink()
+    with pytest.raises(LedgerError):
+        Ledger.open(copy)
+    assert ledger is not None
+    ledger.close()
+
+
+def test_a_missing_commit_log_is_noticed(tmp_path) -> None:
+    path, _ = filled(tmp_path, closed=True)
+    path.with_name(path.name + ".commits").unlink()
+    with pytest.raises(LedgerError, match="commits"):
+        Ledger.open(path)
+
+
 # --- storage --------------------------------------------------------------------------------------
 
 
