@@ -216,7 +216,7 @@ def examine(
             chains = Chains(ledger, manifest.run_id)
             plan_of(manifest, chains.book)
             wrong = next(filter(None, map(chains.contradiction, [*seen, *receipts])), None)
-            problem = _announced_problem(manifest, chains.book, home) if wrong is None else f"{wrong}; {REMEDY}"
+            problem = wrong or _announced_problem(manifest, chains.book, home)
     except PrivacyError as error:
         problem = str(error)
     recovered = [r for r in ledger.book().reservations if r.declared.kind == "recovery"] if state.ok else []
@@ -331,10 +331,11 @@ class Chains:
             what = "is not in it" if found is None else "is another one in it"
             return (
                 f"{seen.by} has seen row {sequence} of the ledger, which {what}: the ledger's tail was lost or "
-                "replaced, or a part was restored from a copy"
+                f"replaced, or a part was restored from a copy; {REMEDY}"
             )
         if seen.stored is not None and seen.stored not in self._places:
-            return f"{seen.by} has seen stored release {seen.stored[0]}, which is not in the ledger or is another one"
+            what = f"has seen stored release {seen.stored[0]}, which is not in the ledger or is another one"
+            return f"{seen.by} {what}; {REMEDY}"
         if not seen.is_public or found != digest or (problem := self._unlike(seen)) is None:
             return None
         self.unlike[seen.place].add(seen.norm)
@@ -343,12 +344,14 @@ class Chains:
     def _unlike(self, seen: Evidence) -> str | None:
         stored = self._stored.get(f"{self._run}/{seen.round}")
         if stored is None:
-            return f"{seen.by} says that round {seen.round} was released, and the ledger holds no release of it"
+            what = f"says that round {seen.round} was released, and the ledger holds no release of it"
+            return f"{seen.by} {what}; {REMEDY}"
         release, _ = decode_release(stored)
         norm = float(np.linalg.norm(release.values))
         same = (release.sequence, release.head) == seen.place and seen.stddev in (None, release.noise_stddev)
         if not same or (seen.norm is not None and not math.isclose(norm, seen.norm, rel_tol=1e-9)):
-            return f"{seen.by} says of round {seen.round} what the ledger's stored release does not"
+            what = f"says of round {seen.round} what the ledger's stored release does not"
+            return f"{seen.by} {what}; restore that file from a copy"
         return None
 
 

@@ -21,7 +21,7 @@ from accountant.wording import counted
 from privbo.plans.cost import Agree, spending
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
-from privbo.runs.evidence import Chains, Evidence, beyond, declaration, gathered, plan_of, recovery_text
+from privbo.runs.evidence import REMEDY, Chains, Evidence, beyond, declaration, gathered, plan_of, recovery_text
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
 from privbo.runs.opening import plan_run, policy_of, require_policy
 from privbo.runs.sources import ForeignAlgorithm
@@ -72,7 +72,7 @@ def recover(home: RunDirectory, *, agree: Agree = lambda _: None, ledger: Path |
         plan = _bound(manifest, opened)
         seen, _ = gathered(home, manifest.run_id)
         chains = Chains(opened, manifest.run_id)
-        doubtful = [one for one in seen if chains.contradiction(one)]
+        doubtful = [one for one in seen if (problem := chains.contradiction(one)) and REMEDY in problem]
         witnessed = opened.lost()
         if not doubtful and not witnessed:
             raise RunError(f"{home.path}: nothing is uncertain, so there is nothing to recover")
@@ -83,10 +83,10 @@ def recover(home: RunDirectory, *, agree: Agree = lambda _: None, ledger: Path |
                 f"the shared ledger lost {len(others)} rows that this run knows nothing of, so other runs were charged "
                 "for releases whose cost is unknown here; restore the newest copy of the ledger"
             )
-        rounds = _uncertain(home, manifest.run_id, opened, seen, doubtful)
-        events = _most_expensive(
-            opened, manifest.run_id, max([len(rounds), *Counter(t for t, *_ in witnessed).values()])
-        )
+        kept = _kept(opened, manifest.run_id, [("charges", *place) for place in known] + witnessed)
+        rounds = _uncertain(home, manifest.run_id, kept, seen, doubtful)
+        count = max([len(rounds), *Counter(t for t, *_ in witnessed).values()])
+        events = _most_expensive(opened, manifest.run_id, kept, count)
         places = known | {(sequence, digest) for table, sequence, digest in witnessed if table == "charges"}
         # A charge that stands and lost its release again is named once more than before: that is another loss.
         lost = tuple(place for place in sorted(places) for _ in range(max(1, len(chains.unlike[place]))))
@@ -101,7 +101,7 @@ def recover(home: RunDirectory, *, agree: Agree = lambda _: None, ledger: Path |
         head=found.digest,
         rounds=rounds,
         releases=found.declared.releases,
-        lost=len(places),
+        lost=sum(chains.book.digest_at(sequence) != digest for sequence, digest in places),
         text="; ".join((recovery_text(found), *told)),
     )
 
@@ -118,18 +118,25 @@ def _bound(manifest: Manifest, ledger: Ledger) -> Reservation:
     return plan_of(manifest, ledger.book())
 
 
+def _kept(ledger: Ledger, run: str, lost: list[tuple[str, int, str]]) -> set[str]:
+    """Releases that are stored and were made once: none where a row took a lost one's place, so rounds were replayed."""
+    rows = {"charges": ledger.book().rows, "releases": ledger.release_rows()}
+    if any(sequence <= len(rows[table]) and rows[table][sequence - 1].digest != old for table, sequence, old in lost):
+        return set()
+    return {e.release_id for e in ledger.entries(run) if ledger.stored_release(e.release_id) is not None}
+
+
 def _uncertain(
-    home: RunDirectory, run: str, ledger: Ledger, seen: list[Evidence], doubtful: list[Evidence]
+    home: RunDirectory, run: str, kept: set[str], seen: list[Evidence], doubtful: list[Evidence]
 ) -> tuple[int, ...]:
-    """Rounds up to the last one that anything has seen, without those that are stored or released nothing."""
+    """Rounds up to the last one that anything has seen, without those that were kept or released nothing."""
     local = {int(row["round"]) for row in read_lines(home.history_path) if not row["released"]}
     local -= {one.round for one in seen if one.is_public}
     last = max((one.round for one in doubtful), default=-1)
-    stored = {e.release_id for e in ledger.entries(run) if ledger.stored_release(e.release_id) is not None}
-    return tuple(r for r in range(last + 1) if r not in local and f"{run}/{r}" not in stored)
+    return tuple(r for r in range(last + 1) if r not in local and f"{run}/{r}" not in kept)
 
 
-def _most_expensive(ledger: Ledger, run: str, count: int) -> tuple[tuple[Event, int], ...]:
+def _most_expensive(ledger: Ledger, run: str, kept: set[str], count: int) -> tuple[tuple[Event, int], ...]:
     """Enough of every event that the lost releases can have had, whichever they were."""
     book, most = ledger.book(), Counter[Event]()
     if (left := book.left(run)) is None:
@@ -137,7 +144,7 @@ def _most_expensive(ledger: Ledger, run: str, count: int) -> tuple[tuple[Event, 
     for event, _ in book.plans[run].declared.events:
         most |= Counter(dict(parts(event)))
     for entry in ledger.entries(run):
-        if ledger.stored_release(entry.release_id) is None:
+        if entry.release_id not in kept:
             left.update(dict(parts(entry.event)))
     # A round of a random allocation that is made again has the same participants: it counts as open to all.
     return tuple(

@@ -218,7 +218,9 @@ def test_a_history_that_says_other_things_of_a_release_is_refused(home: Path) ->
     rows = read_lines(path)
     rows[1]["norm"] *= 1.5
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    refused_everywhere(home, "what the ledger's stored release does not")
+    refused_everywhere(home, "what the ledger's stored release does not; restore that file from a copy")
+    with pytest.raises(pb.RunError, match="nothing is uncertain"):
+        recover(RunDirectory(home))
 
 
 def test_a_run_that_was_cut_off_before_its_ledger_was_bound_begins_when_resumed(home: Path) -> None:
@@ -265,6 +267,21 @@ def test_a_recovered_run_goes_on_and_pays_for_every_release_that_had_left(
     assert len(record.releases) == ROUNDS
     assert len(record.ledger.entries()) == ROUNDS
     assert read_lines(home / "history.jsonl")[: len(old)] == old  # evidence is only ever added to
+    assert verify(home).verified
+
+
+@pytest.mark.parametrize("parts", [("history",), ("clients",), ("commits",)], ids="+".join)
+def test_rounds_that_were_released_again_after_all_was_put_back_are_charged_again(
+    parts: tuple[str, ...], twice: tuple[Path, Path], home: Path
+) -> None:
+    copy(twice[1], home, tuple(PARTS))
+    play(home, resume=True).ledger.close()
+    copy(twice[0], home, parts)
+    with pytest.raises(PrivacyError):
+        pb.load(home)
+    found = recover(RunDirectory(home))
+    assert found.releases >= ROUNDS - 2  # all that followed the backup
+    assert found.lost > 0
     assert verify(home).verified
 
 
