@@ -83,10 +83,10 @@ def delta_warning(delta: float, n: int) -> str:
 
     Example:
         >>> delta_warning(0.0250499, 40)
-        'delta = 0.0251 is above 1/N = 0.025, which publishing one of N at random satisfies; set it to 1e-5 or less'
+        'delta = 0.0251 is above 1/N = 0.025, which publishing one of N at random satisfies; set it to 1e-05 or less'
     """
     words = f"delta = {upper_text(delta, 3)} is above 1/N = {1 / n:.3g}, which publishing one of N at random satisfies"
-    return f"{words}; set it to 1e-5 or less" if delta > 1 / n else ""
+    return f"{words}; set it to {default_delta(n):.2g} or less" if delta > 1 / n else ""
 
 
 def safe_delta(delta: float, n_clients: int) -> float:
@@ -274,7 +274,7 @@ class Privacy:
             delta = paper_delta(n_clients)
             warnings.warn(
                 f"delta = N^-1.1 = {upper_text(delta, 3)} follows the papers; publishing one random client whole "
-                f"satisfies delta = 1/N = {1 / n_clients:.3g}, so read epsilon at 1e-5 too",
+                f"satisfies delta = 1/N = {1 / n_clients:.3g}, so read epsilon at {default_delta(n_clients):.2g} too",
                 stacklevel=2,
             )
             return delta

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import statistics
+import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -291,7 +292,8 @@ def remedy_of(offer: Offer) -> str | None:
     Of a run that asks for nothing it is a number of rounds or evaluations, or None: clients alone share nothing ever.
     """
     ways = [(words, make) for words, make in offer.ways() if _is_taken(make)]
-    found = [words.format(least) for words, make in ways if (least := _least(make)) is not None]
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of runs that nobody asked for
+        found = [words.format(least) for words, make in ways if (least := _least(make)) is not None]
     if not offer.asks and not found:
         ever = any(make(_FACTORS[-1]).asks for _, make in ways)
         return "more rounds or evaluations alone would not change that" if ever else None

@@ -214,6 +214,8 @@ def test_deltas() -> None:
     assert pb.default_delta(10**6) == pytest.approx(1e-7)
     with pytest.warns(UserWarning, match=r"1/N = 0\.005"):
         assert pb.Privacy(epsilon=1.0, delta="paper").resolved_delta(200) == pb.paper_delta(200)
+    with pytest.warns(UserWarning, match="set it to 1e-07 or less"):
+        assert pb.Privacy(epsilon=1.0, delta=1e-5).resolved_delta(10**6) == 1e-5
     words = "delta = 0.05 is above 1/N = 0.025, which publishing one of N at random satisfies"
     for delta, too_large in ((0.05, True), (0.025, False)):
         with pytest.warns(UserWarning, match=words) if too_large else nullcontext():

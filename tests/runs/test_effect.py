@@ -168,6 +168,8 @@ def test_an_algorithm_that_cannot_be_a_key_is_planned_like_one_that_can() -> Non
         for kind in (pb.PFPNE, Mine)
     ]
     assert plans == [0, 0, 6, 6]
+    quiet = pb.Privacy(epsilon=0.1, delta=0.01)  # above 1/N of the clients that would make it release, not of these
+    assert " clients " in pb.plan(alike(12), pb.PFPNE(horizon=22), privacy=quiet, rounds=20).outlook
 
 
 def test_a_run_of_too_few_rounds_for_any_release_says_how_many_would_do() -> None:
