@@ -150,7 +150,7 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
         )
     require_answers(spec)
     priced = price_run(spec, opens=True if run is None else None)
-    allowed = priced.passed and (priced.decision is None or priced.decision.allowed)
+    allowed = priced.passed
     params = spec.problem.search_space.decode(middle(spec.problem.search_space))
     content: JsonObject = priced.to_dict() | {"params": plain(params)}
     parts: list[Shown] = [price_table(priced.epsilon_at), *priced.verdicts]

@@ -190,8 +190,8 @@ class PricedPlan:
 
     @property
     def passed(self) -> bool:
-        """Whether the ledger would take the run."""
-        return self.admission is None or self.admission.allowed
+        """Whether neither the policy nor the ledger would refuse the run; a ledger that was not opened does not."""
+        return all(said is None or said.allowed is not False for said in (self.decision, self.admission))
 
     @property
     def verdicts(self) -> tuple[str, ...]:

@@ -128,11 +128,11 @@ class Admission:
 
     Attributes:
         words: Its bound, what was charged so far, and what this run would make of it.
-        allowed: Whether the run fits; True also where the ledger was not opened.
+        allowed: Whether the run fits; None where the ledger was not opened.
     """
 
     words: str
-    allowed: bool
+    allowed: bool | None
 
 
 def admission_of(spec: Spec, plan: Plan, *, opens: bool, run: str | None = None) -> Admission | None:
@@ -151,7 +151,7 @@ def admission_of(spec: Spec, plan: Plan, *, opens: bool, run: str | None = None)
         return None
     name = f"ledger {shared.path} of {shared.population}"
     if stands(shared.place) and not opens:
-        return Admission(words=f"{name}: not opened; add --trust to see whether this run fits on it", allowed=True)
+        return Admission(words=f"{name}: not opened; add --trust to see whether this run fits on it", allowed=None)
     with considered_shared(shared, plan) as ledger:
         if run is not None and run in ledger.book().plans:
             return Admission(words=f"{name}: this run's plan is charged to it already", allowed=True)

@@ -91,6 +91,10 @@ def test_a_preview_says_what_the_ledger_would_and_passes_only_where_the_run_fits
             r"people\.sqlite of ward would refuse this run: .* comes to epsilon \S+ .*budget 1; privbo .*\n",
             done.stdout,
         )
+    config.write_text(CONFIG + "[policy]\nepsilon = 1.0\ndelta = 1e-5\n")
+    for command in (preview, ("check", "run.toml"), ("scout", "run.toml", "--epsilon", "2", "--dry-run")):
+        done = privbo(*command)
+        assert (done.returncode, "this policy refuses: " in done.stdout) == (3, True)
     assert not any((config.parent / name).exists() for name in ("people.sqlite", "asked"))
     config.write_text(CONFIG + LEDGER + bound.format(2.5))
     fits = ran(*preview)
@@ -98,6 +102,7 @@ def test_a_preview_says_what_the_ledger_would_and_passes_only_where_the_run_fits
     ran("run", "run.toml", "--out", "out")
     unopened = ran(*preview)
     assert "people.sqlite of ward: not opened; add --trust" in unopened.stdout
+    assert json.loads(privbo(*preview, "--json").stdout)["fits"] is None
     for done in (privbo(*preview, "--trust"), privbo("check", "run.toml"), privbo("run", "run.toml", "--out", "next")):
         assert done.returncode in (2, 3)
         assert re.search(
