@@ -245,6 +245,8 @@ def run(
         inf
     """
     spec = _asked(problem, algorithm, name, settings)
+    if problem.is_asked:
+        raise ConfigurationError("objective='ask': its trials are evaluated outside of this call; use privbo.start")
     _require_callbacks(on_round, on_private_round)
     if isinstance(executor, str):
         spec = replace(spec, executor=executor)

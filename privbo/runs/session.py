@@ -22,7 +22,7 @@ from privbo.protocol.problem import Problem
 from privbo.protocol.space import Space, Value
 from privbo.runs.best import file_of_one_run
 from privbo.runs.clients import require_answers
-from privbo.runs.loop import _asked, _require_callbacks, run
+from privbo.runs.loop import _asked, _require_callbacks, run, run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import plan_run, require_beginning
 from privbo.runs.record import OnPrivateRound, OnRound, Record
@@ -303,5 +303,6 @@ def start(
     else:
         require_answers(spec)
         require_beginning(spec, plan, place)
-    session = _sessions[home.resolve()] = Session(home, partial(run, problem, algorithm, directory=home, **settings))
+    how = {name: settings[name] for name in ("resume", "progress", "on_round", "on_private_round") if name in settings}
+    session = _sessions[home.resolve()] = Session(home, partial(run_spec, spec, home, **how))
     return session

@@ -22,6 +22,7 @@ from privbo.audits.clipping import publish_norms
 from privbo.cli.main import app
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Setting
+from privbo.runs.loop import run_spec
 from privbo.runs.spec import Spec
 from privbo.runs.trials import TRIALS, Journal, PendingTrials, Trial
 from tests.builders import same_releases
@@ -216,8 +217,10 @@ def test_a_failure_is_told_as_one_and_a_told_value_stands(tmp_path: Path) -> Non
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(pb.RunError, match="no trial was asked"):
         pb.Site(tmp_path)
+    with pytest.raises(pb.ConfigurationError, match=r"use privbo\.start"):  # it waited without a word
+        pb.run(asked_problem(), FAST, directory=tmp_path / "run", **PLAIN)
     with pytest.raises(pb.ConfigurationError, match="no directory"):
-        pb.run(asked_problem(), FAST, **PLAIN)
+        run_spec(Spec(problem=asked_problem(), algorithm=FAST, name="memory", **PLAIN), None)
     with pytest.raises(pb.ConfigurationError, match=r"use privbo\.run"):
         pb.start(called_problem(), FAST, directory=tmp_path / "run", **PLAIN)
     journal = Journal(path=tmp_path / TRIALS)
@@ -265,7 +268,7 @@ def test_a_cell_that_is_run_again_goes_on_with_the_session_that_plays(tmp_path: 
     again = pb.start(asked_problem(), FAST, directory=tmp_path, resume=True, **PLAIN)
     assert again is first
     with pytest.raises(pb.RunError, match="an earlier session of this one, is at work here"):
-        pb.run(asked_problem(), FAST, directory=tmp_path, resume=True, **PLAIN)
+        run_spec(pb.load(tmp_path).spec, tmp_path, resume=True)
     tell_all(again.site)
     ended = again.result()
     other = pb.start(asked_problem(), FAST, directory=tmp_path, resume=True, **PLAIN)
