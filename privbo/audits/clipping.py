@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from accountant.events import Event
 from privbo.door.adaptive import histogram_quantile, norm_histogram_request, one_hot_norms
 from privbo.door.clipping import BOUND_FACTORS
 from privbo.door.door import Door
@@ -389,7 +390,8 @@ def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending | Non
     """Price a publication of norms without looking: its cost and the ledger's new total; None if charged already.
 
     Raises:
-        ConfigurationError: If the multiplier is not positive, or guardians held the vectors.
+        ConfigurationError: If the multiplier is not positive or not that of the norms that are published already, or
+            guardians held the vectors.
         BudgetExceeded: If the ledger's budget is too small.
         PolicyError: If the run's policy refuses it.
         LedgerError: If its bound is for the run's plan alone.
@@ -399,9 +401,20 @@ def price_of_norms(record: Record, *, noise_multiplier: float) -> Spending | Non
     event = mechanism_for(request, noise_multiplier=noise_multiplier).event()
     run = f"{record.run_id}-norms"
     last = max((release.round for release in record.releases), default=None)
-    if f"{run}/{last}" in record.ledger.book().charges:
+    if _published(record, last, event):
         return None
     return spending(record.ledger, record.plan.safe_delta, f"the norms of round {last}", charges={run: event})
+
+
+def _published(record: Record, round_: int | None, event: Event) -> bool:
+    """Whether the norms of a round were published already; refuses to publish them again with other noise."""
+    entry = record.ledger.book().charges.get(f"{record.run_id}-norms/{round_}")
+    if entry is not None and entry.event != event:
+        raise ConfigurationError(
+            f"the norms of round {round_} are published already, as {entry.event}; ask with its noise multiplier, "
+            "which is free"
+        )
+    return entry is not None
 
 
 def _require_publishable(record: Record, noise_multiplier: float) -> None:
@@ -421,7 +434,8 @@ def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:
     Asking again with the same multiplier gives the same release, which is free.
 
     Raises:
-        ConfigurationError: If the multiplier is not positive, or guardians held the vectors.
+        ConfigurationError: If the multiplier is not positive or not that of the norms that are published already, or
+            guardians held the vectors.
         BudgetExceeded: If the ledger's budget is too small; nothing was released.
         PolicyError: If the run's policy refuses it; nothing was released.
         RunError: If the clients' state is not on this machine.
@@ -430,6 +444,7 @@ def publish_norms(record: Record, *, noise_multiplier: float) -> PublishedNorms:
     round_, bound, rows = _last_answers(record)
     edges = bound * np.array(BOUND_FACTORS)
     request = norm_histogram_request(edges, record.spec.problem.n_clients)
+    _published(record, round_, mechanism_for(request, noise_multiplier=noise_multiplier).event())
     door = Door(
         record.ledger,
         run=f"{record.run_id}-norms",

@@ -11,12 +11,11 @@ import pytest
 from scipy import stats
 
 import privbo as pb
-from accountant.errors import LedgerError
 from accountant.events import Adjacency, Gaussian
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.tight import numerical
 from privbo.audits import empirical
-from privbo.audits.clipping import advise, agreement, publish_norms
+from privbo.audits.clipping import advise, agreement, price_of_norms, publish_norms
 from privbo.audits.empirical import Point, World, audit_curve, audit_run, releases, scores
 from privbo.cli.terminal import render
 from privbo.door.adaptive import AdaptiveSum
@@ -211,8 +210,9 @@ def test_norms_are_published_only_against_a_charge(tmp_path, case) -> None:
     assert publish_norms(result, noise_multiplier=2.0) == found
     assert len(result.ledger.entries()) == before + 1
     assert pb.load(result.directory).clients.values.size == evaluated
-    with pytest.raises(LedgerError):
-        publish_norms(result, noise_multiplier=3.0)
+    for ask in (price_of_norms, publish_norms):
+        with pytest.raises(pb.ConfigurationError, match=r"published already, as Gaussian.*2\.0.*ask with its noise"):
+            ask(result, noise_multiplier=3.0)
 
 
 def test_a_non_private_baseline_keeps_its_statistics(tmp_path) -> None:
