@@ -20,7 +20,7 @@ from privbo.protocol.processes import limited_threads
 from privbo.protocol.settings import JsonObject, plain
 from privbo.reports.report import price_table
 from privbo.reports.watch import duration_text
-from privbo.runs.clients import require_answers
+from privbo.runs.clients import require_answers, require_device
 from privbo.runs.in_process import printed_to
 from privbo.runs.rehearsal import Rehearsal, check, middle
 from privbo.runs.sources import ForeignAlgorithm
@@ -149,6 +149,8 @@ def tried_out(config: Path, overrides: Sequence[str], *, show_private: bool, sit
             "objective='ask': values come from outside, so there is nothing to try out; privbo run --dry-run prices it"
         )
     require_answers(spec)
+    if not spec.executor.startswith("dask"):
+        require_device(spec.device)
     priced = price_run(spec, opens=True if run is None else None)
     allowed = priced.passed
     params = spec.problem.search_space.decode(middle(spec.problem.search_space))

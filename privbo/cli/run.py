@@ -46,6 +46,7 @@ from privbo.runs.record import load
 from privbo.runs.rehearsal import Rehearsal
 from privbo.runs.sources import require_same
 from privbo.runs.spec import Control, Spec, read_spec
+from privbo.runs.worker_pool import backend_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,7 +322,12 @@ def price_run(spec: Spec, *, opens: bool | None, resumed: Path | None = None) ->
         opens: Whether a ledger that it names may be opened, to see whether the run fits on it. None at a party of a
             federation, whose operator's ledger and policy are elsewhere.
         resumed: Directory of a run that began already.
+
+    Raises:
+        ConfigurationError: If the settings are impossible, at a party of a federation but for who carries them out.
     """
+    if opens is not None:
+        backend_of(spec.executor, spec)
     run = None if resumed is None else RunDirectory(resumed).manifest().run_id
     plan = replace(plan_run(spec), remedy=spec.remedy, calls_per_client=spec.calls_per_client)
     rows = price(plan.event, delta=plan.delta, n_clients=plan.n_units, adjacency=plan.adjacency)

@@ -158,6 +158,8 @@ def play(opened: Run, transport: Transport, on_round: OnRound | None = None, *, 
 def plan(problem: Problem, algorithm: Algorithm | None = None, **settings: Unpack[RunSettings]) -> Plan:
     """Price a run without touching any data; arguments as for ``run``.
 
+    It does not look at what decides whether a run may begin: ``policy``, ``ledger``, ``jobs``, ``device``, ``times``.
+
     Raises:
         ConfigurationError: If the settings are impossible.
         BudgetExceeded: If no noise meets the target.

@@ -36,17 +36,11 @@ Update: TypeAlias = tuple[tuple[Message, ...], str, Outcome | BaseException | No
 """PRIVATE: messages in order, what was printed, and how the task ended once it did; an error is a program's fault."""
 
 
-def pool_of(executor: object, spec: Spec, *, quiet: bool = False) -> Callable[..., WorkerPool]:
-    """Give what makes the workers that an executor names, of a setup, an evaluator and a journal.
-
-    Args:
-        executor: Who works on clients.
-        spec: The run.
-        quiet: As of ``WorkerPool``.
+def backend_of(executor: object, spec: Spec) -> str:
+    """Name the backend of an executor: ``"serial"``, ``"threads"``, ``"processes"`` or ``"dask"``; starts nothing.
 
     Raises:
-        ConfigurationError: If there is none such, it has nothing to do or does not answer, or the problem or device is
-            not for it.
+        ConfigurationError: If there is none such, it has nothing to do, or all clients may overrun a round of one.
     """
     backend = executor.partition(":")[0] if isinstance(executor, str) and executor != "dask" else ""
     if type(executor).__module__.partition(".")[0] == "distributed":
@@ -56,14 +50,31 @@ def pool_of(executor: object, spec: Spec, *, quiet: bool = False) -> Callable[..
             f"executor={executor!r}: input should be 'serial', 'threads', 'processes', 'dask:HOST:PORT', "
             "or a dask.distributed.Client"
         )
-    if backend != "dask":  # whose workers are elsewhere
-        require_device(spec.device)
     if backend != "serial" and spec.problem.is_asked:
         raise ConfigurationError(
             f"executor={executor!r}: trials of objective='ask' are evaluated elsewhere already; drop the executor"
         )
     if backend == "serial" and spec.jobs not in (None, 1):
         raise ConfigurationError(f"jobs={spec.jobs}, executor='serial': it has one worker; name another executor")
+    if spec.times is not None:
+        spec.times.of_one(spec.problem.n_clients)
+    return backend
+
+
+def pool_of(executor: object, spec: Spec, *, quiet: bool = False) -> Callable[..., WorkerPool]:
+    """Give what makes the workers that an executor names, of a setup, an evaluator and a journal.
+
+    Args:
+        executor: Who works on clients.
+        spec: The run.
+        quiet: As of ``WorkerPool``.
+
+    Raises:
+        ConfigurationError: As of ``backend_of``, and if it does not answer, or the problem or device is not for it.
+    """
+    backend = backend_of(executor, spec)
+    if backend != "dask":  # whose workers are elsewhere
+        require_device(spec.device)
     made = partial(WorkerPool, backend, executor, quiet=quiet)
     if backend in ("serial", "threads"):
         return made

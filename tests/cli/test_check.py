@@ -73,6 +73,23 @@ def test_an_objective_that_cannot_be_called_stops_before_the_first_charge(mistak
     assert not (config.parent / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("setting", "previews"),
+    [
+        ("jobs=4", "run check"),
+        ("executor='spam'", "run check"),
+        ("times={round_seconds=1.0, client_seconds=2.0}", "run check"),
+        ("device='spam'", "check"),  # a dry run may be made on another machine
+    ],
+)
+def test_a_preview_refuses_the_settings_that_the_run_would(setting: str, previews: str, config: Path) -> None:
+    wards(config, "def score(client, params): return params['dose']\n")
+    run = privbo("run", "run.toml", "--set", setting, "--out", "out")
+    for preview in previews.split():
+        done = privbo(preview, "run.toml", "--set", setting, *["--dry-run"] * (preview == "run"))
+        assert (done.returncode, done.stderr) == (run.returncode, run.stderr) == (2, run.stderr)
+
+
 LEDGER = """
 [ledger]
 population = "ward"
