@@ -119,7 +119,7 @@ def _bound(manifest: Manifest, ledger: Ledger) -> Reservation:
 
 
 def _kept(ledger: Ledger, run: str, lost: list[tuple[str, int, str]]) -> set[str]:
-    """Releases that are stored and were made once: none where a row took a lost one's place, so rounds were replayed."""
+    """Releases that are stored and were made once: none where a row took a lost one's place: rounds were redone."""
     rows = {"charges": ledger.book().rows, "releases": ledger.release_rows()}
     if any(sequence <= len(rows[table]) and rows[table][sequence - 1].digest != old for table, sequence, old in lost):
         return set()

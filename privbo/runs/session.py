@@ -303,6 +303,14 @@ def start(
     else:
         require_answers(spec)
         require_beginning(spec, plan, place)
-    how = {name: settings[name] for name in ("resume", "progress", "on_round", "on_private_round") if name in settings}
-    session = _sessions[home.resolve()] = Session(home, partial(run_spec, spec, home, **how))
+    play = partial(
+        run_spec,
+        spec,
+        home,
+        resume=settings.get("resume", False),
+        progress=settings.get("progress", False),
+        on_round=settings.get("on_round"),
+        on_private_round=settings.get("on_private_round"),
+    )
+    session = _sessions[home.resolve()] = Session(home, play)
     return session
