@@ -149,6 +149,11 @@ def _without_clients(home: RunDirectory) -> str:
         return home.interrupted
     if sites := sorted(home.private.glob("sites/*")):
         return f"{home.path}: the points are at its simulated sites; name one, such as {sites[0]}"
+    if not home.countersigned_path.exists():
+        return (
+            f"{home.path}: no client's evaluations are here; restore its private folder from a copy, or, of a "
+            "federation, ask each site with privbo best and the directory of its site.toml"
+        )
     return (
         f"{home.path}: the points are at the sites and never came here; each site reads its own with privbo "
         "best and the directory of its site.toml"

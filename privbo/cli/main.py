@@ -358,7 +358,6 @@ def watch(
     watched = Watch(directories=directories, private=private, every=every, ledger=ledger)
     try:
         if static is not None:
-            say(f"{static}, every {every} s" if not once else str(static))
             write_until(watched.page, static, every=None if once else every, private=private)
             return
         server, address = live_server(watched.page, port)

@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from privbo.cli.options import say
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import require_no_link, require_page, write_atomically
 
@@ -109,7 +110,7 @@ def live_server(render: Render, port: int = 0) -> tuple[ThreadingHTTPServer, str
 
 
 def write_until(render: Render, path: Path, *, every: float | None, private: bool) -> None:
-    """Write the page, and again so many seconds later, until interrupted; what is private is for its owner's eyes only.
+    """Write the page, say so, and write it again so many seconds later until interrupted; a private one is its owner's.
 
     Raises:
         RunError: If the file is a link.
@@ -119,10 +120,10 @@ def write_until(render: Render, path: Path, *, every: float | None, private: boo
     path.parent.mkdir(parents=True, exist_ok=True)
     mask = os.umask(0o077 if private else 0o022)
     try:
-        while True:
-            write_atomically(path, render(None).encode())
-            if every is None:
-                return
+        write_atomically(path, render(None).encode())
+        say(str(path) if every is None else f"{path}, every {every:g} s")
+        while every is not None:
             time.sleep(every)
+            write_atomically(path, render(None).encode())
     finally:
         os.umask(mask)

@@ -51,7 +51,13 @@ _KEY = "signing.key"
 
 
 def operator_key(home: RunDirectory) -> Ed25519PrivateKey:
-    """Read the operator's private key, which signs what leaves; makes one where there is none."""
+    """Read the operator's private key, which signs what leaves; makes one where there is none.
+
+    Raises:
+        RunError: If the folder is gone that may have held one.
+    """
+    if not home.private.is_dir():
+        raise RunError(f"{home.private} is not here, nor the key in it that signs for the run; restore it from a copy")
     return signing_key(private_folder(home.path) / _KEY)
 
 

@@ -174,6 +174,8 @@ class Watch:
             try:
                 manifest = home.manifest()
             except PrivacyError:  # which the page reports; it may be readable later
+                if home.path.is_file() or (home.path / "search.json").exists():  # but not ever
+                    raise
                 continue
             readable_ledger(home, manifest, self.ledger)  # a ledger that is not opened is refused here, not on the page
 

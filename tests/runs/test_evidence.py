@@ -18,6 +18,7 @@ from accountant.errors import LedgerError, PrivacyError
 from accountant.ledger import Ledger
 from accountant.ledger.pricing import odometer
 from accountant.verify.auditor import verify_bundle
+from privbo.cli.clients import own_points
 from privbo.cli.ledger import verify
 from privbo.cli.run import report_run
 from privbo.comparisons.sweep import compare
@@ -181,6 +182,9 @@ def test_an_edited_configuration_is_not_what_the_ledger_binds(edit: str, home: P
 
 def test_what_is_absent_is_named(home: Path) -> None:
     shutil.rmtree(home / "private")
+    for reads in (write_bundle, own_points):  # which would sign with another key, and send to sites that never were
+        with pytest.raises(pb.RunError, match=r"restore .* from a copy"):
+            reads(home)
     found = verify(home)
     assert found.verified
     assert {"private/clients-0.states", "sites' records"} <= set(found.absent)
