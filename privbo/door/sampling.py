@@ -188,7 +188,7 @@ class Sample:
         for start in range(0, self.n_clients, step):
             rows = table[start : start + step]
             rows[:] = noise.subsets((len(rows), allocation.n_rounds), allocation.participations)
-        return Allocation(table, secrets.token_bytes(32))
+        return Allocation(table, secrets.token_hex(32).encode())
 
 
 def sample_of(settings: object, n_clients: int, n_releases: int | None = None) -> Sample:

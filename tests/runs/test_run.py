@@ -389,6 +389,7 @@ STORED = Path(__file__).with_name("stored_run")
 
 def test_a_run_of_the_first_published_format_is_read_reported_and_bundled(tmp_path: Path) -> None:
     home = shutil.copytree(STORED, tmp_path / "run")
+    (home / "private").mkdir()  # it is not stored here
     record = pb.load(home)
     with record.ledger:
         assert (record.spec.name, record.spec.rounds, record.plan.n_clients) == ("stored", 4, 5)

@@ -36,7 +36,7 @@ from privbo.algorithms.elimination.settings import Sharing
 from privbo.algorithms.thompson.local_model import LocalModel
 from privbo.cli import run as running
 from privbo.door import mechanism
-from privbo.door.sampling import Sample
+from privbo.door.sampling import Allocation, Sample
 from privbo.protocol import problem as problems
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, FloatArray, Release
@@ -232,10 +232,10 @@ def test_one_client_moves_no_more_releases_than_it_was_allotted(tmp_path: Path) 
     assert max(moves) > 0, "the worlds are one"
 
 
-def by_what_they_are(self: Sample, noise: Any) -> np.ndarray:
+def by_what_they_are(self: Sample, noise: Any) -> Allocation:
     """Planted fault: the allocation depends on what clients are, here on the world that is played."""
     drawn = ALLOCATE(self, noise)
-    return np.roll(drawn, 1, axis=1) if os.environ[WORLD] == "changed" else drawn
+    return drawn._replace(table=np.roll(drawn.table, 1, axis=1)) if os.environ[WORLD] == "changed" else drawn
 
 
 ALLOCATE = Sample.allocate
