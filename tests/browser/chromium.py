@@ -75,11 +75,13 @@ class Browser:
         """Every address that was asked for since the page was opened.
 
         A slow start of the browser still loads its own first tab then; what documents of the browser itself ask for
-        (``chrome://``) is not the page's doing.
+        (``chrome://``, ``chrome-untrusted://``) is not the page's doing.
         """
         messages = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
         asked = (m["params"] for m in messages if m["method"] == "Network.requestWillBeSent")
-        return [p["request"]["url"] for p in asked if not p["documentURL"].startswith("chrome://")]
+        return [
+            p["request"]["url"] for p in asked if not p["documentURL"].startswith(("chrome://", "chrome-untrusted://"))
+        ]
 
     def marks(self, figure: str) -> int:
         """Points, lines, bands and bars drawn in a figure."""
