@@ -356,7 +356,8 @@ class LocalWorker:
         asking: Callable[..., Each] | None = None,
     ) -> None:
         self._setup, self._evaluate, self._keep, self._asking = setup, evaluate, keep, asking
-        evaluate.seed = setup.seed
+        if setup.spec.privacy.noise_source in ("none", "simulation"):  # a training's own noise has to stay secret, too
+            evaluate.seed = setup.seed
         self._held: dict[Group, tuple[Cohort | Each, Arrays | None]] = {}
 
     @np.errstate(all="ignore")  # whatever a problem's module has set: a client's numbers decide nothing here

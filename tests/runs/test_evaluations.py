@@ -430,3 +430,16 @@ def test_rewards_outside_their_range_are_no_value(tmp_path: Path) -> None:
     all_of_them = dataclasses.replace(percent, objective=lambda client, params: 80.0)
     with pytest.raises(pb.RehearsalError, match=r"none of 3 clients has a value \(no usable value 3\)"):
         pb.run(all_of_them, pb.PFPNE(horizon=40), privacy=REWARDS, rounds=2, directory=tmp_path / "run")
+
+
+@pytest.mark.parametrize("noise", ["simulation", "secure"])
+def test_what_objectives_draw_is_repeatable_in_simulations_alone(noise: str, tmp_path: Path) -> None:
+    """A model that is trained with noise of its own under a seed that everybody reads would hide nothing."""
+    drawing = pb.Problem(space=SPACE, n_clients=4, objective=lambda client, params: float(np.random.random()))  # noqa: NPY002
+    privacy = pb.Privacy(epsilon=8.0, noise=noise)
+    runs = [
+        pb.run(drawing, pb.FedPNE(), privacy=privacy, rounds=2, seed=1, directory=tmp_path / str(number))
+        for number in range(2)
+    ]
+    values = [record.clients.values[:, 0] for record in runs]
+    assert np.array_equal(*values) == (noise == "simulation")
