@@ -25,7 +25,7 @@ from importlib.machinery import ModuleSpec
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import DupFd
 from queue import SimpleQueue
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, cast
 
 from privbo.protocol.errors import ConfigurationError, RunError
@@ -61,7 +61,7 @@ def limited_loaded_threads(count: int) -> Iterator[None]:
     with _LIMITING:
         if not _LIMITS:
             _BEFORE.enter_context(_libraries(len(sys.modules)).limit(limits=count))
-            if torch := sys.modules.get("torch"):
+            if (torch := _loaded_torch()) is not None:
                 _BEFORE.callback(torch.set_num_threads, torch.get_num_threads())
         _LIMITS.append(count)
         _limit(count)
@@ -78,8 +78,17 @@ def limited_loaded_threads(count: int) -> Iterator[None]:
 
 def _limit(count: int) -> None:
     _libraries(len(sys.modules)).limit(limits=count)
-    if torch := sys.modules.get("torch"):
+    if (torch := _loaded_torch()) is not None:
         torch.set_num_threads(count)
+
+
+def _loaded_torch() -> ModuleType | None:
+    """Torch where something has loaded it; a thread that is still loading it is waited for."""
+    if "torch" not in sys.modules:
+        return None
+    import torch
+
+    return torch
 
 
 @lru_cache(maxsize=1)
@@ -188,7 +197,7 @@ def stir_generators(key: bytes | None = None) -> None:
     key = key or os.urandom(32)
     random.seed(key)
     np.random.seed(np.frombuffer(key, dtype="<u4"))  # noqa: NPY002 (as above)
-    if (torch := sys.modules.get("torch")) is not None:
+    if (torch := _loaded_torch()) is not None:
         seed = int.from_bytes(key[:8], "little")
         torch.default_generator.manual_seed(seed)
         if torch.cuda.is_initialized():
@@ -200,7 +209,7 @@ def kept_generators() -> Iterator[None]:
     """Leave the global generators as they were."""
     import numpy as np
 
-    torch, before = sys.modules.get("torch"), (random.getstate(), np.random.get_state())  # noqa: NPY002 (as above)
+    torch, before = _loaded_torch(), (random.getstate(), np.random.get_state())  # noqa: NPY002 (as above)
     state = None if torch is None else torch.get_rng_state()
     try:
         yield

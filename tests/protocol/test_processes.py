@@ -317,6 +317,38 @@ def test_the_last_limit_holds_whoever_set_it_and_the_first_threads_come_back():
     assert _counts() == before
 
 
+LOADING = """
+import sys, threading
+loading = threading.Thread(target=__import__, args=("torch",))
+loading.start()
+while "torch" not in sys.modules:
+    pass
+from privbo.protocol.processes import kept_generators, limited_loaded_threads, stir_generators
+with kept_generators(), limited_loaded_threads(1):
+    stir_generators(bytes(32))
+    print(sys.modules["torch"].get_num_threads())
+print(sys.modules["torch"].get_num_threads())
+"""
+SLOW_TORCH = """
+import time
+time.sleep(1.0)
+threads = 2
+def get_num_threads(): return threads
+def set_num_threads(count): global threads; threads = count
+def get_rng_state(): return 0
+def set_rng_state(state): pass
+class default_generator: manual_seed = print
+class cuda: is_initialized = bool
+"""
+
+
+def test_a_torch_that_another_thread_loads_is_waited_for(tmp_path):
+    (tmp_path / "torch.py").write_text(SLOW_TORCH)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", LOADING], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n1\n2\n", "")
+
+
 def _counts():
     return {torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info())}
 
