@@ -1,11 +1,12 @@
-"""Tables of the study ``client-families``: the default over the best arm alone; the family is the unit of the error.
+"""Tables of the study ``client-families``: the default over the best engine alone; the family is the unit of the error.
 
-Clients and ends come first, and kinds of families stand apart. Whether a single family loses is tested by its seeds,
-Holm-corrected over families. Families for choosing are kept, and not shown.
+Which engine that is was told by the families for choosing, of which nothing else is shown. Clients and ends come first,
+and kinds of families stand apart. Whether a single family loses is tested by its seeds, Holm-corrected over families.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from experiments.cells import Found
 from experiments.played import Entry, Played, kept, played, read
 from experiments.problems import client_families, later_families, third_families
 from experiments.run import Seen
-from experiments.statistics import geometric, losing
+from experiments.statistics import Estimate, geometric, losing
 from experiments.study import Panel
 from experiments.worth import Measure, families
 from privbo.protocol.settings import JsonObject
@@ -33,14 +34,12 @@ class Aim:
         head: Its name.
         epsilon: Of the run; None is not private.
         zeroed: Whether it is the noise-only control.
-        label: Of an arm alone; None is one that shares.
         limits: Largest geometric mean over families, by measure; empty where none was set.
     """
 
     head: str
     epsilon: float | None
     zeroed: bool = False
-    label: str | None = None
     limits: Mapping[Measure, float] = field(default_factory=dict)
 
     def entry(self, family: Played) -> tuple[str, Entry]:
@@ -49,7 +48,7 @@ class Aim:
         Raises:
             ConfigurationError: If it was not played.
         """
-        found = self.label or family.label("default", self.epsilon, zeroed=self.zeroed)
+        found = family.label("default", self.epsilon, zeroed=self.zeroed)
         if found is None:
             raise pb.ConfigurationError(f"{family.title}: {self.head!r} was not played; play all arms of the study")
         return found, family.entries[found]
@@ -64,48 +63,55 @@ AIMS = (
     Aim(head="epsilon 0.5", epsilon=0.5),
     *(Aim(head=f"noise only, {e:g}", epsilon=e, zeroed=True, limits=NOISE) for e in (2.0, 1.0)),
 )
-# What sharing falls back on. The best of four arms alone is chosen on each family after the fact; this one is not.
-ITS_ENGINE = Aim(head="its own engine alone", epsilon=None, label="alone, exploring start")
+ALONE = "alone, exploring start"  # the best arm alone on families for choosing, and what sharing falls back on
 # Of every family; clients over all families.
 WORSE, DECILE, FEWEST = 0.25, 1.35, 3
 
 
 def overall(panels: Sequence[tuple[Panel, Found]]) -> Seen:
     """Give the tables over families, and what they are made of as JSON."""
-    return again(kept(map(played, families(panels))))
+    return again(kept(played(family, ALONE) for family in families(panels)))
 
 
 def again(summary: JsonObject) -> Seen:
     """Give the same tables from what is kept."""
     every = read(summary)
     report = [family for family in every if family.purpose == "reporting"]
-    return Seen(text="\n".join(make(report) for make in (_clients, _means, _kinds, _families)), summary=summary)
+    parts = [make(report) for make in (_clients, _means, _kinds, _families)]
+    return Seen(text="\n".join([*parts, _engines(every)]), summary=summary)
 
 
 def _clients(every: Sequence[Played]) -> str:
     lines = [
-        "**Clients** (regret over evaluations compared with the same client alone; aims: at most",
-        f"{100 * WORSE:.0f} % worse, the worst decile at most {DECILE:g})",
+        "**Clients** (regret over evaluations compared with the same client alone, on average over the seeds that draw",
+        f"it and run by run; aims: at most {100 * WORSE:.0f} % worse, the worst decile at most {DECILE:g})",
         "",
-        "| arm | clients worse | largest share | worst decile | largest |",
-        "|---|---|---|---|---|",
+        "| arm | clients worse | largest share | worst decile | largest | single runs worse | worst decile |",
+        "|---" * 7 + "|",
     ]
     for aim in AIMS:
-        found = [(family.title, aim.entry(family)[1]) for family in every]
-        worse = [(entry.worse or 0.0, title) for title, entry in found]
-        decile = [(entry.decile or 0.0, title) for title, entry in found]
-        share, height = np.mean([value for value, _ in worse]), np.mean([value for value, _ in decile])
-        lines.append(
-            f"| {aim.head} | {100 * share:.0f} % | {100 * max(worse)[0]:.0f} % ({max(worse)[1]}) "
-            f"| {height:.2f} | {max(decile)[0]:.2f} ({max(decile)[1]}) |"
-        )
+        entries = {family.title: aim.entry(family)[1] for family in every}
+        share, most = _over_families({title: entry.typical_worse for title, entry in entries.items()})
+        height, highest = _over_families({title: entry.typical_decile for title, entry in entries.items()})
+        run, _ = _over_families({title: entry.worse for title, entry in entries.items()})
+        tail, _ = _over_families({title: entry.decile for title, entry in entries.items()})
+        cells = [f"{100 * share:.0f} %", f"{100 * most[0]:.0f} % ({most[1]})", f"{height:.2f}"]
+        cells += [f"{highest[0]:.2f} ({highest[1]})", f"{100 * run:.0f} %", f"{tail:.2f}"]
+        lines.append(f"| {aim.head} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
+
+
+def _over_families(values: Mapping[str, float | None]) -> tuple[float, tuple[float, str]]:
+    """Give the mean, and the largest with its family; NaN where seeds do not draw from the same clients."""
+    known = {title: math.nan if value is None else value for title, value in values.items()}
+    return float(np.mean(list(known.values()))), max((value, title) for title, value in known.items())
 
 
 def _means(every: Sequence[Played]) -> str:
     lines = [
         "**Over families** (geometric means with 95 % intervals over families; the largest family; families shown to",
-        "lose, by Holm's test over families of Student's t over seeds)",
+        "lose, by Holm's test over families of Student's t over seeds; the best of four alone is chosen on each family",
+        "and measure, in hindsight)",
         "",
         "| clients | arm | families | at the end | aim | largest | lose | over evaluations | aim | largest | lose |",
         "|---" * 11 + "|",
@@ -114,19 +120,27 @@ def _means(every: Sequence[Played]) -> str:
     for family in every:
         groups.setdefault(family.n_clients, []).append(family)
     shown = [(count, some) for count, some in groups.items() if len(some) >= FEWEST]  # two say little of the next
-    return "\n".join([*lines, *(_row(count, some, aim) for count, some in shown for aim in (*AIMS, ITS_ENGINE)), ""])
+    return "\n".join([*lines, *(_row(count, some, aim) for count, some in shown for aim in (*AIMS, None)), ""])
 
 
-def _row(n_clients: int, some: Sequence[Played], aim: Aim) -> str:
-    cells = [str(n_clients), aim.head, str(len(some))]
+def _row(n_clients: int, some: Sequence[Played], aim: Aim | None) -> str:
+    """Row of an aim; None is the best of the arms alone, in hindsight."""
+    cells = [str(n_clients), "best of four alone" if aim is None else aim.head, str(len(some))]
     for measure in ORDER:
-        ratios = {family.title: family.ratio(aim.entry(family)[0], measure) for family in some}
+        ratios = {
+            family.title: _ratio(family, family.best_alone(measure) if aim is None else aim.entry(family)[0], measure)
+            for family in some
+        }
         mean = geometric(ratios.values())
         largest = max(ratios, key=lambda title: ratios[title].value)
-        limit = aim.limits.get(measure)
+        limit = None if aim is None else aim.limits.get(measure)
         met = "-" if limit is None else f"{limit:.2f}, {'met' if mean.value <= limit else 'missed'}"
         cells += [f"{mean:.3f[}", met, f"{ratios[largest].value:.2f} ({largest})", str(losing(ratios.values()))]
     return f"| {' | '.join(cells)} |"
+
+
+def _ratio(family: Played, label: str, measure: Measure) -> Estimate:
+    return family.ratio(label, measure, ALONE)
 
 
 def _kinds(every: Sequence[Played]) -> str:
@@ -139,7 +153,7 @@ def _kinds(every: Sequence[Played]) -> str:
     for kind, some in kinds.items():
         cells = [
             " / ".join(
-                f"{geometric([family.ratio(aim.entry(family)[0], measure) for family in some]).value:.2f}"
+                f"{geometric([_ratio(family, aim.entry(family)[0], measure) for family in some]).value:.2f}"
                 for measure in ORDER
             )
             for aim in AIMS
@@ -151,21 +165,37 @@ def _kinds(every: Sequence[Played]) -> str:
 def _families(every: Sequence[Played]) -> str:
     aims = [aim for aim in AIMS if aim.epsilon and aim.limits and not aim.zeroed]
     lines = [
-        "**By family** (at the end / over evaluations, with standard errors over seeds; share of clients worse)",
+        "**By family** (at the end / over evaluations, with standard errors over seeds; share of clients worse",
+        "on average over seeds)",
         "",
-        f"| family | N | kind | correlation | {' | '.join(aim.head for aim in aims)} | regret of the best alone |",
+        f"| family | N | kind | correlation | {' | '.join(aim.head for aim in aims)} | regret alone |",
         "|---" * (5 + len(aims)) + "|",
     ]
     for family in every:
         cells = []
         for aim in aims:
             label, entry = aim.entry(family)
-            pair = " / ".join(f"{family.ratio(label, measure):.2f}" for measure in ORDER)
-            cells.append(f"{pair}; {100 * (entry.worse or 0.0):.0f} %")
-        alone = " / ".join(
-            f"{np.mean(list(family.entries[family.best_alone(measure)].values(measure).values())):.3f}"
-            for measure in ORDER
-        )
+            pair = " / ".join(f"{_ratio(family, label, measure):.2f}" for measure in ORDER)
+            cells.append(f"{pair}; {100 * (math.nan if entry.typical_worse is None else entry.typical_worse):.0f} %")
+        regrets = family.entries[ALONE]
+        alone = " / ".join(f"{np.mean(list(regrets.values(measure).values())):.3f}" for measure in ORDER)
         facts = f"{family.title} | {family.n_clients} | {FAMILIES[family.title].kind} | {family.correlation:.2f}"
         lines.append(f"| {facts} | {' | '.join(cells)} | {alone} |")
+    return "\n".join([*lines, ""])
+
+
+def _engines(every: Sequence[Played]) -> str:
+    """Table by which the arm alone was chosen."""
+    choosing = [family for family in every if family.purpose == "choosing"]
+    if not choosing:
+        return ""
+    lines = [
+        f"**Engines alone**, on {len(choosing)} families for choosing (over the best of the four in hindsight on each)",
+        "",
+        "| arm | at the end | over evaluations |",
+        "|---|---|---|",
+    ]
+    for label in choosing[0].alone:
+        means = (geometric([family.ratio(label, measure) for family in choosing]) for measure in ORDER)
+        lines.append(f"| {label} | {' | '.join(f'{mean:.3f[}' for mean in means)} |")
     return "\n".join([*lines, ""])

@@ -35,6 +35,7 @@ class Entry:
         global_regret: Regret over all evaluations against the best common setting, by seed; empty where nobody asks.
         worse: Share of clients worse off than alone; None where clients were left out.
         decile: Ratio to alone that one client in ten exceeds; None where clients were left out, or nobody asks.
+        typical_worse, typical_decile: The same of clients' averages over seeds; None where seeds draw other clients.
     """
 
     series: str
@@ -47,6 +48,8 @@ class Entry:
     global_regret: Sequence[float] = ()
     worse: float | None = None
     decile: float | None = None
+    typical_worse: float | None = None
+    typical_decile: float | None = None
 
     def values(self, measure: Measure) -> dict[int, float]:
         """Give regret by seed."""
@@ -108,23 +111,30 @@ class Played:
         return next(found, None)
 
 
-def played(family: Family) -> Played:
-    """Keep a family; numbers have five digits, here and in what is kept."""
+def played(family: Family, over: str | None = None) -> Played:
+    """Keep a family; numbers have five digits, here and in what is kept.
+
+    Args:
+        family: What was played.
+        over: The arm alone that clients are compared with; the best of them unless one is named.
+    """
     return Played(
         title=family.title,
         purpose=family.panel.purpose,
         n_clients=family.n_clients,
         correlation=_short(family.correlation),
         is_model="model_surfaces" in str(family.panel.arms[0].problem["type"]),
-        entries={label: _entry(family, label, arm) for label, arm in family.arms.items()},
+        entries={label: _entry(family, label, arm, over) for label, arm in family.arms.items()},
     )
 
 
-def _entry(family: Family, label: str, arm: Arm) -> Entry:
+def _entry(family: Family, label: str, arm: Arm, over: str | None) -> Entry:
     regrets = {measure: family.values(label, measure) for measure in MEASURES}
     seeds = sorted(regrets["mean"])
     runs = family.found[label]
-    clients = None if arm.series == "alone" else family.clients(label)
+    clients, typical = (
+        (None, None) if arm.series == "alone" else (family.clients(label, over), family.typical_clients(label, over))
+    )
     return Entry(
         series=arm.series,
         epsilon=arm.x,
@@ -136,6 +146,8 @@ def _entry(family: Family, label: str, arm: Arm) -> Entry:
         global_regret=tuple(_short(runs[s].figures["global"]) for s in seeds if "global" in runs[s].figures),
         worse=None if clients is None else _short(clients.worse),
         decile=None if clients is None else _short(clients.decile),
+        typical_worse=None if typical is None else _short(typical.worse),
+        typical_decile=None if typical is None else _short(typical.decile),
     )
 
 
@@ -182,6 +194,8 @@ def _joined(before: Entry, now: Entry) -> Entry:
         global_regret=by_seed(before.global_regret, now.global_regret),
         worse=over_seeds(before.worse, now.worse),
         decile=over_seeds(before.decile, now.decile),
+        typical_worse=None,  # an average over all seeds is not one of averages
+        typical_decile=None,
     )
 
 

@@ -24,7 +24,7 @@ MEASURES: tuple[Measure, Measure] = ("mean", "end")
 
 @dataclass(frozen=True)
 class Clients:
-    """Clients of an arm beside the same clients alone, over all seeds.
+    """Clients of an arm beside the same clients alone, over all seeds or on average over them.
 
     Attributes:
         worse: Share whose mean regret is larger than alone.
@@ -90,22 +90,46 @@ class Family:
             found[seed] = scale * run.figures[measure]
         return found
 
-    def clients(self, label: str) -> Clients | None:
-        """Compare every client with itself alone; None where clients were left out."""
+    def clients(self, label: str, over: str | None = None) -> Clients | None:
+        """Compare every client with itself alone, run by run; None where clients were left out.
+
+        Args:
+            label: The arm.
+            over: The arm alone; the best of them on all clients unless one is named.
+        """
+        pairs = self._pairs(label, over)
+        return _compared(*map(np.concatenate, zip(*pairs, strict=True))) if pairs else None
+
+    def typical_clients(self, label: str, over: str | None = None) -> Clients | None:
+        """Compare what clients have on average over the seeds that draw them; None where seeds draw others."""
+        pairs = self._pairs(label, over)
+        runs = self.found[label].values()
+        drawn = [run.curves["number by client"] for run in runs if "number by client" in run.curves]
+        if not pairs or not len(pairs) == len(drawn) == len(runs):
+            return None
+        order = np.concatenate(drawn).astype(np.int64)
+        sums = (np.bincount(order, np.concatenate(side)) for side in zip(*pairs, strict=True))
+        ours, alone = (np.asarray(total, dtype=np.float64) for total in sums)
+        return _compared(ours[alone > 0.0], alone[alone > 0.0])
+
+    def _pairs(self, label: str, over: str | None) -> list[tuple[FloatArray, FloatArray]]:
+        """Regrets of an arm and of one alone, by client and seed; none where clients were left out."""
         own = [name for name in self.alone if not self._partial(name)]
-        base = min(own, key=lambda name: np.mean(list(self.values(name, "mean").values())))
+        base = over or min(own, key=lambda name: np.mean(list(self.values(name, "mean").values())))
         pairs = [
             (_by_client(run), _by_client(self.found[base][seed]))
             for seed, run in self.found[label].items()
             if seed in self.found[base]
         ]
-        if not pairs or any(len(a) != len(b) for a, b in pairs):
-            return None
-        ratios = np.concatenate([a / b for a, b in pairs])
-        return Clients(float(np.mean(ratios > 1.0)), float(np.quantile(ratios, 0.9)))
+        return [] if any(len(a) != len(b) for a, b in pairs) else pairs
 
     def _partial(self, label: str) -> bool:
         return any(len(_by_client(run)) < self.n_clients for run in self.found[label].values())
+
+
+def _compared(ours: FloatArray, alone: FloatArray) -> Clients:
+    ratios = ours / alone
+    return Clients(float(np.mean(ratios > 1.0)), float(np.quantile(ratios, 0.9)))
 
 
 def _by_client(run: Outcome) -> FloatArray:

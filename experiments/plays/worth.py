@@ -37,7 +37,10 @@ def share(task: Task) -> Outcome:
         algorithm = poisoning(algorithm, np.flatnonzero(~honest))
     result = task.run(clients.problem(), algorithm)
     history = result.clients
-    return judged(seen(clients.losses(history), history)[honest], clients.correlation(), paid(result))
+    outcome = judged(seen(clients.losses(history), history)[honest], clients.correlation(), paid(result))
+    if clients.clients is not None:
+        outcome.curves["number by client"] = clients.clients[honest].tolist()
+    return outcome
 
 
 def tree_parzen(task: Task) -> Outcome:

@@ -13,7 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -131,7 +131,7 @@ def drawn(*tables: Tables, stream: int, seed: int, name: str, n_clients: int) ->
         )
     chosen = np.random.default_rng([seed, stream]).permutation(one.n_sites)[:n_clients]
     found = one.families[name]
-    return tabulated(name, seed, found.space, found.shape, one.surfaces(name)[0][chosen])
+    return replace(tabulated(name, seed, found.space, found.shape, one.surfaces(name)[0][chosen]), clients=chosen)
 
 
 def tuned(

@@ -35,6 +35,7 @@ class Surfaces:
         low: Smallest value of every client.
         probes: Noiseless values of every client at points spread over the space, ``(n_clients, n_points)``.
         noise: Standard deviation of an observation, in units of the surface's own over the space.
+        clients: Their numbers among a family's clients, of which every seed draws some; None where all are its own.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Surfaces:
     low: FloatArray
     probes: FloatArray
     noise: float = 0.0
+    clients: IntArray | None = None
     _spread: FloatArray = field(init=False, repr=False)
     _asked: IntArray = field(init=False, repr=False)
 

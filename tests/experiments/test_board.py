@@ -279,6 +279,29 @@ def test_clients_are_compared_one_by_one_with_our_own_arms() -> None:
     assert FAMILY.clients("alone, TPE") is None
 
 
+def test_clients_that_several_seeds_draw_are_compared_on_average() -> None:
+    """Client 4 is drawn twice: (.3 + .1) / (.6 + .3) alone; client 2 has .1/.2, client 7 .7/.5."""
+    numbers = {0: [2.0, 4.0], 1: [4.0, 7.0]}
+    drawn = {
+        seed: dataclasses.replace(run, curves=run.curves | {"number by client": numbers[seed]})
+        for seed, run in FOUND["default, epsilon 2"].items()
+    }
+    found = Family(panel=panel(), found=FOUND | {"default, epsilon 2": drawn}).typical_clients("default, epsilon 2")
+    assert found is not None
+    assert found.worse == pytest.approx(1 / 3)
+    assert found.decile == pytest.approx(np.quantile([0.5, 4 / 9, 1.4], 0.9))
+    assert FAMILY.typical_clients("default, epsilon 2") is None
+    over_few = {"default, epsilon 2": {0: drawn[0], 1: FOUND["default, epsilon 2"][1]}}
+    assert Family(panel=panel(), found=FOUND | over_few).typical_clients("default, epsilon 2") is None
+
+
+def test_clients_are_compared_with_the_arm_that_is_named() -> None:
+    found = FAMILY.clients("default, epsilon 2", over="default, epsilon 2, sum zeroed")
+    assert found is not None
+    assert found.worse == 0.25
+    assert found.decile == pytest.approx(np.quantile([0.25, 0.75, 0.25, 1.75], 0.9))
+
+
 def test_a_study_shows_what_was_seen_over_all_panels(tmp_path: Path) -> None:
     """A player of heights: alone 2 and 3 in seeds 0 and 1."""
     arms = tuple(

@@ -12,15 +12,16 @@ import pytest
 
 import privbo as pb
 from experiments import one, result_pages, spend
-from experiments.families_page import AIMS, again
+from experiments.families_page import AIMS, ALONE, again
 from experiments.frontier import best_alone, gain
 from experiments.played import kept, read
 from experiments.problems import client_families, later_families, third_families
 from experiments.result_pages import refresh
-from experiments.statistics import Measure
+from experiments.statistics import Measure, geometric
 from experiments.stored import rows_of
 from experiments.study import Claim, Panel, study, titles
 from experiments.verdicts import judge, together
+from experiments.worth import MEASURES
 from privbo.protocol.errors import ConfigurationError
 
 PAGE = """# Found
@@ -240,6 +241,14 @@ def test_the_study_plays_every_family_at_every_aim():
         arms = {(arm.x, arm.control == "zeroed") for arm in panel.arms if arm.series == "default"}
         assert arms == {(aim.epsilon, aim.zeroed) for aim in AIMS} | {(0.5, True), (8.0, True)}  # more than is shown
         assert sum(arm.series == "alone" for arm in panel.arms) == 4
+        assert ALONE in [arm.label for arm in panel.arms]
+    entries = read(json.loads((RESULTS / "client-families/client-families.json").read_text())["overall"])
+    for measure in MEASURES:  # chosen where nothing is reported
+        arms = {
+            label: geometric([one.ratio(label, measure) for one in entries if one.purpose == "choosing"])
+            for label in entries[0].alone
+        }
+        assert min(arms, key=lambda label: arms[label].value) == ALONE
     many = {p.title for p in chosen.panels if p.arms[0].problem["n_clients"] == 200}
     assert many == set(later_families.MANY.families)
 
