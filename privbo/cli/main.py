@@ -80,7 +80,7 @@ def main() -> None:
 
     warnings.showwarning = note
     # Modules stay: looking for garbage among them takes a fifth of a short run, and as long again on the way out.
-    gc.set_threshold(200_000, 100)
+    gc.set_threshold(1_000_000, 100)
     atexit.register(gc.freeze)
     try:
         app()

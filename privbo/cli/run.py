@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import signal
 import sys
@@ -365,6 +366,8 @@ def carry_out(
         say(f"privbo: values of this run's trials come from outside: privbo tell {home}", err=True)
     output = RunDirectory(home).output_path
     with limited_threads(spec.threads), _interruptible() as stop:
+        gc.freeze()  # what was loaded stays; what objectives leave behind goes sooner than while all that was loaded
+        gc.set_threshold(50_000, 20)
         play = partial(run_spec, progress=progress, on_round=stop, on_evaluation=stop, output=output)
         record = play(spec, home, resume=resume, on_rehearsal=_tell if rehearse else None)
         for control in spec.controls:  # each is played once: it goes on where it was interrupted
