@@ -1,9 +1,10 @@
 """Tables of the study ``records``: sites that release a front beside every site alone; the family is the unit.
 
-Every ratio is mean regret over mean regret of the best arm alone, chosen by family, number of records and measure after
-the fact, which favours being alone; arms are paired by seed. Beside it stands the same over one arm alone for all
-families, as a user would choose it beforehand. Means over families are geometric, with the interval of Student's t over
-families. What a family loses is tested site by site, Holm-corrected over families.
+Every ratio is mean regret over mean regret of the arm alone that was best on families for choosing; sites are paired
+with themselves, on average over the seeds that draw them. Beside it stands the same over the best arm alone in
+hindsight, chosen by family, number of records and measure, which favours being alone. Means over families are
+geometric, with the interval of Student's t over families. What a family loses is tested site by site, Holm-corrected
+over families.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ from experiments.worth import MEASURES, Measure
 from privbo.protocol.messages import FloatArray
 from privbo.protocol.settings import JsonObject, dump_settings, read_settings, settings
 
-# The best of the four on families for choosing, on average over both measures and 12, 5 and unlike sites.
-_ONE = "alone, front of 4"
+ALONE = "alone, front of 4"  # the best of the four on families for choosing; has the start that is shared
 _BY_FAMILY = "n=1000, epsilon 1"
 
 
 @settings(table="compared")
 class Compared:
-    """An arm over the best one alone, on one family.
+    """An arm over the one alone, on one family.
 
     Attributes:
         group: Number of sites and purpose of the family.
@@ -38,9 +38,9 @@ class Compared:
         measure: ``"mean"`` or ``"end"``.
         ours, alone: Regret.
         error: Of their ratio, over pairs.
-        pairs: Sites times seeds.
+        pairs: Sites; sites times seeds where no two seeds have one alike.
         worse: Share of pairs in which ours is larger.
-        one: Regret of the one arm alone for all families; None where the best alone is that arm's everywhere.
+        best: Regret of the best arm alone in hindsight; None where there is one arm alone.
     """
 
     group: str
@@ -52,12 +52,17 @@ class Compared:
     error: float
     pairs: int
     worse: float
-    one: float | None = None
+    best: float | None = None
 
     @property
     def ratio(self) -> Estimate:
         """Ours over alone, over pairs."""
         return Estimate(self.ours / self.alone, self.error, self.pairs)
+
+    @property
+    def hindsight(self) -> float:
+        """Ours over the best arm alone in hindsight."""
+        return self.ours / (self.best or self.alone)
 
 
 def overall(panels: Sequence[tuple[Panel, Found]]) -> Seen:
@@ -77,27 +82,36 @@ def _of_panel(panel: Panel, found: Found) -> Iterator[Compared]:
     for arm in arms:
         size = arm.label.partition(",")[0]
         alone = [one.label for one in arms if one.series == "alone" and one.label.startswith(f"{size},")]
-        for measure in MEASURES if arm.series != "alone" and alone else ():
+        is_shown = arm.series != "alone" or panel.purpose == "choosing"  # there engines alone are compared
+        for measure in MEASURES if is_shown and alone else ():
             seeds = sorted(set.intersection(*(set(found[label]) for label in (arm.label, *alone))))
-            best = min((_regret(found, label, seeds, measure) for label in alone), key=lambda one: float(one.mean()))
-            ours, single = (_regret(found, label, seeds, measure) for label in (arm.label, f"{size}, {_ONE}"))
-            one = ratio(ours, best)
+            best = min(float(_regret(found, label, seeds, measure).mean()) for label in alone)
+            ours, own = (_regret(found, label, seeds, measure) for label in (arm.label, f"{size}, {ALONE}"))
+            one = ratio(ours, own)
             yield Compared(
                 group=group,
                 arm=arm.label,
                 family=family,
                 measure=measure,
                 ours=float(ours.mean()),
-                alone=float(best.mean()),
+                alone=float(own.mean()),
                 error=one.error,
                 pairs=one.count,
-                worse=float(np.mean(ours > best)),
-                one=float(single.mean()) if len(alone) > 1 else None,
+                worse=float(np.mean(ours > own)),
+                best=best if len(alone) > 1 else None,
             )
 
 
 def _regret(found: Found, label: str, seeds: Sequence[int], measure: Measure) -> FloatArray:
-    return np.concatenate([found[label][seed].curves[f"{measure} by client"] for seed in seeds])
+    """Regret of every site, on average over the seeds that draw it; of every site and seed where they share none."""
+    curves = [found[label][seed].curves for seed in seeds]
+    values = np.concatenate([curve[f"{measure} by client"] for curve in curves])
+    numbers = [curve["number by client"] for curve in curves if "number by client" in curve]
+    if len(numbers) < len(curves):
+        return values
+    order = np.concatenate(numbers).astype(np.int64)
+    totals, counts = np.bincount(order, values), np.bincount(order)
+    return np.asarray(totals[counts > 0] / counts[counts > 0], dtype=np.float64)
 
 
 def _shown(every: Sequence[Compared]) -> Seen:
@@ -108,7 +122,7 @@ def _shown(every: Sequence[Compared]) -> Seen:
 
 
 def _table(group: str, every: Sequence[Compared]) -> str:
-    beside = ["one arm"] if all(one.one for one in every) else []
+    beside = ["in hindsight"] if all(one.best for one in every) else []
     heads = [
         head for measure in ("mean over evaluations", "at the end") for head in (measure, *beside, "worst", "lose")
     ]
@@ -124,9 +138,9 @@ def _table(group: str, every: Sequence[Compared]) -> str:
         for measure in MEASURES:
             families = [one for one in every if one.arm == arm and one.measure == measure]
             ratios = [one.ratio for one in families]
-            over_one = [Estimate(one.ours / one.one, math.inf, one.pairs) for one in families if one.one]
+            in_hindsight = geometric([Estimate(one.hindsight, math.inf, one.pairs) for one in families]).value
             worst = max(one.value for one in ratios)
-            cells += [f"{geometric(ratios):.2f[}", *(f"{geometric(over_one).value:.2f}" for _ in beside)]
+            cells += [f"{geometric(ratios):.2f[}", *(f"{in_hindsight:.2f}" for _ in beside)]
             cells += [f"{worst:.2f}", str(losing(ratios))]
         worse = np.mean([one.worse for one in every if one.arm == arm and one.measure == "mean"])
         lines.append(f"| {' | '.join(cells)} | {100 * worse:.0f} % |")
@@ -146,7 +160,7 @@ def _by_family(group: str, every: Sequence[Compared]) -> str:
     lines = [
         f"**By family: {group}** (mean over evaluations / at the end; standard errors over sites)",
         "",
-        f"| family | {_BY_FAMILY} | regret of the best alone |",
+        f"| family | {_BY_FAMILY} | regret alone |",
         "|---|---|---|",
     ]
     for family in dict.fromkeys(one.family for one in cells.values()):

@@ -26,11 +26,13 @@ def play(task: Task) -> Outcome:
     by the common setting, or by the best setting that it found alone.
     """
     given, algorithm = cast("Sites", make(task.problem, task.seed)), task.algorithm
+    numbers = given.numbers
     history, losses = given.at(task.run(problem(given)).clients.units), given.losses
     found = history[:, :EVALUATIONS]
     if task.options.get("of") == "mean surface":
         best = np.take_along_axis(given.values, found, axis=1).argmax(axis=1, keepdims=True)
         is_common = isinstance(algorithm, pb.MultiTask) and algorithm.goal == "common"
+        numbers = None  # the mean surface is another one for every seed
         last, mean = (
             history[:, -1:] if is_common else np.take_along_axis(found, best, axis=1),
             given.values.mean(axis=0),
@@ -40,7 +42,10 @@ def play(task: Task) -> Outcome:
             np.tile((mean.max() - mean) / np.ptp(mean), (len(last), 1)),
         )
     so_far = np.minimum.accumulate(np.take_along_axis(losses, found, axis=1), axis=1)
-    return judged(np.asarray(so_far), correlation(given), None)
+    outcome = judged(np.asarray(so_far), correlation(given), None)
+    if numbers is not None:
+        outcome.curves["number by client"] = numbers.tolist()
+    return outcome
 
 
 def problem(given: Sites) -> pb.Problem:

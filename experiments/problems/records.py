@@ -22,12 +22,14 @@ class Sites:
         points: All of its points, ``(n_points, n_dims)``.
         values: Mean scores, ``(n_sites, n_points)``.
         n_records: Of each site.
+        numbers: The sites' among the family's, of which every seed draws some; None where no two seeds have one alike.
     """
 
     space: Space
     points: FloatArray
     values: FloatArray
     n_records: int
+    numbers: IntArray | None = None
 
     @cached_property
     def _index(self) -> dict[bytes, int]:
@@ -57,7 +59,8 @@ def sites(seed: int, family: str, n_sites: int, n_records: int, *, unlike: bool 
             f"at most {SITES} sites, and {', '.join(map(str, RECORDS))} records"
         )
     chosen, generator = FAMILIES[family], np.random.default_rng([seed, 31])
-    values = TABLES.surfaces(family)[RECORDS.index(n_records)][generator.permutation(SITES)[:n_sites]]
+    numbers = generator.permutation(SITES)[:n_sites]
+    values = TABLES.surfaces(family)[RECORDS.index(n_records)][numbers]
     if unlike:
         tables = values.reshape(n_sites, *chosen.shape)
         for i in range(n_sites):
@@ -68,4 +71,5 @@ def sites(seed: int, family: str, n_sites: int, n_records: int, *, unlike: bool 
     points = chosen.space.grid()
     if points is None:
         raise pb.ConfigurationError(f"family={family!r} is larger than a grid")
-    return Sites(space=chosen.space, points=points, values=values, n_records=n_records)
+    drawn = None if unlike else numbers
+    return Sites(space=chosen.space, points=points, values=values, n_records=n_records, numbers=drawn)
