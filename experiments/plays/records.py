@@ -8,13 +8,16 @@ from __future__ import annotations
 from typing import cast
 
 import numpy as np
+import torch
 
 import privbo as pb
 from experiments.outcome import Outcome, Task, make
 from experiments.plays.worth import judged
 from experiments.problems.records import Sites
-from privbo.protocol.messages import FloatArray
+from privbo.algorithms.thompson.pooled import Pooled
+from privbo.protocol.messages import Algorithm, Cohort, FloatArray
 from privbo.protocol.space import Value
+from privbo.testing.subject import Wrapped
 
 EVALUATIONS = 22  # of every site, and those of a common setting's front
 
@@ -23,11 +26,15 @@ def play(task: Task) -> Outcome:
     """Run an algorithm on sites all of whose records score what the site's mean is.
 
     Every site is judged by its own surface, or by the mean of all where the option ``of`` is ``"mean surface"``: then
-    by the common setting, or by the best setting that it found alone.
+    by the common setting, or by the best setting that it found alone. With the option ``informed`` sites expect the
+    exact mean surface, whatever releases say.
     """
-    given, algorithm = cast("Sites", make(task.problem, task.seed)), task.algorithm
+    given = cast("Sites", make(task.problem, task.seed))
+    algorithm: Algorithm | None = task.algorithm
     numbers = given.numbers
-    history, losses = given.at(task.run(problem(given)).clients.units), given.losses
+    if task.options.get("informed") and isinstance(algorithm, pb.MultiTask):
+        algorithm = informed(algorithm, given)
+    history, losses = given.at(task.run(problem(given), algorithm).clients.units), given.losses
     found = history[:, :EVALUATIONS]
     if task.options.get("of") == "mean surface":
         best = np.take_along_axis(given.values, found, axis=1).argmax(axis=1, keepdims=True)
@@ -56,6 +63,24 @@ def problem(given: Sites) -> pb.Problem:
         return np.full(count, given.values[site, given.at(given.space.encode(params))])
 
     return pb.Problem(space=given.space, objective=objective, n_clients=n_sites, n_records=(count,) * n_sites)
+
+
+def informed(algorithm: pb.MultiTask, given: Sites) -> Wrapped:
+    """Give the algorithm with the mean of all sites' surfaces as what sites expect: no release can tell more of it."""
+    mean = given.values.mean(axis=0) - given.values.mean()
+    held = float(np.square(mean).mean() / given.values.var(axis=1).mean())
+
+    def function(units: FloatArray) -> tuple[torch.Tensor, torch.Tensor]:
+        expected = torch.as_tensor(mean[given.at(units)])
+        return expected, expected.new_zeros(*expected.shape, 0)
+
+    exact = Pooled(function=function, width=0, rest=max(0.1, 1.0 - held), is_standardised=False)
+
+    def told(cohort: Cohort) -> Cohort:
+        cohort._prior_of = lambda _: exact  # type: ignore[attr-defined]
+        return cohort
+
+    return Wrapped(algorithm=algorithm, on_cohort=told, on_server=lambda server: server)
 
 
 def correlation(given: Sites) -> float:
