@@ -1,13 +1,17 @@
-"""The record-level study: what is drawn of its families, and its plays."""
+"""The record-level study: what is drawn of its families, its plays, and how a site is counted."""
+
+import dataclasses
 
 import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.outcome import Task, make
+from experiments.outcome import Outcome, Task, make
 from experiments.plays.records import play
 from experiments.problems.record_families import TABLES
 from experiments.problems.records import sites
+from experiments.records_page import overall
+from experiments.study import Arm, Panel
 
 
 def test_unlike_sites_have_the_same_values_in_other_places():
@@ -60,3 +64,36 @@ def test_one_common_setting_is_judged_on_the_mean_surface():
     assert own.figures["end"] == pytest.approx(np.mean(own.curves["end by client"]), abs=1e-4)
     assert len({*common.curves["end by client"]}) == 1
     assert min(own.curves["end by client"]) >= 0.01 > ((mean.max() - mean) / np.ptp(mean)).min()
+
+
+def test_sites_that_know_the_mean_surface_are_ahead_of_all_that_releases_tell():
+    known = dataclasses.replace(task(), options={"informed": True})
+    assert play(known).figures["mean"] < 0.8 * play(task()).figures["mean"]
+
+
+def test_a_site_counts_once_by_its_average_over_the_seeds_that_draw_it():
+    """Site 3 is drawn by both seeds: (.2 + .4) / 2 of (.4 + .8) / 2 alone; sites 1 and 2 have .1 of .1, .3 of .2."""
+    curves = {
+        "n=1000, epsilon 1": ([0.1, 0.2], [0.4, 0.3]),
+        "n=1000, alone, front of 4": ([0.1, 0.4], [0.8, 0.2]),
+        "n=1000, alone, front of 6": ([0.1, 0.1], [0.1, 0.1]),
+    }
+    numbers = ([1.0, 3.0], [3.0, 2.0])
+    found = {
+        label: {
+            seed: Outcome(
+                curves=dict.fromkeys(("mean by client", "end by client"), each[seed])
+                | {"number by client": numbers[seed]}
+            )
+            for seed in (0, 1)
+        }
+        for label, each in curves.items()
+    }
+    arms = tuple(Arm(label=label, problem={}, series="alone" if "alone" in label else "shared") for label in curves)
+    panel = Panel(title="tea, 3 sites", arms=arms, seeds=2, columns={}, purpose="reporting")
+    kept = overall([(panel, found)]).summary["compared"]
+    assert [(one["arm"], one["pairs"]) for one in kept] == [("n=1000, epsilon 1", 3)] * 2
+    for one in kept:
+        assert one["ours"] == pytest.approx((0.1 + 0.3 + 0.3) / 3)
+        assert one["alone"] == pytest.approx((0.1 + 0.2 + 0.6) / 3)
+        assert (one["best"], one["worse"]) == (pytest.approx(0.1), pytest.approx(1 / 3))
