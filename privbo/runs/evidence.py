@@ -90,7 +90,25 @@ def _read_evidence(path: Path, home: RunDirectory) -> Iterator[Evidence]:
 
 
 _REMOTE = ("private/countersigned.jsonl", "sites' records")  # of clients on other machines
-REMEDY = "restore all of them from the same time, or charge what is uncertain again: privbo ledger recover"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contradiction:
+    """What evidence has seen and the ledger lacks.
+
+    Attributes:
+        what: In words.
+        is_uncertain: Whether a part was lost, which may be charged again; else the evidence itself was changed.
+    """
+
+    what: str
+    is_uncertain: bool = True
+
+    @property
+    def text(self) -> str:
+        """In words, with the remedy."""
+        again = "restore all of them from the same time, or charge what is uncertain again: privbo ledger recover"
+        return f"{self.what}; {again if self.is_uncertain else 'restore that file from a copy'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +234,7 @@ def examine(
             chains = Chains(ledger, manifest.run_id)
             plan_of(manifest, chains.book)
             wrong = next(filter(None, map(chains.contradiction, [*seen, *receipts])), None)
-            problem = wrong or _announced_problem(manifest, chains.book, home)
+            problem = wrong.text if wrong else _announced_problem(manifest, chains.book, home)
     except PrivacyError as error:
         problem = str(error)
     recovered = [r for r in ledger.book().reservations if r.declared.kind == "recovery"] if state.ok else []
@@ -322,36 +340,36 @@ class Chains:
         self._places = {(row.sequence, row.digest) for row in rows}
         self.unlike = defaultdict[Position, set[float | None]](set)
 
-    def contradiction(self, seen: Evidence) -> str | None:
+    def contradiction(self, seen: Evidence) -> Contradiction | None:
         """Say what the ledger lacks of what evidence has seen; None where they agree, or a recovery charged it."""
         sequence, digest = seen.place
         found = self.book.digest_at(sequence)
         recoveries = self._recovered[seen.place]
         if found != digest and not recoveries:
             what = "is not in it" if found is None else "is another one in it"
-            return (
-                f"{seen.by} has seen row {sequence} of the ledger, which {what}: the ledger's tail was lost or "
-                f"replaced, or a part was restored from a copy; {REMEDY}"
+            return Contradiction(
+                what=f"{seen.by} has seen row {sequence} of the ledger, which {what}: the ledger's tail was lost or "
+                "replaced, or a part was restored from a copy"
             )
         if seen.stored is not None and seen.stored not in self._places:
             what = f"has seen stored release {seen.stored[0]}, which is not in the ledger or is another one"
-            return f"{seen.by} {what}; {REMEDY}"
+            return Contradiction(what=f"{seen.by} {what}")
         if not seen.is_public or found != digest or (problem := self._unlike(seen)) is None:
             return None
         self.unlike[seen.place].add(seen.norm)
         return problem if len(self.unlike[seen.place]) > recoveries else None
 
-    def _unlike(self, seen: Evidence) -> str | None:
+    def _unlike(self, seen: Evidence) -> Contradiction | None:
         stored = self._stored.get(f"{self._run}/{seen.round}")
         if stored is None:
             what = f"says that round {seen.round} was released, and the ledger holds no release of it"
-            return f"{seen.by} {what}; {REMEDY}"
+            return Contradiction(what=f"{seen.by} {what}")
         release, _ = decode_release(stored)
         norm = float(np.linalg.norm(release.values))
         same = (release.sequence, release.head) == seen.place and seen.stddev in (None, release.noise_stddev)
         if not same or (seen.norm is not None and not math.isclose(norm, seen.norm, rel_tol=1e-9)):
             what = f"says of round {seen.round} what the ledger's stored release does not"
-            return f"{seen.by} {what}; restore that file from a copy"
+            return Contradiction(what=f"{seen.by} {what}", is_uncertain=False)
         return None
 
 

@@ -21,7 +21,7 @@ from accountant.wording import counted
 from privbo.plans.cost import Agree, spending
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import read_lines
-from privbo.runs.evidence import REMEDY, Chains, Evidence, beyond, declaration, gathered, plan_of, recovery_text
+from privbo.runs.evidence import Chains, Evidence, beyond, declaration, gathered, plan_of, recovery_text
 from privbo.runs.manifest import Manifest, RunDirectory, readable_ledger
 from privbo.runs.opening import plan_run, policy_of, require_policy
 from privbo.runs.sources import ForeignAlgorithm
@@ -72,7 +72,7 @@ def recover(home: RunDirectory, *, agree: Agree = lambda _: None, ledger: Path |
         plan = _bound(manifest, opened)
         seen, _ = gathered(home, manifest.run_id)
         chains = Chains(opened, manifest.run_id)
-        doubtful = [one for one in seen if (problem := chains.contradiction(one)) and REMEDY in problem]
+        doubtful = [one for one in seen if (wrong := chains.contradiction(one)) and wrong.is_uncertain]
         witnessed = opened.lost()
         if not doubtful and not witnessed:
             raise RunError(f"{home.path}: nothing is uncertain, so there is nothing to recover")
