@@ -85,7 +85,10 @@ def _opened(path: str, named: str | None) -> Ledger:
     if path.endswith(".toml"):
         from privbo.flower.party import POPULATION, ledger_path, read_party, required_policy
 
-        party = read_party(Path(path))
+        try:
+            party = read_party(Path(path))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error}; a party's site.toml is read here, of a run name its directory") from None
         if (own := ledger_path(party)).exists():
             return Ledger.open(own)
         return Ledger.create(None, required_policy(party).ledger_policy(POPULATION))
