@@ -88,7 +88,7 @@ def _opened(path: str, named: str | None) -> Ledger:
         try:
             party = read_party(Path(path))
         except ConfigurationError as error:
-            raise ConfigurationError(f"{error}; a party's site.toml is read here, of a run name its directory") from None
+            raise ConfigurationError(f"{error}; this reads a party's site.toml, of a run name its directory") from None
         if (own := ledger_path(party)).exists():
             return Ledger.open(own)
         return Ledger.create(None, required_policy(party).ledger_policy(POPULATION))

@@ -135,6 +135,11 @@ def test_clients_scores_are_shown_only_where_they_are_asked_for(tmp_path) -> Non
         assert "not covered by epsilon" in asked.stdout.lower()
 
 
+def test_a_runs_configuration_is_no_partys(tmp_path) -> None:
+    said = ran("ledger", "left", written(tmp_path), ends=2).stderr
+    assert said.endswith("this reads a party's site.toml, of a run name its directory\n")
+
+
 def test_ledger_verify_and_export(finished: Path, tmp_path) -> None:
     verified = json.loads(privbo("ledger", "verify", finished, "--json").stdout)
     assert verified["verified"] is True
