@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from privbo.audits.clipping import NOTE
+from privbo.cli.options import loaded
 from privbo.cli.run import price_run, require_no_ledger
 from privbo.cli.terminal import Result, Shown, render
 from privbo.flower.party import AppFiles, Party, PartyRun, judged, read_party, read_site, run_of
@@ -199,5 +200,6 @@ def _of_site(config: Path, overrides: Sequence[str], site: Path) -> PartyRun:
 def _rehearsal(spec: Spec, clients: IntArray, *, show_private: bool) -> Rehearsal:
     limits = [spec.evaluation_seconds, None if spec.times is None else spec.times.of_one(len(clients))]
     seconds = min((limit for limit in limits if limit is not None), default=None)
+    loaded()
     with limited_threads(spec.threads), printed_to(None if show_private else Path(os.devnull)):
         return check(spec.problem, clients=clients, evaluation_seconds=seconds, algorithm=spec.algorithm)

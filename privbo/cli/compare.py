@@ -16,7 +16,7 @@ from rich.progress import MofNCompleteColumn, Progress, TaskID, TextColumn, Time
 
 from accountant.verify.text import shown
 from accountant.wording import upper_text
-from privbo.cli.options import agree
+from privbo.cli.options import agree, loaded
 from privbo.cli.terminal import Result, render
 from privbo.comparisons.cells import Cell, CellResult, How, OnCell, OnReuse, Reuse
 from privbo.comparisons.comparison import recommend, require_choice
@@ -46,6 +46,7 @@ def compare_sweep(
     if budget is not None:
         require_choice(sweep.config.data)  # before its cells are paid for
     folder = out or Path("sweeps") / sweep.config.name
+    loaded()
     with cell_progress() as (on_cell, on_reuse):
         how |= {"on_cell": on_cell, "on_reuse": on_reuse}
         found = run_sweep(sweep, folder, agree=partial(agree, yes=yes), **how)

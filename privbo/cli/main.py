@@ -16,6 +16,7 @@ import typer.core
 from accountant.verify.text import shown
 from privbo.cli import flower, ledger
 from privbo.cli.options import (
+    LOADING,
     AnyDir,
     AsJson,
     Client,
@@ -79,8 +80,9 @@ def main() -> None:
             say(f"note: {message}", err=True)
 
     warnings.showwarning = note
-    # Modules stay: looking for garbage among them takes a fifth of a short run, and as long again on the way out.
-    gc.set_threshold(1_000_000, 100)
+    # Modules stay: looking for garbage among them takes a fifth of a short run, and as long again on the way out. A
+    # command that calls objectives looks for theirs (``loaded``).
+    gc.set_threshold(LOADING, 100)
     atexit.register(gc.freeze)
     try:
         app()

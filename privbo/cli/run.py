@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import signal
 import sys
@@ -18,7 +17,7 @@ import numpy as np
 from accountant.ledger.address import stands
 from accountant.wording import counted, multipliers_text
 from privbo.audits.clipping import NOTE
-from privbo.cli.options import say
+from privbo.cli.options import loaded, say
 from privbo.cli.terminal import Shown, render
 from privbo.plans.cost import PriceColumn, price, trust_lines, trust_text
 from privbo.plans.plan import Plan, SignalToNoise
@@ -366,8 +365,7 @@ def carry_out(
         say(f"privbo: values of this run's trials come from outside: privbo tell {home}", err=True)
     output = RunDirectory(home).output_path
     with limited_threads(spec.threads), _interruptible() as stop:
-        gc.freeze()  # what was loaded stays; what objectives leave behind goes sooner than while all that was loaded
-        gc.set_threshold(50_000, 20)
+        loaded()
         play = partial(run_spec, progress=progress, on_round=stop, on_evaluation=stop, output=output)
         record = play(spec, home, resume=resume, on_rehearsal=_tell if rehearse else None)
         for control in spec.controls:  # each is played once: it goes on where it was interrupted

@@ -346,3 +346,20 @@ def test_after_a_federation_each_site_reads_its_own_and_the_server_none(tmp_path
     at_server = ran("best", federation.run.path, ends=2)
     assert "never came here" in at_server.stderr
     assert not list(federation.run.path.rglob("facts.json"))
+
+
+LOADS = """
+import gc, sys
+sys.argv = ["privbo", *sys.argv[1:]]
+from privbo.cli.main import main
+try:
+    main()
+finally:
+    print(gc.get_threshold()[0], gc.get_freeze_count() > 100_000)
+"""
+
+
+def test_a_program_keeps_what_it_loads_and_looks_for_what_objectives_leave(tmp_path) -> None:
+    command = [sys.executable, "-c", LOADS, "run", written(tmp_path), "--out", tmp_path / "run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "50000 True"
