@@ -152,6 +152,7 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     """
     if not hasattr(os, "fork"):
         raise ConfigurationError("a time limit on evaluations needs processes that fork; drop [times] on this system")
+    _loaded_torch()  # in the child nobody would finish what another thread is loading here
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = os.fork()  # not multiprocessing's: the workers of clusters are daemons, which it lets have no children
     if not process:
