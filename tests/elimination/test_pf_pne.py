@@ -50,18 +50,6 @@ def test_no_phase_is_shared_more_by_rounding(rho: float) -> None:
     assert [pb.PFPNE(gap=rho**k, rho=rho).shared_depths for k in range(1, 12)] == list(range(1, 12))
 
 
-def test_silent_rounds_are_public() -> None:
-    """Their number is the same whatever the clients see."""
-    seen: list[tuple[float, int]] = []
-    for value in (0.0, 1.0):
-        run(
-            pb.PFPNE(horizon=400, stage2="in-phase"),
-            lambda clients, units, v=value: np.full(len(clients), v),
-            M, rounds=9, on_round=lambda r, v=value: seen.append((v, r.index)),
-        )  # fmt: skip
-    assert [index for value, index in seen if value] == [index for value, index in seen if not value]
-
-
 def test_local_control_keeps_the_way_clients_go_on() -> None:
     assert pb.PFPNE(stage2="printed").local().stage2 == "printed"
     assert pb.PFPNE(stage2="warm").local().stage2 == "in-phase"
@@ -169,12 +157,8 @@ def test_the_certified_form_keeps_the_optimum(noise: float) -> None:
     bound = 1 / n_clients + NOISE_FAILURE
     most = runs * bound + 5.1 * math.sqrt(runs * bound * (1 - bound))
     assert sum(loses(pb.FedPNE(), n_clients, noise, seed) for seed in range(runs)) <= most
-
-
-def test_without_widening_the_optimum_is_lost() -> None:
-    """The planted fault of the test above: comparisons that ignore the noise."""
-    lost = sum(loses(pb.FedPNE(widen=0.0), 400, 0.1, seed) for seed in range(400))
-    assert lost > 400 * (1 / 400 + NOISE_FAILURE) + 5.1 * math.sqrt(400 * 0.0525 * 0.9475)
+    if noise == 0.1:  # planted: comparisons that ignore the noise
+        assert sum(loses(pb.FedPNE(widen=0.0), n_clients, noise, seed) for seed in range(runs)) > most
 
 
 @pytest.mark.parametrize("centre", ["client", "middle"])
@@ -211,28 +195,17 @@ def test_of_equal_bounds_that_of_the_point_pulled_last_counts() -> None:
     assert result.clients.recommended[:, 0].tolist() == [recorder.of(client)[-1][0] for client in range(3)]
 
 
-def plainly(owners: IntArray, places: IntArray, worked: IntArray, means: FloatArray, points: FloatArray) -> FloatArray:
-    """The same with radius 1 / pulls, one client and point after the other."""
-    found = np.full((owners.max() + 1, points.shape[1]), -1.0)
-    for client in np.unique(owners):
-        bounds = []
-        for point in np.unique(points, axis=0):
-            mine = (owners == client) & (points[places] == point).all(axis=1) & (worked > 0)
-            if mine.any():
-                pulls = worked[mine].sum()
-                mean = (worked[mine] * means[mine]).sum() / pulls
-                bounds.append((mean - 1.0 / pulls, np.flatnonzero(mine)[-1], tuple(point)))
-        if bounds:
-            found[client] = max(bounds)[2]
-    return found
-
-
 def test_many_turns_of_many_clients_are_judged_as_one_by_one() -> None:
     """Pairs of client and point are rare: they are looked up and not laid out."""
     generator, n_clients = np.random.default_rng(400), 400
-    owners, places = generator.integers(n_clients, size=300), generator.integers(20, size=300)
+    owners, places = generator.integers(60, size=300), generator.integers(20, size=300)
     worked, means = generator.integers(3, size=300), generator.integers(4, size=300) / 4.0  # quarters: sums are exact
-    points = generator.integers(3, size=(20, 2)) / 2.0
-    otherwise = np.full((owners.max() + 1, 2), -1.0)
+    points, otherwise = generator.integers(9, size=(20, 1)) / 8.0, np.full((n_clients, 1), -1.0)
     found = recommend(owners, places, worked, means, lambda pulls: 1.0 / pulls, points, otherwise)
-    np.testing.assert_array_equal(found, plainly(owners, places, worked, means, points))
+    for client in range(n_clients):
+        bounds = [(-math.inf, -1, -1.0)]
+        for point in np.unique(points):
+            mine = np.flatnonzero((owners == client) & (points[places, 0] == point) & (worked > 0))
+            if pulls := worked[mine].sum():
+                bounds.append(((worked * means)[mine].sum() / pulls - 1.0 / pulls, mine[-1], point))
+        assert found[client] == max(bounds)[2]
