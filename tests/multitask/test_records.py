@@ -32,7 +32,7 @@ from privbo.door.noise import SimulatedNoise
 from privbo.door.sums import noisy_sums
 from privbo.flower.party import SiteSettings, _require_bound
 from privbo.plans.privacy import SITES_ARE_SEEN
-from privbo.protocol.messages import Broadcast, FloatArray, Records
+from privbo.protocol.messages import Broadcast, Cohort, FloatArray, Records
 from privbo.reports.bundle import write_bundle
 from privbo.reports.comparison import note_lines
 from privbo.reports.report_page import document, statement
@@ -76,13 +76,14 @@ def spec(objective: Any = None, privacy: pb.Privacy = QUIET, **changes: Any) -> 
     return Spec(**plain | changes)
 
 
-def front(objective: Any, clients: list[int] | None = None) -> FloatArray:
+def sites(asked: Spec, count: int = len(COUNTS)) -> Cohort:
+    """The private side of a run."""
+    return asked.cohort(asked.setting(7), clients=np.arange(count), evaluate=asked.problem.evaluator(), seed=0)
+
+
+def front(objective: Any) -> FloatArray:
     """What sites send in round 0."""
-    asked = spec(objective)
-    who = np.arange(len(COUNTS)) if clients is None else np.array(clients)
-    evaluate = asked.problem.evaluator()
-    cohort = asked.cohort(asked.setting(7), clients=who, evaluate=evaluate, seed=0)
-    return cohort.respond(Broadcast(round=0))
+    return sites(spec(objective)).respond(Broadcast(round=0))
 
 
 @pytest.mark.parametrize("site", [1, 2])
@@ -163,9 +164,13 @@ def test_a_failed_evaluation_is_released_as_the_lower_end_and_never_as_an_absenc
     plain, found = front(honest), front(failing)
     np.testing.assert_allclose(found[2], -0.5 * COUNTS[2])
     np.testing.assert_array_equal(np.delete(found, 2, axis=0), np.delete(plain, 2, axis=0))
-    record = pb.run(problem(failing), HEARD, privacy=QUIET, rounds=2, seed=1)
+    common, quiet = dataclasses.replace(HEARD, goal="common"), dataclasses.replace(QUIET, noise_multiplier=0.01)
+    record = pb.run(problem(failing), common, privacy=quiet, rounds=6, seed=1)
     assert set(record.failures) == {2}
     assert "secret" not in repr(pb.report(record).to_dict())
+    for release in record.releases:
+        np.testing.assert_allclose(release.values[2], -0.5 * COUNTS[2], atol=1.0)
+    assert np.abs(record.releases[1].values[3]).max() > 10.0
 
 
 def test_single_scores_are_clipped_one_by_one_and_the_site_is_told() -> None:
@@ -237,9 +242,7 @@ def test_released_points_do_not_depend_on_data_and_others_later_ones_only_on_rel
     """Site 2 is another one, and is shown the same releases. Its own later points differ: released, they would tell."""
     seen = []
     for objective in (Hospitals(), Hospitals(site=2)):
-        asked = spec(objective, rounds=6)
-        setting = asked.setting(7)
-        cohort = asked.cohort(setting, clients=np.arange(len(COUNTS)), evaluate=asked.problem.evaluator(), seed=0)
+        cohort = sites(spec(objective, rounds=6))
         means = np.random.default_rng(0).random((len(COUNTS), 4))
         for round_ in range(7):
             arrays = {"means": means, "noise_stddev": np.full(len(COUNTS), 0.05)} if round_ else {}
@@ -346,8 +349,7 @@ def test_one_common_setting_is_chosen_by_two_releases_of_all_evaluations_but_the
     own = pb.run(problem(), HEARD, privacy=QUIET, rounds=6, seed=1)
     alone = pb.run(problem(), common.local(), privacy=pb.NoPrivacy(), rounds=6, seed=1)
     assert [run.clients.units.shape[1] for run in (record, own, alone)] == [10, 10, 10]
-    sites = len(COUNTS)
-    assert [release.values.shape for release in record.releases] == [(sites, 5), (sites, 4)]
+    assert [release.values.shape for release in record.releases] == [(len(COUNTS), 5), (len(COUNTS), 4)]
     for release in record.releases:  # as one release of all nine points would have, by the root of 9 / 4
         assert release.noise_stddev == pytest.approx(own.releases[0].noise_stddev * 1.5, rel=1e-3)
     assert record.plan.epsilon(1e-6) == pytest.approx(own.plan.epsilon(1e-6), rel=1e-6)
@@ -358,33 +360,18 @@ def test_one_common_setting_is_chosen_by_two_releases_of_all_evaluations_but_the
         posterior = Posterior(space, Releases.of_front(units[:, :told], 0.5 + sums / counts[:, None], noise))
         if told == 5:
             stream = public_stream(record.manifest.public_seed, Stream.CANDIDATES, 1)
-            np.testing.assert_array_equal(units[:, 5:9], np.tile(posterior.likely_best(4, stream), (sites, 1, 1)))
+            np.testing.assert_array_equal(units[:, 5:9], np.tile(posterior.likely_best(4, stream), (len(COUNTS), 1, 1)))
         else:
-            np.testing.assert_array_equal(units[:, 9], np.tile(posterior.best(), (sites, 1)))
+            np.testing.assert_array_equal(units[:, 9], np.tile(posterior.best(), (len(COUNTS), 1)))
             assert record.common is not None
             assert record.common.params == space.decode(posterior.best())
-    asked = spec(algorithm=common).setting(7)
-    cohort = common.cohort(asked, clients=np.arange(2), evaluate=problem().evaluator(), seed=0)
+    cohort = sites(spec(algorithm=common), 2)
     cohort.respond(Broadcast(round=0))
     with pytest.raises(pb.ConfigurationError, match="points of shape"):
         cohort.respond(Broadcast(round=1))
     cohort.respond(Broadcast(round=1, arrays={"points": units[0, 5:8]}))
     with pytest.raises(pb.ConfigurationError, match="the common setting of shape"):
         cohort.respond(Broadcast(round=2))
-
-
-def test_a_failed_evaluation_of_the_second_release_is_the_lower_end_there() -> None:
-    def failing(client: int, params: dict[str, Any]) -> Any:
-        if client == 2:
-            raise ValueError("secret")
-        return Hospitals()(client, params)
-
-    common = dataclasses.replace(HEARD, goal="common")
-    quiet = dataclasses.replace(QUIET, noise_multiplier=0.01)
-    record = pb.run(problem(failing), common, privacy=quiet, rounds=6, seed=1)
-    for release in record.releases:
-        np.testing.assert_allclose(release.values[2], -0.5 * COUNTS[2], atol=1.0)
-    assert np.abs(record.releases[1].values[3]).max() > 10.0
 
 
 def test_where_noise_would_drown_a_common_setting_sites_go_on_by_themselves() -> None:
@@ -398,19 +385,15 @@ def test_where_noise_would_drown_a_common_setting_sites_go_on_by_themselves() ->
 def test_multi_task_is_the_default_of_this_unit_alone() -> None:
     record = pb.run(problem(), privacy=QUIET, rounds=1, seed=1)
     assert record.spec.algorithm == pb.MultiTask()
-    table = {key: value for key, value in record.spec.to_dict().items() if key != "algorithm"}
-    assert (
-        Spec.from_dict(table | {"problem": {"objective": "m:f", **table_of(record.spec)}}).algorithm == pb.MultiTask()
-    )
+    table = record.spec.to_dict()
+    table["problem"] = {"objective": "m:f"} | {
+        name: table["problem"][name] for name in ("n_clients", "n_records", "space")
+    }
+    assert Spec.from_dict({name: of for name, of in table.items() if name != "algorithm"}).algorithm == pb.MultiTask()
     plain = pb.Problem(space=SPACE, objective=lambda c, p: 0.0, n_clients=40)
     assert pb.plan(plain, privacy=pb.Privacy(epsilon=2.0), rounds=20).releases == 2
     with pytest.raises(pb.ConfigurationError, match="no default algorithm"):
         pb.plan(plain, privacy=pb.Privacy(epsilon=2.0, unit="reward"), rounds=20)
-
-
-def table_of(asked: Spec) -> dict[str, Any]:
-    found = asked.to_dict()["problem"]
-    return {name: found[name] for name in ("n_clients", "n_records", "score_range", "space")}
 
 
 @pytest.mark.parametrize("algorithm", [pb.DPFTSDE(), pb.SharedPrior(release_when="always")])
@@ -450,9 +433,7 @@ def test_a_failed_pull_counts_as_the_lowest_scores_and_is_no_absence_from_the_co
             return Hospitals()(client, params)
 
         asked = spec(objective, algorithm=pb.FedPNE(horizon=600, c=0.5))
-        setting, evaluate = asked.setting(7), asked.problem.evaluator()
-        cohort = asked.cohort(setting, clients=np.arange(len(COUNTS)), evaluate=evaluate, seed=0)
-        vectors.append(cohort.respond(asked.server(setting).ask().broadcast))
+        vectors.append(sites(asked).respond(asked.server(asked.setting(7)).ask().broadcast))
         assert max(calls.values()) > 1
     np.testing.assert_allclose(vectors[0], vectors[1], rtol=0.0, atol=1e-12)
     assert -0.5 in vectors[0][2]
@@ -503,18 +484,12 @@ def test_views_of_many_records_quote_the_delta_of_so_many(tmp_path: Path) -> Non
     assert pb.load(tmp_path / "run").plan.safe_delta == record.plan.safe_delta == 6.25e-6
 
 
-@pytest.mark.parametrize(
-    ("protects", "person", "noun"),
-    [
-        ("records", 1, "record"),
-        ("records", 2, "person's records"),
-        ("validation records", 1, "validation record"),
-        ("validation records", 2, "person's validation records"),
-    ],
-)
+@pytest.mark.parametrize("protects", ["records", "validation records"])
+@pytest.mark.parametrize("person", [1, 2])
 def test_every_view_and_both_checks_name_the_same_hidden_unit_and_what_it_rests_on(
-    protects: Any, person: int, noun: str, tmp_path: Path
+    protects: Any, person: int, tmp_path: Path
 ) -> None:
+    noun = f"person's {protects}" if person == 2 else protects[:-1]
     hidden = dataclasses.replace(QUIET, protects=protects, records_per_person=person, noise="secure")
     record = pb.run(problem(), HEARD, privacy=hidden, rounds=2, directory=tmp_path / "run")
     found, words = pb.report(record), pb.load(tmp_path / "run").plan.unit_text

@@ -39,7 +39,11 @@ def problem(spent: Any = TRAINING, training: Any = TRAINING, **changes: Any) -> 
         return scores if spent is None else (scores, spent)
 
     plain: dict[str, Any] = {"n_clients": 8, "n_records": [COUNT] * 8, "training": training}
-    return pb.Problem(space={"dose": pb.Real(0.0, 1.0)}, objective=objective, **plain | changes)
+    return pb.Problem(space={"dose": pb.Real(0.0, 1.0)}, **{"objective": objective} | plain | changes)
+
+
+def spec(algorithm: Any, problem: pb.Problem, privacy: pb.Privacy, rounds: int) -> Spec:
+    return Spec(name="one", problem=problem, algorithm=algorithm, privacy=privacy, rounds=rounds)
 
 
 def test_the_price_before_the_run_includes_the_trainings_behind_the_release() -> None:
@@ -104,17 +108,9 @@ def test_what_a_model_tells_of_a_record_is_charged() -> None:
             model = record + secret.normal(0.0, 2.0)
             return np.full(count, float(model > 0.5)), training
 
-        return pb.Problem(
-            space={"dose": pb.Real(0.0, 1.0)}, objective=objective, n_clients=1, n_records=[count], training=training
-        )
+        return problem(objective=objective, n_clients=1, n_records=[count], training=training)
 
-    asked = Spec(
-        name="one",
-        problem=world(0.0),
-        algorithm=pb.MultiTask(front=1, release_when="always"),
-        privacy=privacy,
-        rounds=1,
-    )
+    asked = spec(pb.MultiTask(front=1, release_when="always"), world(0.0), privacy, 1)
     (request,) = planned_requests(asked)
     made = privacy.mechanism(request, 5.0)
     seen = []
@@ -204,13 +200,7 @@ def test_a_recovery_charges_the_models_of_a_lost_release_again(tmp_path: Path) -
 def test_a_server_that_asks_for_more_models_than_are_planned_is_refused() -> None:
     """Planted: a phase of more pulls than its round has models, rounds beside the planned ones, and nodes in rows."""
     for algorithm, most in ELIMINATIONS:
-        asked = Spec(
-            name="one",
-            problem=problem(QUIET, QUIET),
-            algorithm=algorithm,
-            privacy=dataclasses.replace(PRIVACY, epsilon=8.0),
-            rounds=4,
-        )
+        asked = spec(algorithm, problem(QUIET, QUIET), dataclasses.replace(PRIVACY, epsilon=8.0), 4)
         server = algorithm.server(asked.setting(0))
         honest = server.ask().broadcast
         assert server.request_for(honest).training == repeat(QUIET, most[0])
@@ -231,33 +221,23 @@ def test_a_server_that_asks_for_more_models_than_are_planned_is_refused() -> Non
             objective.assert_not_called()
 
 
-def test_what_can_not_be_composed_is_refused() -> None:
+def test_a_file_declares_it_and_it_is_part_of_the_runs_identity() -> None:
+    plain = {"objective": "somewhere:scores", "n_clients": 8, "n_records": [COUNT] * 8}
+    privacy = {"epsilon": 2.0, "delta": 1e-6, "unit": "record", "protects": "records"}
+
+    def told(multiplier: float) -> Spec:
+        training = {"type": "gaussian", "noise_multiplier": multiplier}
+        space = {"dose": {"type": "real", "low": 0.0, "high": 1.0}}
+        table = plain | {"space": space, "training": training}
+        return Spec.from_dict({"name": "told", "rounds": 5, "problem": table, "privacy": privacy})
+
+    asked = told(8.0)
+    assert asked.problem.training == TRAINING
+    assert Spec.from_dict(asked.to_dict()).digest() == asked.digest() != told(9.0).digest()
     with pytest.raises(pb.ConfigurationError, match="give the accountant's event of one training"):
         problem(training=2.0)
     with pytest.raises(pb.ConfigurationError, match=r"problem\.training=.*noise_multiplier"):
-        Spec.from_dict(table({"type": "gaussian", "noise_multiplier": -1.0}))
-
-
-def table(training: Any) -> dict[str, Any]:
-    return {
-        "name": "told",
-        "rounds": 5,
-        "problem": {
-            "objective": "somewhere:scores",
-            "n_clients": 8,
-            "n_records": [COUNT] * 8,
-            "space": {"dose": {"type": "real", "low": 0.0, "high": 1.0}},
-            "training": training,
-        },
-        "privacy": {"epsilon": 2.0, "delta": 1e-6, "unit": "record", "protects": "records"},
-    }
-
-
-def test_a_file_declares_it_and_it_is_part_of_the_runs_identity() -> None:
-    asked = Spec.from_dict(table({"type": "gaussian", "noise_multiplier": 8.0}))
-    assert asked.problem.training == TRAINING
-    assert Spec.from_dict(asked.to_dict()).digest() == asked.digest()
-    assert Spec.from_dict(table({"type": "gaussian", "noise_multiplier": 9.0})).digest() != asked.digest()
+        told(-1.0)
 
 
 def test_a_private_training_is_priced_for_a_record_that_is_replaced() -> None:
