@@ -6,8 +6,9 @@ import torch
 
 from privbo.algorithms.thompson import clients, local_model, pooled
 from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, Shared
-from privbo.protocol.messages import PlainEvaluate, Release, Setting
+from privbo.protocol.messages import PlainEvaluate, Setting
 from privbo.protocol.space import Categorical, Int, Real, Space
+from tests.builders import release
 
 PLANE = Space({"x": Real(0.0, 1.0), "y": Real(1e-3, 1e1, log=True)})
 MIXED = Space({"kind": Categorical(("a", "b")), "depth": Int(1, 5), "rate": Real(0.0, 1.0)})
@@ -86,13 +87,7 @@ def noisy_sum(ask, answers, rng, noise=0.05):
     """A release as a door would make it, without clipping."""
     rows = np.where(np.isfinite(answers), answers, 0.0)
     values = ask.request.weights @ rows
-    return Release(
-        round=ask.broadcast.round,
-        values=values + noise * rng.standard_normal(values.shape),
-        noise_stddev=noise,
-        sequence=ask.broadcast.round,
-        head="",
-    )
+    return release(values + noise * rng.standard_normal(values.shape), noise, ask.broadcast.round)
 
 
 def play(algorithm, where, evaluate=bumps, *, seed=5, clients=None, until=None):

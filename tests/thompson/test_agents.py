@@ -1,18 +1,21 @@
+"""Clients of DP-FTS-DE: their answers, snapshots and failures; whole cohorts cut into shards, to the last bit."""
+
 import dataclasses
+import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import privbo as pb
-from accountant.events import FixedSizeSampledGaussian
 from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson.evaluations import standardise
+from privbo.algorithms.thompson.posterior import is_compiled
 from privbo.algorithms.thompson.settings import OwnModel, Prior, shared_vectors
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Broadcast, PlainEvaluate
-from tests.builders import SIMULATED, problem
-from tests.thompson.conftest import PLANE, bumps, play, setting
+from tests.thompson.conftest import GRID, MIXED, PLANE, bumps, machine_code, noisy_sum, play, setting
 
 OWN = OwnModel(n_features=32, fit_steps=5, n_candidates=64)
 SMALL = Variant(n_features=12, own=OWN, n_candidates=128)
@@ -39,28 +42,24 @@ def test_repeated_points_are_replaced_where_that_is_asked():
     sure = Prior(median=5.0, spread=0.1, low=4.0, high=6.0)
     own = OwnModel(draw="features", n_features=2, fit_steps=1, lengthscale=sure)
 
-    def repeated(repeats):
-        algorithm = dataclasses.replace(SMALL, own=own, repeats=repeats).local()
-        _, cohort = play(algorithm, setting(rounds=12))
+    again = {}
+    for repeats in ("query", "replace"):
+        _, cohort = play(dataclasses.replace(SMALL, own=own, repeats=repeats).local(), setting(rounds=12))
         units = cohort.history().units
-        return sum(len(row) - len(np.unique(row, axis=0)) for row in units), units
-
-    often, _ = repeated("query")
-    never, units = repeated("replace")
-    assert often > 10
-    assert never == 0
+        again[repeats] = sum(len(row) - len(np.unique(row, axis=0)) for row in units)
+    assert again["query"] > 10
+    assert again["replace"] == 0
     assert ((units > 0) & (units < 1)).all(axis=2).mean() > 0.2
 
 
 def test_a_snapshot_does_not_follow_the_cohort():
     trace, _ = play(SMALL, setting())
     fresh = SMALL.cohort(setting(), clients=np.arange(6), evaluate=PlainEvaluate(bumps), seed=5)
-    fresh.respond(trace[0][0].broadcast)
-    fresh.respond(trace[1][0].broadcast)
-    before = fresh.snapshot()
-    frozen = {key: array.copy() for key, array in before.items()}
-    for ask, _ in trace[2:]:
+    for index, (ask, _) in enumerate(trace):
         fresh.respond(ask.broadcast)
+        if index == 1:
+            before = fresh.snapshot()
+            frozen = {key: array.copy() for key, array in before.items()}
     for key, array in frozen.items():
         np.testing.assert_array_equal(before[key], array)
 
@@ -74,15 +73,10 @@ def test_a_snapshot_of_other_clients_is_refused():
 
 def _broken(client, from_call):
     """An objective that fails for one client from its ``from_call``-th evaluation on."""
-    calls = [0]
-
-    def evaluate(clients, units):
-        calls[0] += 1
-        values = bumps(clients, units)
-        values[clients == client] = np.nan if calls[0] > from_call else values[clients == client]
-        return values
-
-    return evaluate
+    calls = itertools.count()
+    return lambda clients, units: np.where(
+        (clients == client) & (next(calls) >= from_call), np.nan, bumps(clients, units)
+    )
 
 
 @pytest.mark.parametrize("from_call", [0, 3])
@@ -114,18 +108,60 @@ def test_standardise_ignores_what_is_missing():
     np.testing.assert_allclose(standardise(10 * values[:1], np.isfinite(values[:1]))[1], [10])
 
 
-@pytest.mark.parametrize("calibration", ["tight", "paper"])
-def test_fixed_size_sampling_of_a_run_has_its_own_sensitivity_and_event(calibration):
-    """Against the formulas written out: two clients separate the sums, ``round(q N)`` of N are drawn."""
-    algorithm = pb.DPFTSDE(n_regions=2, n_features=8, clipping_norm=3.0, weighting=pb.Weighting(sharpness=2.0))
-    privacy = dataclasses.replace(SIMULATED, sample_rate=0.4, sampling="fixed-size", calibration=calibration)
-    result = pb.run(problem(9, space=PLANE), algorithm, privacy=privacy, rounds=1, seed=1)
-    (request,) = algorithm.server(setting(n_clients=9, rounds=1)).plan()
-    *_, second, first = np.sort(np.linalg.norm(request.weights, axis=0))
-    sensitivity = (first + second) * 3.0 / np.sqrt(2) / (4 / 9)
-    stddev = sensitivity if calibration == "tight" else request.weights.max() * 3.0 / (4 / 9)
-    assert result.releases[0].noise_stddev == pytest.approx(stddev, rel=1e-12)
-    event = result.ledger.entries()[0].event
-    assert isinstance(event, FixedSizeSampledGaussian)
-    assert (event.n_clients, event.sample_size) == (9, 4)
-    assert event.noise_multiplier == pytest.approx(stddev / sensitivity, rel=1e-12)
+# ---- whole cohorts cut into shards: every client's points, answers and models to the last bit
+
+N, ROUNDS = 10, 9
+CHEAP = pb.OwnModel(fit_steps=8, n_candidates=64)
+FORMS = {
+    "log-ei": (pb.SharedPrior(own=CHEAP), PLANE),
+    "log-ei, mixed": (pb.SharedPrior(own=CHEAP), MIXED),
+    "thompson": (pb.SharedPrior(own=CHEAP, acquisition="thompson"), PLANE),
+    "paper": (pb.DPFTSDE(own=CHEAP), PLANE),
+    "paper, mixed": (pb.DPFTSDE(own=CHEAP), MIXED),
+    "exact": (pb.DPFTSDE(own=replace(CHEAP, draw="exact")), PLANE),
+    "exact, grid": (pb.DPFTSDE(own=replace(CHEAP, draw="exact", n_candidates=400)), GRID),
+    "exact, common": (pb.DPFTSDE(own=replace(CHEAP, draw="exact", n_candidates=400, refit_every=0)), GRID),
+    "features": (pb.DPFTSDE(own=replace(CHEAP, draw="features")), MIXED),
+}
+
+
+def failing(clients, units):
+    """Of every seventh client the right half of the first coordinate fails."""
+    return np.where((clients % 7 == 0) & (units[:, 0] > 0.5), np.nan, bumps(clients, units))
+
+
+def played(algorithm, where, shards):
+    """Everything the clients answer, evaluate and fit, from cohorts that hear the same broadcasts."""
+    server, rng, found = algorithm.server(where), np.random.default_rng(0), {}
+    cohorts = [algorithm.cohort(where, clients=part, evaluate=PlainEvaluate(failing), seed=3) for part in shards]
+    while (ask := server.ask()) is not None:
+        answers = np.concatenate([cohort.respond(ask.broadcast) for cohort in cohorts])
+        found[f"answers of round {ask.broadcast.round}"] = answers
+        server.tell(None if ask.request is None else noisy_sum(ask, answers, rng))
+    for name in set(cohorts[0].snapshot()) - {"rounds"}:
+        found[name] = np.concatenate([cohort.snapshot()[name] for cohort in cohorts])
+    return found
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["compiled", "torch"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_client_does_not_depend_on_the_sharding(form, used):
+    algorithm, space = FORMS[form]
+    where = setting(n_clients=N, rounds=ROUNDS, space=space)
+    with machine_code(used=used):
+        whole = played(algorithm, where, [np.arange(N)])
+        assert any(values.size for name, values in whole.items() if name.startswith("answers"))
+        for parts in (3, N):
+            for name, values in played(algorithm, where, np.array_split(np.arange(N), parts)).items():
+                np.testing.assert_array_equal(values, whole[name], err_msg=f"{name} in {parts} shards")
+
+
+def test_small_runs_do_not_wait_for_a_compiler_whoever_takes_part():
+    """40 clients of 20 rounds on a processor are the last, of 10 with draws."""
+    small = setting(n_clients=40, rounds=20)
+    assert not is_compiled(small)
+    assert is_compiled(setting(n_clients=41, rounds=20))
+    assert is_compiled(setting(n_clients=40, rounds=21))
+    assert is_compiled(small, draws=True)
+    assert not is_compiled(setting(n_clients=40, rounds=10), draws=True)
+    assert not is_compiled(replace(small, n_clients=10_000, device="cuda"), draws=True)

@@ -1,6 +1,7 @@
 """What clients bring along: evaluations from before the run, and points that they want evaluated."""
 
 import dataclasses
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -124,11 +125,11 @@ def test_what_tables_and_numpy_hold_is_taken_as_what_it_is() -> None:
     """A row, a category and a value of NumPy's, and a step that ``np.arange`` misses by 5e-17."""
     space = {"x": pb.Real(0, 0.3, step=0.1), "n": pb.Categorical([1, 2]), "k": pb.Categorical(["a", "b"])}
     row = pd.DataFrame({"x": np.arange(0, 0.31, 0.1), "n": [1] * 4, "k": ["b"] * 4}).iloc[3]
-    given = [(row, np.float32(0.9)), ({"x": np.float64(0.3), "n": np.int64(1), "k": np.str_("b")}, np.int64(1))]
+    given = [7, (row, np.float32(0.9)), ({"x": np.float64(0.3), "n": np.int64(1), "k": np.str_("b")}, np.int64(1))]
     assert row["x"] > 0.3
     evaluate = pb.Problem(space=space, objective=score, n_clients=1, earlier=lambda client: given).evaluator()
     found = evaluate.earlier(0)
-    assert not evaluate.errors
+    assert "TypeError" in evaluate.errors[0]  # of what is no pair, and of nothing else
     assert [value for _, value in found] == pytest.approx([0.9, 1.0])
     for unit, _ in found:
         assert evaluate.problem.search_space.decode(unit) == {"x": 0.3, "n": 1, "k": "b"}
@@ -154,16 +155,11 @@ def test_what_can_not_be_used_is_its_clients_failure_and_changes_nothing() -> No
 
 def test_clients_that_choose_no_points_take_none(tmp_path: Path) -> None:
     named = ProblemSource(objective="a:b", earlier="a:c", n_clients=CLIENTS, space=PROBLEM.search_space.parameters)
-    settings: dict[str, Any] = {"privacy": pb.Privacy(epsilon=8), "rounds": ROUNDS}
-    for problem in (dataclasses.replace(PROBLEM, earlier=brought), dataclasses.replace(PROBLEM, source=named)):
-        asked = dataclasses.replace(problem, objective="ask")
-        for refused in (
-            lambda problem=problem: pb.plan(problem, pb.FedPNE(horizon=40), **settings),
-            lambda problem=problem: pb.run(problem, pb.FedPNE(horizon=40), directory=tmp_path / "run", **settings),
-            lambda asked=asked: pb.start(asked, pb.FedPNE(horizon=40), directory=tmp_path / "run", **settings),
-        ):
-            with pytest.raises(pb.ConfigurationError, match=r"problem\.earlier: clients of FedPNE take no points"):
-                refused()
+    settings: dict[str, Any] = {"privacy": pb.Privacy(epsilon=8), "rounds": ROUNDS, "directory": tmp_path / "run"}
+    for given in ({"earlier": brought}, {"source": named}, {"earlier": brought, "objective": "ask"}):
+        begin = pb.start if "objective" in given else pb.run
+        with pytest.raises(pb.ConfigurationError, match=r"problem\.earlier: clients of FedPNE take no points"):
+            begin(dataclasses.replace(PROBLEM, **given), pb.FedPNE(horizon=40), **settings)
     assert not list(tmp_path.iterdir())
     with pytest.raises(pb.ConfigurationError, match=r"enqueued can't be called"):
         dataclasses.replace(PROBLEM, enqueued=lambda client, place: [])
@@ -191,22 +187,16 @@ def test_points_enqueued_at_the_desk_are_asked_for_next(tmp_path: Path) -> None:
     assert 0.25 not in [trial.params["x"] for trial in run.site.trials(3)]
 
 
-def cliff(client: int, params: dict[str, Any]) -> float:
-    """Better and better up to a cliff, beyond which every trial fails."""
-    if params["x"] > 0.6:
-        raise ValueError("does not fit into memory")
-    return float(params["x"])
-
-
 def test_a_client_that_models_failures_stays_away_from_where_its_trials_fail() -> None:
     """Eight clients alone, twelve rounds: beyond the exploring start most trials fall over the cliff, or few do."""
-    problem = pb.Problem(space={"x": pb.Real(0, 1), "y": pb.Real(0, 1)}, objective=cliff, n_clients=8)
+    space = {"x": pb.Real(0, 1), "y": pb.Real(0, 1)}
+    cliff = pb.Problem(space=space, objective=lambda _, at: at["x"] if at["x"] <= 0.6 else math.nan, n_clients=8)
     failed = {}
     assert pb.SharedPrior().failures == "worst"
     for failures in ("ignored", "worst"):
         own = pb.OwnModel(fit_steps=20, n_candidates=128)
         algorithm = pb.SharedPrior(own=own, n_features=12, failures=failures).local()
-        record = pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=12, seed=4)
+        record = pb.run(cliff, algorithm, privacy=pb.NoPrivacy(), rounds=12, seed=4)
         later = record.clients.rounds > 2
         failed[failures] = float(np.isnan(record.clients.values[:, later]).mean())
         assert all(best.params["x"] <= 0.6 for best in record.best())
@@ -227,9 +217,3 @@ def test_what_clients_bring_along_is_given_within_their_time(name: str) -> None:
         units = np.zeros((2, 2))
         assert (evaluate.chosen(np.arange(2), units, 0) != units).any(axis=1).tolist() == [True, False]
     assert "TimeoutError" in evaluate.errors[1]
-
-
-def test_what_is_no_pair_is_its_clients() -> None:
-    evaluate = dataclasses.replace(PROBLEM, earlier=lambda client: [7, ({"x": 0.5, "n": 2}, 1.0)]).evaluator()
-    assert len(evaluate.earlier(0)) == 1
-    assert "TypeError" in evaluate.errors[0]

@@ -1,6 +1,7 @@
 """Models of long histories: which points are kept, that they are a client's own, and that short ones are untouched."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from privbo.algorithms.thompson.evaluations import kept_points
 from privbo.algorithms.thompson.settings import Part
 from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.runs.best import best_points
+from privbo.testing import toy_problem
+from tests.builders import play
 
 GENERATOR = np.random.default_rng(4)
 UNITS, VALUES = GENERATOR.random((6, 60, 2)), GENERATOR.standard_normal((6, 60))
@@ -63,16 +66,6 @@ def test_a_value_counts_as_often_as_there_are_calls_behind_it(recommended: float
     assert (best.params["x"], best.value) == (pytest.approx(0.2 if value == 0.1 else 0.8), pytest.approx(value))
 
 
-def hill(client: int, params: dict[str, float]) -> float:
-    return -((params["x"] - 0.1 * client) ** 2) - (params["y"] - 0.6) ** 2
-
-
-def play(algorithm, **settings) -> pb.Record:
-    space = {"x": pb.Real(0.0, 1.0), "y": pb.Real(0.0, 1.0)}
-    problem = pb.Problem(space=space, objective=hill, n_clients=4)
-    return pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=14, seed=1, **settings)
-
-
 @pytest.mark.parametrize("name", ["shared-prior", "dp-fts-de", "dp-fts-de, exact"])
 def test_a_limit_changes_nothing_below_it_and_runs_go_on_above_it(name: str):
     def algorithm(max_points: int | None):
@@ -81,9 +74,12 @@ def test_a_limit_changes_nothing_below_it_and_runs_go_on_above_it(name: str):
         draw = "exact" if name.endswith("exact") else "paths"
         return pb.DPFTSDE(n_features=8, own=pb.OwnModel(max_points=max_points, fit_steps=8, draw=draw, n_candidates=64))
 
-    whole, same, less = (play(algorithm(count)).clients for count in (None, 100, 8))
+    def played(max_points: int | None, **settings: Any) -> ClientHistory:
+        asked = {"privacy": pb.NoPrivacy(), "rounds": 14} | settings
+        return play(toy_problem(4), algorithm(max_points), **asked).clients
+
+    whole, same, less = (played(count) for count in (None, 100, 8))
     np.testing.assert_array_equal(same.units, whole.units)
     assert not np.array_equal(less.units, whole.units)
     assert np.isfinite(less.values).all()
-    parts = play(algorithm(8), executor="threads", jobs=3).clients
-    np.testing.assert_array_equal(parts.units, less.units)
+    np.testing.assert_array_equal(played(8, executor="threads", jobs=3).units, less.units)

@@ -15,7 +15,6 @@ from privbo.algorithms.thompson.evaluations import Evaluations
 from privbo.algorithms.thompson.local_model import LocalModel
 from privbo.algorithms.thompson.posterior import kernel_values
 from privbo.algorithms.thompson.settings import OwnModel, Prior, Theorem1, information_gains, regularisation
-from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import PlainEvaluate, Setting
 from privbo.protocol.space import Int, Space
 from tests.thompson.conftest import FINITE, GRID, PLANE, play, setting
@@ -98,15 +97,6 @@ def test_every_tensor_is_made_on_the_chosen_device(own, share):
         assert placement.astray == []
 
 
-def test_a_tensor_without_a_device_is_caught():
-    space = {"torch": torch}
-    source = "def planted():\n    torch.ones(2)\n"
-    exec(compile(source, "/privbo/algorithms/thompson/planted.py", "exec"), space)  # noqa: S102 (a planted fault)
-    with _Placement() as placement:
-        space["planted"]()
-    assert placement.astray == [("planted", "ones")]
-
-
 POINTS = np.linspace(0, 1, 9)
 COVARIANCE = np.exp(-0.5 * ((POINTS[:, None] - POINTS) / 0.2) ** 2)
 
@@ -160,8 +150,3 @@ def test_lambda_replaces_the_fitted_noise():
     algorithm = Variant(n_features=8, noise="theory", own=OwnModel(fit_steps=2, regularisation="theory")).local()
     _, cohort = play(algorithm, where)
     np.testing.assert_array_equal(cohort.snapshot()["noise"], np.full(4, 1.25))
-
-
-def test_lambda_and_a_known_noise_contradict():
-    with pytest.raises(ConfigurationError, match="give one of them"):
-        OwnModel(regularisation="theory", noise_variance=0.1)

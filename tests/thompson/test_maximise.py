@@ -6,11 +6,7 @@ import pytest
 import torch
 
 from privbo.algorithms.thompson.maximise import Search, candidates, log_expected_improvement, maximise
-from privbo.protocol.space import Categorical, Int, Real, Space
-
-PLANE = Space({"x": Real(0.0, 1.0), "y": Real(0.0, 1.0)})
-MIXED = Space({"kind": Categorical(("a", "b", "c")), "depth": Int(1, 5), "rate": Real(0.0, 1.0)})
-FINITE = Space({"kind": Categorical(("a", "b", "c")), "depth": Int(1, 7)})
+from tests.thompson.conftest import FINITE, MIXED, PLANE
 
 
 def _bumps(space, targets):

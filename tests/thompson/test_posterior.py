@@ -1,15 +1,18 @@
-"""Own models' posteriors and draws against plain references, exactly: a draw is affine in its normals."""
+"""Own models' posteriors, and ridge weights, against plain references, exactly: a draw is affine in its normals."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from experiments.baselines.dp_fts_de import Variant
 from privbo.algorithms.thompson import compiled
 from privbo.algorithms.thompson.features import draw_frequencies
 from privbo.algorithms.thompson.fits import fit, start
 from privbo.algorithms.thompson.posterior import (
+    GrowingRidge,
     Observations,
     common_factor,
     condition,
@@ -18,9 +21,11 @@ from privbo.algorithms.thompson.posterior import (
     draw_paths,
     kernel_values,
     own_factors,
+    ridge_mean,
+    ridge_sample,
 )
 from privbo.algorithms.thompson.settings import OwnModel
-from tests.thompson.conftest import hyperparameters, moments, observed, shared
+from tests.thompson.conftest import hyperparameters, machine_code, moments, observed, play, setting, shared
 from tests.thompson.test_features import _correlation
 
 KERNELS = ["se", "matern52", "matern32", "matern12"]
@@ -38,7 +43,7 @@ def _own(kernel, n=3, t=6, c=5, f=2048, seed=0):
         scale=torch.ones(n, dtype=torch.float64),
     )
     models = hyperparameters(
-        generator.uniform(0.2, 0.6, (n, 2)), generator.uniform(0.5, 2.0, n), generator.uniform(0.01, 0.1, n)
+        generator.uniform(0.2, 0.6, (n, 2)), generator.uniform(0.5, 2.0, n), generator.uniform(0.5, 1.0, n)
     )
     normals = draw_frequencies(generator, f, 2, kernel)
     return observations, models, torch.as_tensor(normals), torch.as_tensor(generator.random((n, c, 2)))
@@ -74,16 +79,6 @@ def _paths(kernel, observations, models, frequencies, prior, noise):
     )
 
 
-def _path_moments(kernel, observations, models, frequencies, points, n):
-    """Exact mean and covariance of a client's path values, over the normals it is made of."""
-    one = torch.tensor([n])
-
-    def draw(prior, noise):
-        return _paths(kernel, observations.rows(one), models.rows(one), frequencies, prior, noise)(points[n][None])
-
-    return moments(draw, (2 * len(frequencies), 6))
-
-
 # 500 frequencies: prior covariances are means of 500 terms within the output scale (< 2), so errors
 # have standard deviation below 0.07 and, damped by the data, far less; tolerance is 7 of them at most.
 # The frequencies are seeded: a pass is a pass for ever.
@@ -91,30 +86,11 @@ def _path_moments(kernel, observations, models, frequencies, points, n):
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_paths_have_the_exact_posteriors_moments(kernel, n):
     observations, models, frequencies, points = _own(kernel, f=500)
-    mean, covariance = _path_moments(kernel, observations, models, frequencies, points, n)
+    of_one = [each.rows(torch.tensor([n])) for each in (observations, models)]
+    mean, covariance = moments(lambda *z: _paths(kernel, *of_one, frequencies, *z)(points[n][None]), (1000, 6))
     expected_mean, expected = _exact(kernel, observations, models, points[n].numpy(), n)
     np.testing.assert_allclose(mean, expected_mean, atol=1e-9)
     np.testing.assert_allclose(covariance, expected, atol=0.2 if n == 2 else 0.1)
-
-
-def test_paths_without_observation_noise_are_caught():
-    observations, models, frequencies, points = _own("se", f=500)
-    loud = dataclasses.replace(models, noise=torch.full((3,), 1.0))
-    _, expected = _exact("se", observations, loud, points[0].numpy(), 0)
-    _, found = _path_moments("se", observations, models, frequencies, points, 0)
-    assert np.abs(found - expected).max() > 0.1
-
-
-def _exact_moments(observations, models, n, known, points):
-    """Moments of a client's exact draw over the normals it is made of."""
-    one = torch.tensor([n])
-
-    def draw(prior, noise):
-        return draw_exact(
-            observations.rows(one), models.noise[one], known=known, points=points, prior=prior, observation_noise=noise
-        )
-
-    return moments(draw, (known.shape[-1], observations.values.shape[1]))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -132,7 +108,8 @@ def test_exact_draws_have_the_exact_posteriors_moments(kernel, n):
         (observations, models, points[n], factors[:, 5:], factors[:, :5]),
         (on_grid, common, grid, factor[where[n : n + 1]], factor),
     ):
-        found = _exact_moments(seen, of, n, known, wanted)
+        made = partial(draw_exact, seen.rows(torch.tensor([n])), of.noise[n : n + 1], known=known, points=wanted)
+        found = moments(lambda z, e, made=made: made(prior=z, observation_noise=e), (known.shape[-1], 6))
         for ours, theirs in zip(found, _exact(kernel, seen, of, at.numpy(), n), strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
@@ -157,18 +134,9 @@ def test_feature_draws_have_the_moments_of_equation_2(t):
         expected_mean = features(points[n].numpy(), n) @ inverse @ phi.T @ observations.values[n].numpy()[keep]
         expected = noise * features(points[n].numpy(), n) @ inverse @ features(points[n].numpy(), n).T
 
-        def draw(prior, e, one=one, n=n):
-            paths = draw_feature_paths(
-                observations.rows(one),
-                models.rows(one),
-                frequencies=frequencies,
-                prior=prior,
-                observation_noise=e,
-                compiled=True,
-            )
-            return paths(points[n][None])
-
-        mean, covariance = moments(draw, (8, t))
+        of_one, at = (observations.rows(one), models.rows(one)), points[n][None]
+        made = partial(draw_feature_paths, *of_one, frequencies=frequencies, compiled=True)
+        mean, covariance = moments(lambda z, e, made=made, at=at: made(prior=z, observation_noise=e)(at), (8, t))
         np.testing.assert_allclose(mean, expected_mean, atol=1e-9)
         np.testing.assert_allclose(covariance, expected, atol=1e-9)
 
@@ -198,8 +166,7 @@ def test_posteriors_are_those_of_the_dense_formula_and_masked_points_say_nothing
 @pytest.mark.parametrize("t", [0, 1, 7, 70])
 @pytest.mark.parametrize("share", [False, True])
 def test_posteriors_are_those_of_torch(kernel, t, share):
-    seen, own = observed(n=3, t=max(t, 2), e=3), OwnModel(kernel=kernel)
-    seen = dataclasses.replace(seen, **{name: getattr(seen, name)[:, :t] for name in ("embedded", "values", "mask")})
+    seen, own = observed(n=3, t=t, e=3), OwnModel(kernel=kernel)
     theirs = shared(seen.embedded, seen.mask) if share else None
     found = fit(start(own, 3, 3, torch.device("cpu")), seen, own, steps=5, shared=theirs, compiled=True)
     model = condition(found, seen, kernel, theirs, compiled=True)
@@ -223,24 +190,17 @@ def test_the_exponential_is_right_to_an_ulp():
     np.testing.assert_allclose(found[0], np.exp(-0.5 * at**2), rtol=1e-15, atol=1e-307)
 
 
-def _any_paths(kernel, t, n=3, e=3):
-    """Paths with any waves, corrected at t points."""
-    rng = np.random.default_rng(t)
-    seen, models = observed(n=n, t=max(t, 2), e=e), hyperparameters(rng.uniform(0.1, 1.0, (n, e)))
-    seen = dataclasses.replace(seen, **{name: getattr(seen, name)[:, :t] for name in ("embedded", "values", "mask")})
-    drawn = [torch.tensor(rng.standard_normal(shape)) for shape in ((20, e), (n, 40), (n, t))]
-    return seen, _paths(kernel, seen, models, *drawn)
-
-
-def of_torch(paths):
-    return dataclasses.replace(paths, compiled=False, correction=dataclasses.replace(paths.correction, compiled=False))
-
-
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("t", [0, 1, 7, 70])
 def test_paths_are_those_of_torch(kernel, t):
-    (seen, paths), points = _any_paths(kernel, t), torch.tensor(np.random.default_rng(1).random((3, 130, 3)))
-    oracle = of_torch(paths)
+    rng, seen, points = np.random.default_rng(t), observed(n=3, t=t, e=3), torch.rand((3, 130, 3), dtype=torch.float64)
+    models = hyperparameters(rng.uniform(0.1, 1.0, (3, 3)))
+    paths = _paths(
+        kernel, seen, models, *(torch.tensor(rng.standard_normal(shape)) for shape in ((20, 3), (3, 40), (3, t)))
+    )
+    oracle = dataclasses.replace(
+        paths, compiled=False, correction=dataclasses.replace(paths.correction, compiled=False)
+    )
     close = {"atol": 1e-6 if kernel == "matern12" else 1e-8, "rtol": 0}  # as for posteriors
     for at in (points, points[:1], seen.embedded):
         torch.testing.assert_close(paths(at), oracle(at), **close)
@@ -278,3 +238,126 @@ def test_the_cosine_is_right_to_rounding_and_never_above_one_at_any_angle():
     np.testing.assert_allclose(found[0, angles == 1e4], np.cos(1e4), rtol=0, atol=1e-11)
     assert np.isfinite(found).all()
     assert abs(found).max() <= 1.0 + 1e-15
+
+
+# ---- ridge weights, also while histories grow
+
+SHAPES = [(3, 8), (8, 3), (5, 5), (1, 6)]
+NOISE = 0.04
+
+
+def _data(n_observations, n_features, n=4, seed=0):
+    generator = np.random.default_rng(seed)
+    phi = generator.normal(size=(n, n_observations, n_features))
+    phi /= np.linalg.norm(phi, axis=-1, keepdims=True)
+    return torch.as_tensor(phi), torch.as_tensor(generator.normal(size=(n, n_observations)))
+
+
+def _reference(phi, y):
+    """Mean and covariance of one client's weights, eq. 2 of the paper as printed."""
+    sigma = phi.T @ phi + NOISE * np.eye(phi.shape[1])
+    return np.linalg.inv(sigma) @ phi.T @ y, NOISE * np.linalg.inv(sigma)
+
+
+@pytest.mark.parametrize(("t", "m"), SHAPES)
+def test_means_and_draws_have_the_posteriors_moments_and_masked_observations_say_nothing(t, m):
+    """By Matheron's rule with fewer observations than features, else by Cholesky's factor."""
+    phi, y = _data(t, m)
+    mean = ridge_mean(phi, y, NOISE)
+    for n in range(len(phi)):
+        expected, covariance = _reference(phi[n].numpy(), y[n].numpy())
+        one = phi[n : n + 1], y[n : n + 1], NOISE
+        drawn, spread = moments(lambda z, e, one=one: ridge_sample(*one, prior=z, observation_noise=e), (m, t))
+        for found in (mean[n].numpy(), drawn):
+            np.testing.assert_allclose(found, expected, atol=1e-10)
+        np.testing.assert_allclose(spread, covariance, atol=1e-10)
+    padded = torch.cat([phi, torch.zeros(4, 2, m, dtype=torch.float64)], dim=1)
+    values = torch.cat([y, torch.zeros(4, 2, dtype=torch.float64)], dim=1)
+    torch.testing.assert_close(ridge_mean(padded, values, NOISE), mean)
+    assert (ridge_mean(torch.zeros_like(phi), torch.zeros_like(y), NOISE) == 0).all()
+
+
+def _histories(n=5, t=14, m=8, seed=0):
+    """Unit features; one client repeats a point, another misses observations."""
+    generator = np.random.default_rng(seed)
+    features = generator.normal(size=(n, t, m))
+    features /= np.linalg.norm(features, axis=-1, keepdims=True)
+    features[1, 3:9] = features[1, 2]
+    values = generator.normal(size=(n, t))
+    features[2, [0, 4, 5]], values[2, [0, 4, 5]] = 0.0, 0.0
+    return torch.as_tensor(features), torch.as_tensor(values)
+
+
+def _grown(features, noise, upto=None):
+    n, t, m = features.shape
+    ridge = GrowingRidge(n_clients=n, capacity=t, n_features=m, noise=noise)
+    for index in range(t if upto is None else upto):
+        ridge.append(features[:, index])
+    return ridge
+
+
+@pytest.mark.parametrize("noise", [1.0, 0.1, 1e-6])
+def test_every_prefix_has_the_weights_of_a_fresh_factorisation(noise):
+    features, values = _histories()
+    ridge = _grown(features, noise)
+    generator = torch.Generator().manual_seed(0)
+    for t in (1, 2, 7, 14):
+        expected = ridge_mean(features[:, :t], values[:, :t], noise)
+        # With noise 1e-6 and a repeated point the Gram matrix has condition 7e6.
+        nothing = torch.zeros(5, 8, dtype=torch.float64), torch.zeros(5, t, dtype=torch.float64)
+        mean = ridge.sample(values[:, :t], prior=nothing[0], observation_noise=nothing[1])
+        torch.testing.assert_close(mean, expected, rtol=1e-5, atol=1e-7)
+        prior = torch.randn(5, 8, dtype=torch.float64, generator=generator)
+        e = torch.randn(5, t, dtype=torch.float64, generator=generator)
+        drawn = ridge.sample(values[:, :t], prior=prior, observation_noise=e)
+        phi, imagined = features[:, :t], (features[:, :t] @ prior[..., None])[..., 0] + noise**0.5 * e
+        gram = phi @ phi.mT + noise * torch.eye(t, dtype=torch.float64)
+        surprise = torch.linalg.solve(gram, (values[:, :t] - imagined)[..., None])
+        expected = prior + (phi.mT @ surprise)[..., 0]
+        torch.testing.assert_close(drawn, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_an_answer_does_not_depend_on_earlier_answers():
+    """As after a restart: to the last bit, or a vector sent again would be another one."""
+    features, values = _histories(n=7)
+    prior, e = torch.as_tensor(np.random.default_rng(1).normal(size=(7, 22))).split([8, 14], dim=1)
+
+    def draw(ridge, t):
+        return ridge.sample(values[:, :t], prior=prior, observation_noise=e[:, :t])
+
+    step_by_step, at_once = _grown(features, 0.1, 0), _grown(features, 0.1)
+    for t in range(1, 15):
+        step_by_step.append(features[:, t - 1])
+        answer = draw(step_by_step, t)
+        assert torch.equal(draw(step_by_step, t), answer)
+        assert torch.equal(draw(_grown(features, 0.1, t), t), answer)
+    assert torch.equal(draw(at_once, 14), answer)
+    assert torch.equal(draw(step_by_step, 5), draw(at_once, 5))
+    assert torch.equal(draw(step_by_step, 14), answer)
+
+
+@pytest.mark.parametrize("share", ["mean", "sample"])
+def test_a_run_answers_the_same_with_and_without_growing_factors(share):
+    """In a run so long that its factors would fill the memory every answer is factorised anew."""
+    own = OwnModel(n_features=32, fit_steps=2, n_candidates=64)
+    algorithm = Variant(n_features=40, share=share, own=own, noise=0.1)
+    kept, answers = [], []
+    for where in (setting(rounds=14), setting(rounds=2_000_000)):
+        kept.append(GrowingRidge.pays(where.n_clients, algorithm.n_init + where.rounds, algorithm.n_features))
+        with machine_code(used=True):
+            answers.append([answer for _, answer in play(algorithm, where, until=setting().rounds)[0]])
+    assert kept == [True, False]
+    np.testing.assert_allclose(answers[0], answers[1], atol=1e-7)
+
+
+def test_factors_are_kept_of_long_histories_as_far_as_one_run_has_memory():
+    assert GrowingRidge.pays(n_clients=10_000, capacity=50, n_features=64)
+    assert not GrowingRidge.pays(n_clients=100_000, capacity=50, n_features=64)
+    assert not GrowingRidge.pays(n_clients=10_000, capacity=12, n_features=64)
+
+
+def test_a_long_history_costs_no_more_memory_than_its_features():
+    """A factor per observation would be a gigabyte here."""
+    n, t, m = 4, 6_000, 8
+    ridge = GrowingRidge(n_clients=n, capacity=t, n_features=m, noise=0.1)
+    assert sum(part.nbytes for part in vars(ridge).values() if isinstance(part, np.ndarray)) < 2 * 8 * n * t * m

@@ -8,21 +8,22 @@ import pytest
 
 import privbo as pb
 from privbo.algorithms.thompson.scout import Likeness, Scout, likeness, standard_error
-from privbo.protocol.messages import FloatArray, IntArray, Release
+from privbo.protocol.messages import FloatArray, IntArray
+from tests.builders import release
 
 N, SEEDS = 60, 40
 PRIVATE = pb.Privacy(epsilon=1.0, noise="simulation")
 
 
-def mixed(share: float, seed: int) -> tuple[pb.Problem, FloatArray]:
-    """Clients whose values at any point are a common draw and one of their own; and how alike they are on average."""
+def mixed(share: float, seed: int) -> pb.Problem:
+    """Clients whose values at any point are a common draw and one of their own."""
     generator = np.random.default_rng([seed, 77])
     table = np.sqrt(share) * generator.normal(size=4096) + np.sqrt(1 - share) * generator.normal(size=(N, 4096))
 
     def values(clients: IntArray, units: FloatArray) -> FloatArray:
         return table[clients, np.minimum((units[:, 0] * 4096).astype(np.int64), 4095)]
 
-    return pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=values, n_clients=N), table
+    return pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=values, n_clients=N)
 
 
 def scouted(problem: pb.Problem, seed: int, privacy: Any = PRIVATE, n_points: int = 16) -> tuple[Likeness, float]:
@@ -36,7 +37,7 @@ def misses(share: float, spoil: float = 1.0) -> FloatArray:
     """Errors in units of the stated standard error, over seeds; ``spoil`` plants a wrong noise level."""
     found = []
     for seed in range(SEEDS):
-        estimate, truth = scouted(mixed(share, seed)[0], seed)
+        estimate, truth = scouted(mixed(share, seed), seed)
         found.append((estimate.correlation * spoil - truth) / estimate.standard_error)
     return np.array(found)
 
@@ -64,10 +65,7 @@ def test_the_error_to_expect_is_the_spread_of_estimates_over_drawn_noise(share: 
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     truth = float(((vectors @ vectors.T).sum() - N) / (N * (N - 1)))
     means = vectors.mean(axis=0) + noise * generator.normal(size=(4000, 1, 16))
-    found = [
-        likeness(Release(round=0, values=mean, noise_stddev=noise, sequence=1, head=""), n_clients=N).correlation
-        for mean in means
-    ]
+    found = [likeness(release(mean, noise), n_clients=N).correlation for mean in means]
     expected = standard_error(truth, n_clients=N, n_points=16, noise_stddev=noise)
     assert np.std(found) == pytest.approx(expected, rel=0.12)
     spoilt = standard_error(truth, n_clients=N, n_points=16, noise_stddev=1.2 * noise)
@@ -76,7 +74,7 @@ def test_the_error_to_expect_is_the_spread_of_estimates_over_drawn_noise(share: 
 
 def test_the_report_has_the_estimate_of_a_scout_and_of_nothing_else() -> None:
     def run(algorithm: Any, **sampling: Any) -> pb.Record:
-        return pb.run(mixed(0.6, 3)[0], algorithm, privacy=replace(PRIVATE, **sampling), rounds=1, seed=3)
+        return pb.run(mixed(0.6, 3), algorithm, privacy=replace(PRIVATE, **sampling), rounds=1, seed=3)
 
     record = run(Scout())
     assert pb.report(record).likeness == likeness(record.releases[0], n_clients=N)
@@ -86,7 +84,7 @@ def test_the_report_has_the_estimate_of_a_scout_and_of_nothing_else() -> None:
 
 
 def test_the_estimate_is_the_correlation_where_there_is_no_noise() -> None:
-    found, truth = scouted(mixed(0.6, 3)[0], 3, pb.NoPrivacy(), 32)
+    found, truth = scouted(mixed(0.6, 3), 3, pb.NoPrivacy(), 32)
     assert found.correlation == pytest.approx(truth, abs=1e-11)
     assert found.standard_error == 0.0
 
@@ -102,8 +100,7 @@ def test_a_client_without_an_answer_counts_as_unlike_and_a_constant_one_too() ->
 
 
 def test_everybody_evaluates_the_same_public_points_once() -> None:
-    problem, _ = mixed(0.5, 1)
-    record = pb.run(problem, Scout(evaluations=5), privacy=pb.NoPrivacy(), rounds=7, seed=1)
+    record = pb.run(mixed(0.5, 1), Scout(evaluations=5), privacy=pb.NoPrivacy(), rounds=7, seed=1)
     assert record.clients.units.shape == (N, 5, 1)
     assert (record.clients.units == record.clients.units[:1]).all()
     assert len(np.unique(record.clients.units[0], axis=0)) == 5
@@ -111,6 +108,5 @@ def test_everybody_evaluates_the_same_public_points_once() -> None:
 
 
 def test_likeness_is_between_clients() -> None:
-    release = Release(round=0, values=np.zeros((1, 4)), noise_stddev=0.0, sequence=1, head="")
     with pytest.raises(pb.ConfigurationError, match="at least 2"):
-        likeness(release, n_clients=1)
+        likeness(release(np.zeros((1, 4)), 0.0), n_clients=1)
