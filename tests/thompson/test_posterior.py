@@ -86,8 +86,8 @@ def _paths(kernel, observations, models, frequencies, prior, noise):
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_paths_have_the_exact_posteriors_moments(kernel, n):
     observations, models, frequencies, points = _own(kernel, f=500)
-    of_one = [each.rows(torch.tensor([n])) for each in (observations, models)]
-    mean, covariance = moments(lambda *z: _paths(kernel, *of_one, frequencies, *z)(points[n][None]), (1000, 6))
+    seen, one = observations.rows(torch.tensor([n])), models.rows(torch.tensor([n]))
+    mean, covariance = moments(lambda z, e: _paths(kernel, seen, one, frequencies, z, e)(points[n][None]), (1000, 6))
     expected_mean, expected = _exact(kernel, observations, models, points[n].numpy(), n)
     np.testing.assert_allclose(mean, expected_mean, atol=1e-9)
     np.testing.assert_allclose(covariance, expected, atol=0.2 if n == 2 else 0.1)
