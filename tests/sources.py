@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -24,3 +25,15 @@ def sources(*folders: str) -> list[Path]:
     assert found
     assert expected <= seen, f"not read: {sorted(expected - seen)}"
     return found
+
+
+def trees(*folders: str) -> dict[str, ast.Module]:
+    """What ``sources`` finds, parsed, by path within the repository."""
+    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in sources(*folders)}
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """Modules that a tree imports."""
+    nodes = list(ast.walk(tree))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return names | {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}

@@ -9,7 +9,7 @@ import sys
 import tomllib
 from importlib.metadata import packages_distributions
 
-from tests.sources import ROOT, sources
+from tests.sources import ROOT, imported, trees
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NAMES = {"scikit-learn": "sklearn", "dp-accounting": "dp_accounting", "mlflow-skinny": "mlflow", "dask": "distributed"}
@@ -27,15 +27,8 @@ NATIVE = {"cffi", "_cffi_backend", "pycparser"}  # of cryptography
 
 def tops(tree: ast.AST) -> set[str]:
     """Foreign packages that a tree imports."""
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-    names = {alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
-    names |= {str(node.module) for node in imports if isinstance(node, ast.ImportFrom)}
-    found = {name.partition(".")[0] for name in names} - OWN - {"__future__"} - set(sys.stdlib_module_names)
+    found = {name.partition(".")[0] for name in imported(tree)} - OWN - {"__future__"} - set(sys.stdlib_module_names)
     return {PARTS.get(name, name) for name in found}
-
-
-def wheel(*folders: str) -> dict[str, ast.Module]:
-    return {str(p.relative_to(ROOT)): ast.parse(p.read_text()) for folder in folders for p in sources(folder)}
 
 
 def required(lines: list[str]) -> set[str]:
@@ -52,31 +45,31 @@ def loaded_at_once(tree: ast.Module) -> set[str]:
     return found
 
 
-def undeclared(trees: dict[str, ast.Module], declared: set[str]) -> set[str]:
+def undeclared(found: dict[str, ast.Module], declared: set[str]) -> set[str]:
     """What is imported and not declared, or declared and not imported."""
-    return (set().union(*map(tops, trees.values())) - EXTRAS.keys()) ^ declared
+    return (set().union(*map(tops, found.values())) - EXTRAS.keys()) ^ declared
 
 
 def test_the_wheel_imports_what_it_declares_and_nothing_else() -> None:
-    trees, declared = wheel("accountant", "privbo"), required(PROJECT["dependencies"])
-    assert undeclared(trees, declared) == set()
-    assert undeclared(trees | {"planted.py": ast.parse("def f():\n    import plotly.io")}, declared) == {"plotly"}
-    assert undeclared(trees, declared | {"plotly"}) == {"plotly"}
+    found, declared = trees("accountant", "privbo"), required(PROJECT["dependencies"])
+    assert undeclared(found, declared) == set()
+    assert undeclared(found | {"planted.py": ast.parse("def f():\n    import plotly.io")}, declared) == {"plotly"}
+    assert undeclared(found, declared | {"plotly"}) == {"plotly"}
 
 
 def test_every_extra_is_declared_and_loaded_on_first_use() -> None:
     extras = set().union(*map(required, PROJECT["optional-dependencies"].values()))
-    trees = wheel("accountant", "privbo")
+    found = trees("accountant", "privbo")
     assert EXTRAS.keys() - extras == {"IPython"}  # a notebook has it
-    assert EXTRAS.keys() - set().union(*map(tops, trees.values())) == set()
-    at_once = {(name, path) for path, tree in trees.items() for name in loaded_at_once(tree) & EXTRAS.keys()}
+    assert EXTRAS.keys() - set().union(*map(tops, found.values())) == set()
+    at_once = {(name, path) for path, tree in found.items() for name in loaded_at_once(tree) & EXTRAS.keys()}
     assert {(name, path) for name, path in at_once if not EXTRAS[name] or not path.startswith(EXTRAS[name])} == set()
     assert {name for name, _ in at_once} == {name for name, place in EXTRAS.items() if place}
 
 
 def test_the_accountant_imports_three_packages() -> None:
     drawing = {"matplotlib"}  # loaded where a trade-off is drawn
-    assert set().union(*map(tops, wheel("accountant").values())) - EXTRAS.keys() - drawing == ACCOUNTANT
+    assert set().union(*map(tops, trees("accountant").values())) - EXTRAS.keys() - drawing == ACCOUNTANT
 
 
 ALONE = """

@@ -11,9 +11,8 @@ from hypothesis import given, strategies as st
 from accountant.events import Adjacency, NonPrivate
 from privbo.door import sums
 from privbo.door.clipping import LARGEST_BOUND, SMALLEST_BOUND
-from privbo.door.mechanism import PlainSum, PrivateSum, UnitMove, WeightGeometry, everybody, require_request
+from privbo.door.mechanism import PlainSum, PrivateSum, UnitMove, WeightGeometry, everybody
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Request
 from tests.accountant.builders import fixed, gaussian, poisson
 from tests.builders import mechanism_for, request
 
@@ -21,8 +20,15 @@ WEIGHTS = np.array([[0.3, 0.0, 0.1], [0.4, 0.2, 0.1]])
 
 
 def private(weights=WEIGHTS, **settings) -> PrivateSum:
-    request = Request(dim=5, clipping_norm=settings.pop("clipping_norm", 2.0), weights=np.asarray(weights))
-    return mechanism_for(request, **{"noise_multiplier": 1.5} | settings)
+    of_request = {name: settings.pop(name) for name in settings.keys() & vars(request()).keys()}
+    wanted = request(**{"dim": 5, "weights": np.asarray(weights)} | of_request)
+    return mechanism_for(wanted, **{"noise_multiplier": 1.5} | settings)
+
+
+def rewarded(bound: float, unit: str = "reward", **settings) -> PrivateSum:
+    """A small unit that is replaced."""
+    plain = {"weights": request().weights, "dim": 3, "noise_multiplier": 2.0, "adjacency": Adjacency.REPLACE_ONE}
+    return private(unit=unit, unit_bound=bound, **plain | settings)
 
 
 def test_tight_noise_is_z_times_the_true_sensitivity() -> None:
@@ -42,20 +48,6 @@ def test_paper_noise_carries_its_true_multiplier() -> None:
     assert event.noise_multiplier > 1.5
 
 
-@given(
-    st.integers(1, 6),
-    st.floats(0.01, 1.0),
-    st.sampled_from(["poisson", "fixed-size"]),
-    st.sampled_from([Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE]),
-)
-def test_paper_noise_is_never_less_than_tight_noise_at_its_own_price(n_blocks, rate, sampling, adjacency) -> None:
-    weights = np.random.default_rng(n_blocks).random((n_blocks, 100))
-    settings = {"sample_rate": rate, "sampling": sampling, "adjacency": adjacency}
-    paper = private(weights, calibration="paper", **settings)
-    tight = private(weights, noise_multiplier=paper.event().noise_multiplier, **settings)
-    assert tight.noise_stddev() == pytest.approx(paper.noise_stddev(), rel=1e-12)
-
-
 def test_fixed_size_sampling_has_the_sensitivity_of_two_clients() -> None:
     weights = np.array([[0.5, 0.25, 0.125, 0.125]])
     mechanism = private(weights, sample_rate=0.5, sampling="fixed-size")
@@ -71,6 +63,8 @@ def test_fixed_size_sampling_has_the_sensitivity_of_two_clients() -> None:
 def test_replacing_moves_twice_as_far_as_leaving() -> None:
     replaced = private(adjacency=Adjacency.REPLACE_ONE)
     assert replaced.sensitivity() == pytest.approx(2 * private().sensitivity())
+    paper = private(adjacency=Adjacency.REPLACE_ONE, calibration="paper")
+    assert paper.event().noise_multiplier == pytest.approx(paper.noise_stddev() / replaced.sensitivity(), rel=1e-12)
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
@@ -97,13 +91,10 @@ def test_settings_at_the_ends_of_their_ranges_are_taken() -> None:
         assert private(noise_multiplier=noise_multiplier).noise_multiplier == noise_multiplier
     for clipping_norm in (SMALLEST_BOUND, LARGEST_BOUND):
         assert private(clipping_norm=clipping_norm).clipping_norm == clipping_norm
-    for noise_multiplier in (0.999e-6, 1.001e9):
-        with pytest.raises(ConfigurationError, match=r"^noise_multiplier="):
-            private(noise_multiplier=noise_multiplier)
 
 
 def test_the_plain_sum_has_no_finite_price() -> None:
-    mechanism = mechanism_for(Request(dim=1, clipping_norm=1.0, weights=WEIGHTS), noise_multiplier=None)
+    mechanism = private(noise_multiplier=None)
     assert isinstance(mechanism, PlainSum)
     assert mechanism.event() == NonPrivate()
     assert (mechanism.noise_stddev(), mechanism.sensitivity()) == (0.0, math.inf)
@@ -138,21 +129,34 @@ def test_impossible_weights_are_refused(weights, words: str) -> None:
         WeightGeometry.of(weights)
 
 
+OF_REWARD = {"unit": "reward", "unit_bound": 0.1, "adjacency": Adjacency.REPLACE_ONE}
+
+
 @pytest.mark.parametrize(
-    "setting",
+    ("setting", "words"),
     [
-        {"noise_multiplier": 0.0},
-        {"sample_rate": 0.0},
-        {"sample_rate": math.nan},
-        {"sample_rate": 0.1, "sampling": "fixed-size"},
-        {"calibration": "loose"},
-        {"adjacency": Adjacency.ADD_OR_REMOVE_ONE},
-        {"clipping_norm": math.nan},
+        ({"noise_multiplier": 0.0}, "^noise_multiplier="),
+        ({"noise_multiplier": 0.999e-6}, "^noise_multiplier="),
+        ({"noise_multiplier": 1.001e9}, "^noise_multiplier="),
+        ({"sample_rate": 0.0}, "sample_rate"),
+        ({"sample_rate": math.nan}, "sample_rate"),
+        ({"sample_rate": 0.1, "sampling": "fixed-size"}, "sample_rate"),
+        ({"calibration": "loose"}, "calibration"),
+        ({"adjacency": Adjacency.ADD_OR_REMOVE_ONE}, "adjacency"),
+        ({"clipping_norm": math.nan}, "clipping_norm"),
+        (OF_REWARD | {"sample_rate": 0.5}, "sample_rate"),  # a setting that says nothing about a reward
+        (OF_REWARD | {"sampling": "fixed-size"}, "sampling"),
+        (OF_REWARD | {"calibration": "paper"}, "calibration"),
+        (OF_REWARD | {"adjacency": Adjacency.ZERO_OUT}, "replace-one"),
+        (OF_REWARD | {"unit_bound": 0.0}, "unit_bound"),
+        (OF_REWARD | {"unit_bound": math.nan}, "unit_bound"),
+        (OF_REWARD | {"unit_bound": True}, "unit_bound"),
+        (OF_REWARD | {"unit": "record", "group_size": 0}, "group_size=0 must be an integer >= 1"),
     ],
     ids=str,
 )
-def test_impossible_settings_are_refused(setting) -> None:
-    with pytest.raises(ConfigurationError):
+def test_impossible_settings_are_refused(setting: dict, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
         private(**setting)
 
 
@@ -184,35 +188,27 @@ def test_sums_are_those_of_exact_fractions_in_chunks_of_any_size(entries_at_once
     assert found.tolist() == [[[exact_sum(t, b, d) for d in range(3)] for b in range(2)] for t in range(4)]
 
 
-# ---- one reward as the unit: what it moves, what it costs, what is refused
-
-REWARD = {"adjacency": Adjacency.REPLACE_ONE}
+# ---- one reward as the unit: what it moves and what it costs
 
 
 def test_one_reward_moves_a_release_by_its_bound_and_no_more_than_clipping_allows() -> None:
-    small = mechanism_for(request(unit="reward", unit_bound=0.01), noise_multiplier=2.0, **REWARD)
+    small = rewarded(0.01)
     assert small.sensitivity() == pytest.approx(0.5 * 0.01, rel=1e-3)
     assert small.sensitivity() > 0.5 * 0.01  # rounding is paid for
     assert small.noise_stddev() == pytest.approx(2.0 * small.sensitivity())
     assert small.event() == gaussian(2.0)
-    large = mechanism_for(request(unit="reward", unit_bound=100.0), noise_multiplier=2.0, **REWARD)
+    large = rewarded(100.0)
     vector_bound = 2.0 / math.sqrt(2)
     assert large.sensitivity() == pytest.approx(0.5 * 2 * vector_bound, rel=1e-3)
-    client = mechanism_for(request(), noise_multiplier=2.0, **REWARD)
-    assert large.sensitivity() >= client.sensitivity()
+    assert large.sensitivity() >= rewarded(None, unit="client").sensitivity()
 
 
 @pytest.mark.parametrize("bound", [0.01, 100.0])
 def test_units_of_several_clients_that_are_replaced_together_move_a_release_by_all_of_theirs(bound: float) -> None:
-    single, three = (
-        mechanism_for(request(unit="record", unit_bound=bound, group_size=size), noise_multiplier=2.0, **REWARD)
-        for size in (1, 3)
-    )
+    single, three = (rewarded(bound, unit="record", group_size=size) for size in (1, 3))
     # clipping bounds what one client's vector moves: records at three clients move three of them
     assert three.sensitivity() == pytest.approx(3 * single.sensitivity(), rel=1e-3)
     assert three.sensitivity() >= 3 * single.sensitivity()
-    with pytest.raises(ConfigurationError, match="group_size=0 must be an integer >= 1"):
-        mechanism_for(request(unit="record", unit_bound=bound, group_size=0), noise_multiplier=2.0, **REWARD)
 
 
 def test_rounding_is_added_and_counts_every_entry_and_the_vectors_size() -> None:
@@ -220,8 +216,7 @@ def test_rounding_is_added_and_counts_every_entry_and_the_vectors_size() -> None
     rounding = 4 * (100 + 64) * 2.0**-53 * vector_bound
     coarse = math.sqrt(100) * 2.0**-16
     assert move.after_clipping(vector_bound, 1.0) == pytest.approx((1e-9 + rounding) / (1 - coarse), rel=1e-9)
-    described = mechanism_for(request(unit="reward", unit_bound=0.01), noise_multiplier=2.0, **REWARD)
-    assert described.move == UnitMove(bound=0.01, n_entries=3 * 2)
+    assert rewarded(0.01).move == UnitMove(bound=0.01, n_entries=3 * 2)
 
 
 def test_truncation_is_paid_for_by_more_entries_and_more_noise() -> None:
@@ -235,36 +230,14 @@ def test_truncation_is_paid_for_by_more_entries_and_more_noise() -> None:
     assert many.after_clipping(1.0, 518.0) < 0.1 / 0.5
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"sample_rate": 0.5}, "sample_rate"),
-        ({"sampling": "fixed-size"}, "sampling"),
-        ({"calibration": "paper"}, "calibration"),
-        ({"adjacency": Adjacency.ZERO_OUT}, "replace-one"),
-    ],
-)
-def test_settings_that_say_nothing_about_a_reward_are_refused(change: dict, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
-        mechanism_for(request(unit="reward", unit_bound=0.1), noise_multiplier=1.0, **(REWARD | change))
-
-
-@pytest.mark.parametrize("bound", [0.0, math.nan, True])
-def test_a_reward_bound_out_of_range_is_refused(bound: float) -> None:
-    with pytest.raises(ConfigurationError, match="unit_bound"):
-        require_request(request(unit="reward", unit_bound=bound))
-
-
 def test_noise_for_a_reward_that_the_grid_would_swallow_is_refused() -> None:
     """Sums this large need a coarser grid than the noise's own, which truncation was not paid for."""
-    geometry = WeightGeometry.of(np.full((1, 1000), 1.0))
-    settings = {"clipping_norm": 1e9, "geometry": geometry, "noise_multiplier": 1.0, "sample": everybody(1000)} | REWARD
-    with pytest.raises(ConfigurationError, match="one unit is too small"):
-        PrivateSum(**settings, move=UnitMove(bound=0.01, n_entries=1)).grid_step()
-    fine = PrivateSum(**settings, move=UnitMove(bound=0.3, n_entries=1))
+    fine = rewarded(0.3, weights=np.full((1, 1000), 1.0), dim=1, clipping_norm=1e9, noise_multiplier=1.0)
     assert 2**16 <= fine.noise_stddev() / fine.grid_step() < 2**17
-    coarse = replace(geometry, largest_total=2.0**40)
-    assert PrivateSum(**(settings | {"geometry": coarse})).grid_step() > 0  # one client as the unit has no such limit
+    with pytest.raises(ConfigurationError, match="one unit is too small"):
+        replace(fine, move=UnitMove(bound=0.01, n_entries=1)).grid_step()
+    coarse = replace(fine.geometry, largest_total=2.0**40)
+    assert replace(fine, move=None, geometry=coarse).grid_step() > 0  # one client as the unit has no such limit
 
 
 def test_noise_is_refused_exactly_where_its_grid_has_fewer_than_1024_units() -> None:

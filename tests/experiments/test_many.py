@@ -1,6 +1,5 @@
 """The leaderboard of many evaluations: families set aside by digest, and its player."""
 
-import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -9,9 +8,10 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.outcome import Task, make
+from experiments.outcome import make
 from experiments.plays.many import play
 from experiments.study import study
+from tests.experiments.worlds import process, task as cell
 
 STUDY = study("many-evaluations", "paper")
 ASIDE = Path(__file__).parents[2] / "experiments/problems/set_aside.json"
@@ -30,11 +30,8 @@ def test_half_of_the_families_were_set_aside_and_are_what_they_were():
 
 
 def task(algorithm, **options):
-    problem = {"type": "experiments.problems.drawn_surfaces:gaussian_process", "n_clients": 4, "n_dims": 1}
-    return Task(
-        problem=problem | {"correlation": 0.5}, algorithm=algorithm, privacy=pb.NoPrivacy(), control=None, rounds=20,
-        seed=0, options={"width": 0.3, "horizon": 300} | options,
-    )  # fmt: skip
+    options = {"width": 0.3, "horizon": 300} | options
+    return cell(process(4, correlation=0.5), algorithm, rounds=20, seed=0, options=options)
 
 
 def test_local_and_global_regret_differ_by_what_no_algorithm_changes():
@@ -62,4 +59,4 @@ def test_what_is_left_of_the_horizon_is_spent_at_the_point_of_the_end():
 
 def test_a_cell_without_an_algorithm_is_refused():
     with pytest.raises(pb.ConfigurationError, match="names none"):
-        play(dataclasses.replace(task(None), algorithm=None))
+        play(task(None))

@@ -10,55 +10,51 @@ import pytest
 import privbo as pb
 from experiments.baselines.dp_fts_de import Variant
 from experiments.cells import Context, algorithm_of
-from experiments.outcome import Outcome, Task
+from experiments.outcome import Outcome
 from experiments.plays import elimination, f_lcb
 from experiments.problems.clients import Clients
+from experiments.problems.suites import smooth_arms
 from experiments.run import Options, run
 from experiments.study import study
 from privbo.algorithms.thompson.exploration import Exploration
 from privbo.algorithms.thompson.settings import OwnModel
 from privbo.protocol.messages import PlainEvaluate
 from tests.builders import same_releases
+from tests.experiments.worlds import task
 from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
 
-SMALL = {"type": "experiments.problems.clients:Clients", "function": "garland", "n_clients": 5, "horizon": 300}
-FED = {"type": "fed-pne"}
-
-
-def task(
-    algorithm: dict | None = None, privacy: pb.Privacy | None = None, problem: dict = SMALL, **options: object
-) -> Task:
-    made = None if algorithm is None else algorithm_of(algorithm)
-    given = privacy or pb.NoPrivacy()
-    return Task(problem=problem, algorithm=made, privacy=given, control=None, rounds=60, seed=1, options=options)
+WORLD = {"function": "garland", "n_clients": 5, "horizon": 300}
+SMALL = {"type": "experiments.problems.clients:Clients", "worlds": 1} | WORLD
 
 
 def test_a_lost_optimum_is_seen() -> None:
     """A cap of two keeps one node per phase: under heavy noise that is a lottery."""
-    lottery = FED | {"cap": 2, "clip": 0.15, "centre": "client"}
+    lottery = algorithm_of({"type": "fed-pne", "cap": 2, "clip": 0.15, "centre": "client"})
     privacy = pb.Privacy(noise_multiplier=50.0, noise="simulation")
-    given = task(lottery, privacy, SMALL | {"n_clients": 100, "horizon": 2000, "worlds": 1})
-    assert any(elimination.federated(dataclasses.replace(given, seed=seed)).figures["lost"] for seed in range(5))
+    world = SMALL | {"n_clients": 100, "horizon": 2000}
+    given = (task(world, lottery, privacy=privacy, rounds=60, seed=seed) for seed in range(5))
+    assert any(elimination.federated(one).figures["lost"] for one in given)
 
 
 def test_some_clients_go_on_alone_after_all_of_them_shared() -> None:
     """The shared stage is the whole run's, release by release; whoever goes on plays the whole horizon."""
     privacy = pb.Privacy(epsilon=2.0, delta=1e-3, noise="simulation")
-    world = SMALL | {"worlds": 1}
-    whole = elimination.federated(task({"type": "pf-pne", "gap": 0.1}, privacy, world))
-    some = elimination.federated(task({"type": "pf-pne", "gap": 0.1}, privacy, world, sampled=3))
+    made = algorithm_of({"type": "pf-pne", "gap": 0.1})
+    whole, some = (
+        elimination.federated(task(SMALL, made, privacy=privacy, rounds=60, options=options))
+        for options in ({}, {"sampled": 3})
+    )
     assert (some.figures["made"], some.figures["floats up"]) == (whole.figures["made"], whole.figures["floats up"])
     assert some.paid == whole.paid
     assert len(some.curves["local"]) == len(whole.curves["local"])
     assert 0.3 * whole.figures["local"] < some.figures["local"] < 3 * whole.figures["local"]
 
-    problem = Clients(seed=1, function="garland", n_clients=5, horizon=300).environment().problem()
+    def record(one: pb.PFPNE) -> pb.Record:
+        problem = Clients(seed=1, **WORLD).environment().problem()
+        return pb.run(problem, one, privacy=privacy, rounds=60, seed=1)
+
     algorithm = pb.PFPNE(gap=0.1, horizon=300, reward_range=(-0.1, 1.1), release_when="always")
-    full = pb.run(problem, algorithm, privacy=privacy, rounds=60, seed=1)
-    problem = Clients(seed=1, function="garland", n_clients=5, horizon=300).environment().problem()
-    shared = elimination.shared_stage(algorithm)
-    part = pb.run(problem, shared, privacy=privacy, rounds=60, seed=1)
-    same_releases(part, full)
+    same_releases(record(elimination.shared_stage(algorithm)), record(algorithm))
 
 
 # ---- F-LCB at the size of its bars
@@ -66,15 +62,15 @@ def test_some_clients_go_on_alone_after_all_of_them_shared() -> None:
 
 def test_a_wrong_best_arm_would_be_noticed() -> None:
     """Planted fault: with the first arm left out, another one is best, returned and most pulled."""
-    whole = f_lcb.suite(task(problem={"type": "experiments.problems.suites:smooth_arms"}, budget=203)).figures
-    turned = f_lcb.suite(task(problem={"type": f"{__name__}:turned"}, budget=203)).figures
+    whole, turned = (
+        f_lcb.suite(task({"type": arms}, None, options={"budget": 203})).figures
+        for arms in ("experiments.problems.suites:smooth_arms", f"{__name__}:turned_arms")
+    )
     assert turned["returned"] == turned["most pulled"] == 1.0
     assert (turned["pulls 3"], turned["pulls 1"]) == (whole["pulls 1"], whole["pulls 3"])
 
 
-def turned(seed: int) -> list:
-    from experiments.problems.suites import smooth_arms
-
+def turned_arms(seed: int) -> list:
     return smooth_arms(seed)[::-1]
 
 

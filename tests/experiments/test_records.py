@@ -1,17 +1,16 @@
 """The record-level study: what is drawn of its families, its plays, and how a site is counted."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 import privbo as pb
-from experiments.outcome import Outcome, Task, make
+from experiments.outcome import Outcome, make
 from experiments.plays.records import play
 from experiments.problems.record_families import TABLES
 from experiments.problems.records import sites
 from experiments.records_page import overall
 from experiments.study import Arm, Panel
+from tests.experiments.worlds import task as cell
 
 
 def test_unlike_sites_have_the_same_values_in_other_places():
@@ -29,22 +28,23 @@ def test_an_unknown_family_is_refused():
     assert TABLES.surfaces("shift plans").shape == (3, 30, 400)
 
 
-def task(privacy=None, control=None, of="own surface", seed=0, family="shift plans", n_sites=5, **changes):
-    problem = {"type": "experiments.problems.records:sites", "family": family, "n_sites": n_sites, "n_records": 1000}
+PROBLEM = {"type": "experiments.problems.records:sites", "family": "shift plans", "n_sites": 5, "n_records": 1000}
+
+
+def played(epsilon=None, control=None, options=None, **changes):
     hidden = {"delta": 1e-6, "unit": "record", "protects": "records", "noise": "simulation"}
-    return Task(
-        problem=problem, algorithm=pb.MultiTask(**{"front": 4, "release_when": "always"} | changes), control=control,
-        privacy=pb.NoPrivacy() if privacy is None else pb.Privacy(epsilon=privacy, **hidden), rounds=22, seed=seed,
-        options={"of": of},
-    )  # fmt: skip
+    privacy = {} if epsilon is None else {"privacy": pb.Privacy(epsilon=epsilon, **hidden)}
+    algorithm = pb.MultiTask(**{"front": 4, "release_when": "always"} | changes)
+    options = {"of": "own surface"} | (options or {})
+    return play(cell(PROBLEM, algorithm, control=control, rounds=22, seed=0, options=options, **privacy))
 
 
 def test_arms_share_a_start_and_sharing_beats_being_alone_while_noise_does_no_harm():
     arms = {
-        "alone": play(task(is_shared=False)),
-        "shared": play(task(privacy=2.0)),
-        "noise": play(task(privacy=2.0, control="zeroed")),
-        "exact": play(task()),
+        "alone": played(is_shared=False),
+        "shared": played(2.0),
+        "noise": played(2.0, "zeroed"),
+        "exact": played(),
     }
     starts = {tuple(one.curves["loss"][:4]) for one in arms.values()}
     assert len(starts) == 1
@@ -56,10 +56,9 @@ def test_arms_share_a_start_and_sharing_beats_being_alone_while_noise_does_no_ha
 
 
 def test_one_common_setting_is_judged_on_the_mean_surface():
-    given = make(task().problem, 0)
-    mean = given.values.mean(axis=0)
-    common = play(task(privacy=8.0, of="mean surface", front=22, goal="common"))
-    own = play(task(of="mean surface", is_shared=False))
+    mean = make(PROBLEM, 0).values.mean(axis=0)
+    common = played(8.0, options={"of": "mean surface"}, front=22, goal="common")
+    own = played(options={"of": "mean surface"}, is_shared=False)
     assert common.figures["end"] < 0.05
     assert own.figures["end"] == pytest.approx(np.mean(own.curves["end by client"]), abs=1e-4)
     assert len({*common.curves["end by client"]}) == 1
@@ -67,8 +66,7 @@ def test_one_common_setting_is_judged_on_the_mean_surface():
 
 
 def test_sites_that_know_the_mean_surface_are_ahead_of_all_that_releases_tell():
-    known = dataclasses.replace(task(), options={"informed": True})
-    assert play(known).figures["mean"] < 0.8 * play(task()).figures["mean"]
+    assert played(options={"informed": True}).figures["mean"] < 0.8 * played().figures["mean"]
 
 
 def test_a_site_counts_once_by_its_average_over_the_seeds_that_draw_it():
@@ -79,16 +77,11 @@ def test_a_site_counts_once_by_its_average_over_the_seeds_that_draw_it():
         "n=1000, alone, front of 6": ([0.1, 0.1], [0.1, 0.1]),
     }
     numbers = ([1.0, 3.0], [3.0, 2.0])
-    found = {
-        label: {
-            seed: Outcome(
-                curves=dict.fromkeys(("mean by client", "end by client"), each[seed])
-                | {"number by client": numbers[seed]}
-            )
-            for seed in (0, 1)
-        }
-        for label, each in curves.items()
-    }
+
+    def outcome(regrets, drawn):
+        return Outcome(curves={"mean by client": regrets, "end by client": regrets, "number by client": drawn})
+
+    found = {label: dict(enumerate(map(outcome, each, numbers))) for label, each in curves.items()}
     arms = tuple(Arm(label=label, problem={}, series="alone" if "alone" in label else "shared") for label in curves)
     panel = Panel(title="tea, 3 sites", arms=arms, seeds=2, columns={}, purpose="reporting")
     kept = overall([(panel, found)]).summary["compared"]

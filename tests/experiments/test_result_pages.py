@@ -20,10 +20,10 @@ from experiments.result_pages import refresh
 from experiments.statistics import Measure, geometric
 from experiments.stored import rows_of
 from experiments.study import Claim, Panel, study, titles
-from experiments.verdicts import judge, together
+from experiments.verdicts import Judged, judge, together
 from experiments.worth import MEASURES
-from privbo.protocol.errors import ConfigurationError
 
+RESULTS = Path(__file__).parents[2] / "docs/results"
 PAGE = """# Found
 
 <!-- table dp-fts-de-12a -->
@@ -62,22 +62,17 @@ def row(by_seed: list[float]) -> dict:
 
 
 def results(folder):
-    adaptive = {
-        "local TS": row([2.0, 2.1, 2.2]),
-        "DP-FTS-DE, adaptive weights": row([1.0, 1.1, 1.3]),
-        "DP-FTS-DE, non-adaptive weights": row([1.05, 1.13, 1.36]),
-    }
-    noise = {
-        "DP-FTS-DE, z=1": row([1.0, 1.2]),
-        "DP-FTS-DE, z=1.5": row([1.05, 1.27]),
-    }
     found = {
-        "12a": {"synthetic": adaptive},
-        "2d": {"synthetic": noise},
+        "12a": {
+            "local TS": row([2.0, 2.1, 2.2]),
+            "DP-FTS-DE, adaptive weights": row([1.0, 1.1, 1.3]),
+            "DP-FTS-DE, non-adaptive weights": row([1.05, 1.13, 1.36]),
+        },
+        "2d": {"DP-FTS-DE, z=1": row([1.0, 1.2]), "DP-FTS-DE, z=1.5": row([1.05, 1.27])},
     }
-    for name, panels in found.items():
+    for name, arms in found.items():
         (folder / f"dp-fts-de-{name}").mkdir(parents=True)
-        (folder / f"dp-fts-de-{name}" / "summary.json").write_text(json.dumps({"panels": panels}))
+        (folder / f"dp-fts-de-{name}" / "summary.json").write_text(json.dumps({"panels": {"synthetic": arms}}))
     return folder
 
 
@@ -118,15 +113,17 @@ def test_a_table_that_was_not_run_is_named_and_the_page_stays(tmp_path, block):
 
 
 def judged(
-    claim: Claim,
     differences: list[tuple[float, float]],
     *,
-    controls: Sequence[str] = (),
     seeds: int = 12,
+    controls: Sequence[str] = (),
     withdrawn: str = "",
-):
+    **claim,
+) -> list[Judged]:
+    """Judge arms of known differences beside another, and beside controls that are named by theirs."""
     arms = {"b": row([2.0] * seeds)} | {f"a{i}": row([1.0] * seeds) for i in range(len(differences))}
-    panel = Panel(title="p", arms=[], seeds=seeds, columns={}, claims=[claim], controls=controls, withdrawn=withdrawn)
+    claims = [Claim(says="s", less="a*", than="b", **claim)]
+    panel = Panel(title="p", arms=[], seeds=seeds, columns={}, claims=claims, controls=controls, withdrawn=withdrawn)
     rows = rows_of(panel, arms)
     for i, less in enumerate(differences):
         rows[f"a{i}"].minus["b"] = {"cumulative": Measure((), less), "last": Measure((), less)}
@@ -135,63 +132,54 @@ def judged(
     return together(list(judge(panel, rows, "9z")))
 
 
-def test_verdicts_hold_students_t_and_all_arms():
-    less = Claim(says="s", less="a*", than="b")
-    for differences, verdict in (
-        ([(-0.5, 0.2)], "found"),
-        ([(-0.42, 0.2)], "open"),  # two errors are not enough for twelve seeds
-        ([(0.3, 0.2)], "open"),
-        ([(0.5, 0.2)], "contradicted"),
-        ([(-0.6, 0.2), (-0.3, 0.2), (0.6, 0.2)], "open (found in 1 of 3, contradicted in 1 of 3)"),
-        ([(-0.5, 0.2), (-0.3, 0.2), (0.5, 0.2)], "open"),  # of three, one as far as that is no finding any more
-    ):
-        (one,) = judged(less, differences)
-        assert one.verdict == verdict, differences
-    assert judged(less, [(-0.5, 0.2)], seeds=3)[0].verdict == "open"
-    assert judged(less, [(-0.5, 0.0)], seeds=3)[0].verdict == "open"  # three equal signs are no certainty
+ALIKE = {"within": 0.1}  # of 2.0
+EXISTS = {"exists": True}
+CLIPPED = {"withdrawn": "half is clipped"}
 
 
-def test_arms_are_alike_only_where_both_beat_their_control():
-    alike = Claim(says="s", less="a*", than="b", within=0.1)  # of 2.0
-    for mean, error, verdict in ((0.05, 0.05, "found"), (-0.05, 0.1, "open"), (-0.6, 0.1, "contradicted")):
-        assert judged(alike, [(mean, error)])[0].verdict == verdict
-    assert judged(alike, [(0.05, 0.05)], controls=["-0.5"])[0].verdict == "found"
-    assert judged(alike, [(0.05, 0.05)], controls=["-0.5", "0.0"])[0].verdict == "open"  # it does nothing
-
-
-def test_that_one_exists_is_found_in_the_best_of_those_tried_and_contradicted_by_none():
-    one = Claim(says="s", less="a*", than="b", exists=True)
-    for differences, verdict in (
-        ([(0.5, 0.2), (-0.6, 0.2)], "found"),
-        ([(0.5, 0.2), (-0.5, 0.2)], "open"),  # found alone, and not as the best of two
-        ([(0.5, 0.1), (0.6, 0.1)], "open"),
-    ):
-        assert judged(one, differences)[0].verdict == verdict, differences
-
-
-def test_a_claim_stands_where_what_withdraws_its_panel_does_not_concern_it():
-    for stands, verdict in ((False, "withdrawn"), (True, "found")):
-        claim = Claim(says="s", less="a*", than="b", stands=stands)
-        assert judged(claim, [(-0.5, 0.2)], withdrawn="half is clipped")[0].verdict == verdict
+@pytest.mark.parametrize(
+    ("differences", "settings", "verdict"),
+    [
+        ([(-0.5, 0.2)], {}, "found"),
+        ([(-0.42, 0.2)], {}, "open"),  # two errors are not enough for twelve seeds
+        ([(0.3, 0.2)], {}, "open"),
+        ([(0.5, 0.2)], {}, "contradicted"),
+        ([(-0.6, 0.2), (-0.3, 0.2), (0.6, 0.2)], {}, "open (found in 1 of 3, contradicted in 1 of 3)"),
+        ([(-0.5, 0.2), (-0.3, 0.2), (0.5, 0.2)], {}, "open"),  # of three, one as far as that is no finding any more
+        ([(-0.5, 0.2)], {"seeds": 3}, "open"),
+        ([(-0.5, 0.0)], {"seeds": 3}, "open"),  # three equal signs are no certainty
+        ([(0.05, 0.05)], ALIKE, "found"),
+        ([(-0.05, 0.1)], ALIKE, "open"),
+        ([(-0.6, 0.1)], ALIKE, "contradicted"),
+        ([(0.05, 0.05)], ALIKE | {"controls": ["-0.5"]}, "found"),
+        ([(0.05, 0.05)], ALIKE | {"controls": ["-0.5", "0.0"]}, "open"),  # it does nothing
+        ([(0.5, 0.2), (-0.6, 0.2)], EXISTS, "found"),
+        ([(0.5, 0.2), (-0.5, 0.2)], EXISTS, "open"),  # found alone, and not as the best of two
+        ([(0.5, 0.1), (0.6, 0.1)], EXISTS, "open"),  # contradicted by none
+        ([(-0.5, 0.2)], CLIPPED, "withdrawn"),
+        ([(-0.5, 0.2)], CLIPPED | {"stands": True}, "found"),  # what withdraws the panel does not concern it
+    ],
+)
+def test_a_verdict_holds_students_t_all_arms_and_what_the_claim_says(differences, settings, verdict) -> None:
+    (one,) = judged(differences, **settings)
+    assert one.verdict == verdict
 
 
 def test_of_four_hundred_papers_without_an_effect_few_find_anything():
     """Ten claims of ten seeds each: level .05 for the paper as a whole, either side."""
-    generator, less, wrong = np.random.default_rng(5), Claim(says="s", less="a*", than="b"), 0
+    generator, wrong = np.random.default_rng(5), 0
     for _ in range(400):
         drawn = generator.normal(size=(10, 10))
         kept = [(float(one.mean()), float(one.std(ddof=1) / np.sqrt(10))) for one in drawn]
-        wrong += any(one.verdict != "open" for one in judged(less, kept, seeds=10)[0].tested)
+        wrong += any(one.verdict != "open" for one in judged(kept, seeds=10)[0].tested)
     assert wrong <= 45  # 20 expected at most; more than 45 has probability below 1e-6
 
 
 @pytest.mark.parametrize(("paper", "page"), [("PF-PNE", "elimination.md"), ("F-LCB", "f-lcb.md")])
 def test_a_papers_own_page_states_its_claims_and_their_verdicts_as_the_verdicts_page_does(paper: str, page: str):
-    from tests.experiments.test_run import STORED
-
     verdict = re.compile(r"\*\*(found|contradicted|open)\*\*")
-    section = (STORED / "verdicts.md").read_text().partition(f"\n**{paper}**\n")[2].partition("\n**")[0]
-    own = [row.split(" | ") for row in (STORED / page).read_text().splitlines() if row.count(" | ") == 2]
+    section = (RESULTS / "verdicts.md").read_text().partition(f"\n**{paper}**\n")[2].partition("\n**")[0]
+    own = [row.split(" | ") for row in (RESULTS / page).read_text().splitlines() if row.count(" | ") == 2]
     judged: dict[str, set[str]] = {}
     for *_, claim, verdicts, _ in (row.split(" | ") for row in section.splitlines() if verdict.search(row)):
         words = re.sub(r"^at \.\.\. pulls | on (\.\.\.|landmine)", "", claim.removeprefix("| "))
@@ -205,7 +193,6 @@ def test_a_papers_own_page_states_its_claims_and_their_verdicts_as_the_verdicts_
 
 # ---- every published page is what its kept numbers make of it
 
-RESULTS = Path(__file__).parents[2] / "docs/results"
 MADE = [page for page in sorted(RESULTS.glob("*.md")) if "<!-- end -->" in page.read_text()]
 
 
@@ -253,24 +240,16 @@ def test_the_study_plays_every_family_at_every_aim():
     assert many == set(later_families.MANY.families)
 
 
-def setting(kind: str, utilities: list[float], epsilon: float = 0.0, name: str | None = None) -> dict:
-    return {
-        "setting": name or kind,
-        "kind": kind,
-        "strict_epsilon": epsilon,
-        "strict_delta": 1e-5,
-        "utility": sum(utilities) / len(utilities),
-        "by_seed": {str(seed): value for seed, value in enumerate(utilities)},
-        "curve": [0.5, *utilities],
-    }
+def setting(kind: str, *utilities: float) -> dict:
+    return {"kind": kind, "utility": np.mean(utilities), "by_seed": dict(enumerate(utilities))}
 
 
 def test_the_gain_is_over_the_best_local_engine_and_paired_over_seeds() -> None:
-    weak, strong = setting("local", [0.6, 0.7]), setting("local", [0.65, 0.75])
+    weak, strong = setting("local", 0.6, 0.7), setting("local", 0.65, 0.75)
     assert best_alone([weak, strong]) is strong
-    middle, half = gain(setting("private", [0.68, 0.78], 2.0), strong)
+    middle, half = gain(setting("private", 0.68, 0.78), strong)
     assert (middle, half) == (pytest.approx(0.03), pytest.approx(0.0, abs=1e-12))
-    assert gain(setting("private", [0.68, 0.76], 2.0), strong)[1] == pytest.approx(0.01)
+    assert gain(setting("private", 0.68, 0.76), strong)[1] == pytest.approx(0.01)
 
 
 # ---- cells that are played again give what is stored with the pages, to five digits on any machine
@@ -334,7 +313,7 @@ def test_a_cheap_cell_gives_what_is_stored(
 def test_a_cell_of_every_stored_panel_gives_what_is_stored(name: str) -> None:
     try:
         cells = list(one.every([name]))
-    except ConfigurationError as error:
+    except pb.ConfigurationError as error:
         pytest.skip(str(error))  # real data that is not at hand
     assert bool(cells) == (name not in FAMILIES_ONLY)
     differing = {cell.panel for cell in cells if cell.differing}

@@ -12,17 +12,22 @@ def tiny(seed: int) -> GridFunctions:
     return GridFunctions(np.stack([np.linspace(0, 1, GRID), np.linspace(1, 0, GRID), np.full(GRID, 0.5)]), seed)
 
 
+def process(n_clients: int, n_dims: int = 1, **facts: object) -> dict[str, object]:
+    """As a study names drawn surfaces."""
+    drawn = {"type": "experiments.problems.drawn_surfaces:gaussian_process", "n_clients": n_clients, "n_dims": n_dims}
+    return drawn | {"correlation": 0.9} | facts
+
+
+def task(problem: object, algorithm: object, **changes: object) -> Task:
+    """A cell of seed 1 without privacy, unless told otherwise."""
+    plain = {"privacy": pb.NoPrivacy(), "control": None, "rounds": 4, "seed": 1, "options": {}}
+    return Task(problem=problem, algorithm=algorithm, **plain | changes)
+
+
 def square(task: Task) -> Outcome:
     """A player that plays nothing."""
     height = float(task.options["height"])
     return Outcome(figures={"cumulative": height + task.seed}, curves={"loss": [height, height / 2]})
-
-
-def known(seed: int) -> pb.Problem:
-    """A problem that knows its best value."""
-    return pb.Problem(
-        space={"x": pb.Real(0.0, 1.0)}, objective=lambda client, x: x["x"], n_clients=2, best_values=np.ones(2)
-    )
 
 
 def judged_square(task: Task) -> Outcome:
