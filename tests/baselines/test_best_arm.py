@@ -1,6 +1,5 @@
 """Private best-arm identification against plain re-implementations; its price, its budget and its errors."""
 
-import hashlib
 import math
 from typing import Any
 
@@ -23,6 +22,7 @@ from experiments.baselines.tree import Tree, TreeBandit
 from experiments.baselines.trees import HCT, VHCT
 from privbo.algorithms.elimination.settings import Partition
 from privbo.protocol.messages import FloatArray, IntArray
+from tests.baselines.calls import Calls
 from tests.baselines.test_f_lcb import Table
 
 N, K = 5, 6
@@ -31,33 +31,13 @@ SPACE = {"arm": pb.Int(0, K - 1)}
 REWARD = pb.Privacy(noise_multiplier=0.5, noise="simulation", unit="reward")
 
 
-class Pulls:
-    """Coins: the j-th pull of an arm by a client is always the same; every one is written down."""
+def pulled() -> Calls:
+    """Coins: the j-th pull of an arm by a client is always the same."""
 
-    def __init__(self, means: FloatArray = MEANS) -> None:
-        self.means = means
-        self.made: list[list[int]] = [[] for _ in range(N)]
+    def coin(client: int, arm: int, pull: int) -> float:
+        return float(np.random.default_rng([client, arm, pull]).random() < MEANS[arm])
 
-    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
-        arms = np.minimum((units[:, 0] * len(self.means)).astype(int), len(self.means) - 1)
-        found = []
-        for client, arm in zip(clients.tolist(), arms.tolist(), strict=True):
-            found.append(coin(self.means, client, arm, self.made[client].count(arm)))
-            self.made[client].append(arm)
-        return np.array(found)
-
-    def problem(self) -> pb.Problem:
-        space = {"arm": pb.Int(0, len(self.means) - 1)}
-        return pb.Problem(space=space, batch_objective=self, n_clients=N)
-
-
-def coin(means: FloatArray, client: int, arm: int, pull: int) -> float:
-    return float(np.random.default_rng([client, arm, pull]).random() < means[arm])
-
-
-def played(algorithm: Any, privacy: Any) -> tuple[Pulls, pb.Record]:
-    pulls = Pulls()
-    return pulls, pb.run(pulls.problem(), algorithm, privacy=privacy, rounds=40, seed=4)
+    return Calls(SPACE, N, coin, lambda unit: min(int(unit[0] * K), K - 1))
 
 
 HALVING, TOP_TWO = BestArm(rule="halving", horizon=96), BestArm(horizon=300, delta_b=0.2)
@@ -74,14 +54,15 @@ HALVING, TOP_TWO = BestArm(rule="halving", horizon=96), BestArm(horizon=300, del
 )
 def test_every_pull_is_that_of_the_plain_algorithm(algorithm: BestArm, privacy: Any, expected: str) -> None:
     """Golden: pulls of a re-implementation with dictionaries, told what was released."""
-    calls, record = played(algorithm, privacy)
-    assert hashlib.sha256(repr(calls.made).encode()).hexdigest()[:10] == expected
+    calls = pulled()
+    record = pb.run(calls.problem, algorithm, privacy=privacy, rounds=40, seed=4)
+    assert calls.digest == expected
     assert max(map(len, calls.made)) <= algorithm.horizon
     assert record.best(client=0).params == {"arm": 3}
 
 
 def test_one_reward_is_in_one_release_and_the_run_costs_what_one_release_costs() -> None:
-    problem = Pulls().problem()
+    problem = pulled().problem
     privacy = pb.Privacy(epsilon=1.0, delta=1e-5, unit="reward", noise="simulation")
     multipliers = set()
     for algorithm in (BestArm(), BestArm(rule="halving"), BestArm(rule="halving", horizon=K)):
@@ -176,22 +157,12 @@ def garland(x: float) -> float:
     return x * (1 - x) * (4 - math.sqrt(abs(math.sin(60 * x))))
 
 
-def pulls(bandit: TreeBandit, noise: np.ndarray) -> list[float]:
-    points = []
-    for disturbance in noise:
-        x = float(bandit.tree.point(bandit.select())[0])
-        points.append(x)
-        bandit.receive(garland(x) + disturbance)
-    return points
-
-
-def oracle_pulls(oracle: Any, noise: np.ndarray) -> list[float]:
-    points = []
-    for turn, disturbance in enumerate(noise):
-        x = oracle.pull(turn + 1)[0]
-        points.append(x)
-        oracle.receive_reward(turn + 1, garland(x) + disturbance)
-    return points
+def same_pulls(ours: TreeBandit, theirs: Any, noise: np.ndarray) -> None:
+    for turn, disturbance in enumerate(noise, 1):
+        x = float(ours.tree.point(ours.select())[0])
+        assert x == theirs.pull(turn)[0]
+        ours.receive(garland(x) + disturbance)
+        theirs.receive_reward(turn, garland(x) + disturbance)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +178,7 @@ def test_reproduces_pyxab_node_for_node(kind: str, rounds: int, seed: int) -> No
     else:
         ours = {"HCT": HCT, "VHCT": VHCT}[kind](partition, resplit=True)
         theirs = getattr(pyxab, kind)(domain=[[0, 1]])
-    assert pulls(ours, noise) == oracle_pulls(theirs, noise)
+    same_pulls(ours, theirs, noise)
 
 
 @pytest.mark.parametrize(("n_dims", "n_children"), [(1, 2), (3, 2), (2, 3)])

@@ -12,6 +12,7 @@ from experiments.baselines.f_lcb import RateViolated, WatchedBounds, f_lcb
 from experiments.baselines.first_order import AcceleratedGradient
 from experiments.baselines.function_arms import FunctionArm
 from experiments.baselines.functions import Noisy, Quadratic
+from tests.builders import Changed
 from tests.functional.instances import DETERMINISTIC, STOCHASTIC, exact_value, minimum
 
 
@@ -31,15 +32,7 @@ def drawn_arms(draw, seed, n_arms=3):
 
 def exact_arm(arm):
     """The arm with values of the rated point read without noise (gradients stay noisy)."""
-
-    class Oracle:
-        def value(self, x):
-            return exact_value(arm, x)
-
-        def gradient(self, x):
-            return arm.oracle.gradient(x)
-
-    return dataclasses.replace(arm, oracle=Oracle())
+    return dataclasses.replace(arm, oracle=Changed(arm.oracle, value=lambda x: exact_value(arm, x)))
 
 
 @pytest.mark.parametrize("draw", [*DETERMINISTIC, *STOCHASTIC], ids=lambda f: f.__name__)
@@ -158,11 +151,10 @@ def test_noisy_values_widen_the_bounds_and_never_win_by_luck() -> None:
     right = 0
     for seed in range(40):
         rng = np.random.default_rng([7, seed])
-        arms = []
-        for offset in (0.0, 0.5):
-            arm = quadratic_arm(offset)
-            noisy = Noisy(oracle=arm.oracle, rng=rng, value_stddev=0.05)
-            arms.append(dataclasses.replace(arm, oracle=noisy, value_stddev=0.05))
+        arms = [
+            dataclasses.replace(arm, value_stddev=0.05, oracle=Noisy(oracle=arm.oracle, rng=rng, value_stddev=0.05))
+            for arm in map(quadratic_arm, (0.0, 0.5))
+        ]
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # no rate is violated: the widths cover the noise
             found = f_lcb(arms, budget=60)

@@ -1,6 +1,5 @@
 """Flexible personalisation: pull by pull against a plain re-implementation; what mixture and slack are worth."""
 
-import hashlib
 import math
 
 import numpy as np
@@ -8,30 +7,19 @@ import pytest
 
 import privbo as pb
 from experiments.baselines.flexible import FlexibleXArmed
-from privbo.protocol.messages import FloatArray, IntArray
+from tests.baselines.calls import Calls
 
 M = 6
 NOISY = pb.Privacy(noise_multiplier=0.05, noise="simulation")
 PEAKS = np.random.default_rng(3).uniform(0.1, 0.9, (M, 2))
 
 
-def reward(client: int, x: float, y: float) -> float:
-    return math.exp(-3 * ((x - PEAKS[client, 0]) ** 2 + (y - PEAKS[client, 1]) ** 2))
+def reward(client: int, point: tuple[float, float], _: int) -> float:
+    return math.exp(-3 * ((point[0] - PEAKS[client, 0]) ** 2 + (point[1] - PEAKS[client, 1]) ** 2))
 
 
-class Calls:
-    """Clients that write down every call."""
-
-    def __init__(self) -> None:
-        self.made: list[list[tuple[float, float]]] = [[] for _ in range(M)]
-
-    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
-        for client, unit in zip(clients.tolist(), units.tolist(), strict=True):
-            self.made[client].append((unit[0], unit[1]))
-        return np.array([reward(n, *unit) for n, unit in zip(clients.tolist(), units.tolist(), strict=True)])
-
-    def problem(self) -> pb.Problem:
-        return pb.Problem(space={"x": pb.Real(0, 1), "y": pb.Real(0, 1)}, batch_objective=self, n_clients=M)
+def called() -> Calls:
+    return Calls({"x": pb.Real(0, 1), "y": pb.Real(0, 1)}, M, reward)
 
 
 # Own share, slack between clients, nu1 and rho; digests of all pulls without noise and with it.
@@ -55,16 +43,16 @@ def test_every_pull_is_that_of_the_plain_algorithm(numbers: tuple[float, ...]) -
         evaluations=60, c=0.02, release_when="always", own_share=share, heterogeneity=gap, nu1=nu1, rho=rho
     )
     for privacy, expected in zip((pb.NoPrivacy(), NOISY), PULLS[numbers], strict=True):
-        calls = Calls()
-        pb.run(calls.problem(), algorithm, privacy=privacy, rounds=20, seed=1)
+        calls = called()
+        pb.run(calls.problem, algorithm, privacy=privacy, rounds=20, seed=1)
         assert all(len(made) == algorithm.budget for made in calls.made)
-        assert hashlib.sha256(repr(calls.made).encode()).hexdigest()[:10] == expected
+        assert calls.digest == expected
 
 
 def test_what_the_average_alone_would_drop_stays_where_clients_may_differ() -> None:
     def nodes(heterogeneity: float) -> int:
         algorithm = FlexibleXArmed(evaluations=400, c=0.02, heterogeneity=heterogeneity, nu1=0.2, rho=0.6)
-        record = pb.run(Calls().problem(), algorithm, privacy=pb.NoPrivacy(), rounds=20)
+        record = pb.run(called().problem, algorithm, privacy=pb.NoPrivacy(), rounds=20)
         return sum(release.values.shape[1] for release in record.releases)
 
     assert nodes(0.0) < nodes(0.1) < nodes(1.0)
@@ -73,7 +61,7 @@ def test_what_the_average_alone_would_drop_stays_where_clients_may_differ() -> N
 def test_a_phase_that_need_not_fit_is_not_paid_for() -> None:
     """1 + 2 + 4 + 8 pulls are 15, and 16 more would be too many for 22; with a cap of two nodes 1 + 10 * 2 fit."""
     privacy = pb.Privacy(epsilon=2.0, delta=1e-5)
-    problem = Calls().problem()
+    problem = called().problem
     for algorithm, releases in (
         (FlexibleXArmed(evaluations=22, c=0.02, release_when="always"), 4),
         (FlexibleXArmed(evaluations=22, c=1e-4, cap=2, release_when="always"), 11),

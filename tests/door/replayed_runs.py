@@ -20,10 +20,10 @@ import numpy as np
 
 from accountant.events import Adjacency, Event, FixedSizeSampledGaussian, Gaussian, PoissonSampledGaussian, Unit
 from accountant.ledger import Ledger, LedgerPolicy
-from privbo.door.door import Door
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource
 from privbo.protocol.messages import BoolArray, FloatArray, IntArray, Request
+from tests.builders import door
 
 _TOLERANCE = 1e-9
 Draw: TypeAlias = tuple[str, tuple[int, ...] | int, float]  # kind, shape or number, parameter
@@ -111,10 +111,9 @@ def through_the_door(
     policy = LedgerPolicy(
         unit=Unit(request.unit), adjacency=mechanism.adjacency, population="replay", n_clients=request.n_clients
     )
-    with Ledger.create(None, policy) as ledger:
-        door = Door(ledger, run="replay", noise=noise, mechanism=lambda _: mechanism)
-        release, _ = door.close(door.open(0, request), rows)
-        (entry,) = ledger.entries()
+    here = door(Ledger.create(None, policy), noise=noise, mechanism=lambda _: mechanism)
+    release, _ = here.close(here.open(0, request), rows)
+    (entry,) = here.ledger.entries()
     return release.values, entry.event
 
 

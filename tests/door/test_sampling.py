@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from privbo.door.door import Door
 from privbo.door.noise import (
     LARGEST_SCALE,
     SMALLEST_SCALE,
+    ExactNoise,
     NoiseSource,
     SecureNoise,
     SimulatedNoise,
@@ -32,9 +33,10 @@ from privbo.door.selection import SelectionDoor, draw_runs
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import BoolArray, Request
 from tests.accountant.builders import allocated, declared, gaussian, poisson, truncated
-from tests.builders import door as new_door, ledger as new_ledger, mechanism_for
+from tests.builders import Changed, door as new_door, ledger as new_ledger, mechanism_for
 
 SOURCES: list[NoiseSource] = [SecureNoise(), SimulatedNoise(3)]
+every_source = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
 N = 9
 CUT = Sample(n_clients=N, sampling="truncated-poisson", sample_rate=0.5, max_cohort=4)
 ALLOTTED = Sample(n_clients=N, sampling="random-allocation", participations=2, n_releases=5)
@@ -50,10 +52,10 @@ def cohort_sizes(drawn: BoolArray) -> np.ndarray:
     return np.bincount(drawn.sum(axis=1), minlength=N + 1)
 
 
-@pytest.mark.parametrize("noise", SOURCES, ids=["secure", "simulation"])
-def test_a_cohort_is_a_poisson_sample_cut_to_its_bound(noise: NoiseSource) -> None:
+@every_source
+def test_a_cohort_is_a_poisson_sample_cut_to_its_bound(source: NoiseSource) -> None:
     trials = 20_000
-    drawn = CUT.draw(trials, noise)
+    drawn = CUT.draw(trials, source)
     assert drawn.shape == (trials, N)
     sizes = cohort_sizes(drawn)
     assert sizes[5:].sum() == 0
@@ -76,9 +78,9 @@ def test_a_cohort_beyond_its_bound_is_caught() -> None:
     assert np.any(np.abs(each - 20_000 * CUT.rate) > 6.5 * math.sqrt(20_000 * CUT.rate * (1 - CUT.rate)))
 
 
-@pytest.mark.parametrize("noise", SOURCES, ids=["secure", "simulation"])
-def test_everybody_is_allotted_exactly_k_releases_uniformly(noise: NoiseSource) -> None:
-    tables = [ALLOTTED.allocate(noise).table for _ in range(1500)]
+@every_source
+def test_everybody_is_allotted_exactly_k_releases_uniformly(source: NoiseSource) -> None:
+    tables = [ALLOTTED.allocate(source).table for _ in range(1500)]
     assert all(table.shape == (N, 5) and np.all(table.sum(axis=1) == 2) for table in tables)
     counts = np.unique(np.concatenate(tables) @ (1 << np.arange(5)), return_counts=True)[1]
     assert len(counts) == math.comb(5, 2)
@@ -96,9 +98,7 @@ def test_an_allocation_by_coins_or_alike_for_all_is_caught() -> None:
 
 
 def test_a_large_federation_is_drawn_in_parts() -> None:
-    table, _ = Sample(n_clients=30_000, sampling="random-allocation", participations=3, n_releases=300).allocate(
-        SecureNoise()
-    )
+    table, _ = replace(ALLOTTED, n_clients=30_000, participations=3, n_releases=300).allocate(SecureNoise())
     assert table.shape == (30_000, 300)
     assert np.all(table.sum(axis=1) == 3)
 
@@ -109,10 +109,10 @@ def test_rates_are_those_of_the_draw_and_events_those_of_the_rule() -> None:
     sizes = np.minimum(np.arange(N + 1), 4)
     assert CUT.rate == pytest.approx(float(binom.pmf(np.arange(N + 1), N, 0.5) @ sizes) / N, rel=1e-7)
     assert CUT.event(2.0) == truncated(N, 0.5, 4, 2.0)
-    whole = Sample(n_clients=N, sampling="truncated-poisson", max_cohort=N)
+    whole = replace(CUT, sample_rate=1.0, max_cohort=N)
     assert whole.everyone
     assert whole.event(2.0) == gaussian(2.0)
-    assert not Sample(n_clients=N, sampling="truncated-poisson", max_cohort=N - 1).everyone
+    assert not replace(whole, max_cohort=N - 1).everyone
     assert Sample(n_clients=N, sample_rate=0.5).event(1.0) == poisson(0.5, 1.0)
 
 
@@ -125,8 +125,7 @@ def test_rates_are_those_of_the_draw_and_events_those_of_the_rule() -> None:
 )
 def test_sensitivity_is_that_of_one_contribution(settings: dict[str, Any]) -> None:
     """Whether a cut moves somebody else is in the event; the noise is scaled to one contribution."""
-    request = Request(dim=3, clipping_norm=2.0, weights=np.full((1, 4), 0.25))
-    made, plain = (mechanism_for(request, noise_multiplier=1.5, **more) for more in (settings, {"sample_rate": 0.5}))
+    made, plain = (mechanism_for(REQUEST, noise_multiplier=1.5, **more) for more in (settings, {"sample_rate": 0.5}))
     assert made.sensitivity() * made.sample.rate == pytest.approx(plain.sensitivity() * 0.5, rel=1e-12)
     assert made.noise_stddev() == pytest.approx(1.5 * made.sensitivity(), rel=1e-12)
 
@@ -149,30 +148,22 @@ def test_numbers_that_do_not_fit_the_rule_are_refused(settings: dict[str, Any], 
 
 
 def test_a_single_release_of_an_allocation_has_no_price_and_no_draw() -> None:
-    alone = Sample(n_clients=N, sampling="random-allocation", participations=2)
+    alone = replace(ALLOTTED, n_releases=None)
     for asked in (lambda: alone.rate, lambda: alone.event(1.0), lambda: alone.allocate(SecureNoise())):
         with pytest.raises(ConfigurationError, match="is a whole run's"):
             asked()
     with pytest.raises(ConfigurationError, match="drawn once for a whole run"):
         ALLOTTED.draw(1, SecureNoise())
-    request = Request(dim=3, clipping_norm=2.0, weights=np.full((1, 4), 0.25))
+    two = {"sampling": "random-allocation", "participations": 1, "n_releases": 2}
     with pytest.raises(ConfigurationError, match="no proven price under replace-one"):
-        mechanism_for(
-            request, noise_multiplier=1.0, adjacency=Adjacency.REPLACE_ONE,
-            sampling="random-allocation", participations=1, n_releases=2,
-        )  # fmt: skip
+        mechanism_for(REQUEST, noise_multiplier=1.0, adjacency=Adjacency.REPLACE_ONE, **two)
 
 
 # ---- one allocation for all of a run's releases, however often the run is begun again; and one price for them
 
 CLIENTS, T, K, Z = 6, 5, 2, 1e-4
-ALLOTTED_TO_SIX = Sample(n_clients=CLIENTS, sampling="random-allocation", participations=K, n_releases=T)
 EVENT = allocated(T, K, Z)
 REQUEST = Request(dim=CLIENTS, clipping_norm=1.0, weights=np.ones((1, CLIENTS)))
-
-
-def ledger(budget: Budget | None = None) -> Ledger:
-    return new_ledger(CLIENTS, budget=budget)
 
 
 def door(book: Ledger, keeper: Keeper) -> Door:
@@ -194,7 +185,7 @@ def play(book: Ledger, keepers: Iterator[Keeper]) -> BoolArray:
 
 @pytest.fixture
 def book() -> Ledger:
-    made = ledger()
+    made = new_ledger(CLIENTS)
     made.reserve(declared("run", 1, EVENT))
     return made
 
@@ -208,23 +199,16 @@ def test_every_client_is_in_exactly_k_of_all_releases_however_often_the_run_is_b
     assert np.array_equal(again, table)
 
 
-class Redrawn(Keeper):
-    """An allocation of the right form at every beginning, and another one each time."""
-
-    def __init__(self) -> None:
-        self._allocation = ALLOTTED_TO_SIX.allocate(SecureNoise())
-
-    def kept(self) -> Allocation:
-        return self._allocation
-
-    def keep(self, allocation: Allocation) -> None:
-        raise AssertionError("it is there already")
+def keeping(allocation: Allocation) -> Keeper:
+    """A keeper that has one already, and is given no other."""
+    return Changed(Keeper(), kept=lambda: allocation, keep=None)
 
 
 def test_an_allocation_drawn_again_or_replaced_is_refused(book: Ledger) -> None:
-    seen(door(book, Redrawn()), 0)
+    first, other = (keeping(replace(ALLOTTED, n_clients=CLIENTS).allocate(SecureNoise())) for _ in range(2))
+    seen(door(book, first), 0)
     with pytest.raises(LedgerError, match="is not the one that was drawn"):
-        seen(door(book, Redrawn()), 1)
+        seen(door(book, other), 1)
     assert len(book.entries()) == 1
 
 
@@ -247,22 +231,20 @@ def test_every_place_serves_one_round(book: Ledger) -> None:
 
 @pytest.mark.parametrize("wrong", [np.ones((CLIENTS, T - 1), bool), np.eye(CLIENTS, T, dtype=bool)])
 def test_an_allocation_that_is_not_the_runs_is_refused(book: Ledger, wrong: BoolArray) -> None:
-    keeper = Keeper()
-    keeper.keep(Allocation(wrong, b""))
     with pytest.raises(LedgerError, match="is not the one that was drawn"):
-        door(book, keeper).open(0, REQUEST, plan_position=0)
+        door(book, keeping(Allocation(wrong, b""))).open(0, REQUEST, plan_position=0)
     assert book.entries() == []
 
 
 def test_releases_that_no_plan_has_paid_for_are_refused() -> None:
-    book = ledger()
+    book = new_ledger(CLIENTS)
     with pytest.raises(LedgerError, match="covers several releases; reserve the plan"):
         seen(door(book, Keeper()), 0)
     assert book.entries() == []
 
 
 def test_a_budget_that_does_not_hold_the_whole_refuses_before_anything_is_drawn() -> None:
-    book = ledger(Budget(epsilon=0.2, delta=1e-5))
+    book = new_ledger(CLIENTS, budget=Budget(epsilon=0.2, delta=1e-5))
     with pytest.raises(BudgetExceeded):
         book.reserve(declared("run", 1, allocated(20, 4, 4.0)))
     assert book.book().rows == []
@@ -274,23 +256,18 @@ TOP = 2**53
 SELECTION = BestOfRandomRuns(run=gaussian(4.0), eta=1.0, gamma=0.3)
 
 
-@dataclass
-class ScriptedWords:
-    """A source whose fair coins are the bits of given words, the lowest bit first."""
+def drawn(words: list[int], n_candidates: int) -> list[int]:
+    """Runs by a source whose fair coins are the bits of given words, the lowest bit first; every word is used."""
+    source = iter(words)
 
-    words: Iterator[int]
-    name: str = "simulation"
-
-    def coins(self, shape: tuple[int, ...], rate: float) -> np.ndarray:
+    def coins(shape: tuple[int, ...], rate: float) -> np.ndarray:
         assert (shape, rate) == ((53,), 0.5)
-        word = next(self.words)
+        word = next(source)
         return np.array([bool(word >> bit & 1) for bit in range(53)])
 
-
-def drawn(words: list[int], n_candidates: int) -> list[int]:
-    source = iter(words)
-    found = draw_runs(TruncatedNegativeBinomial(eta=1.0, gamma=0.3), n_candidates, ScriptedWords(source))
-    assert list(source) == [], "every word was used"
+    scripted = Changed(SimulatedNoise(0), coins=coins)
+    found = draw_runs(TruncatedNegativeBinomial(eta=1.0, gamma=0.3), n_candidates, scripted)
+    assert list(source) == []
     return found
 
 
@@ -360,7 +337,7 @@ def test_a_result_that_only_one_ledger_stored_is_given_to_the_other(which: int) 
 # ---- noise sources at their edges: types, ends of ranges, exact thresholds; nothing here is statistical
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.name)
+@every_source
 def test_noise_is_whole_numbers_and_membership_is_boolean(source) -> None:
     for shape in ((3,), (2, 3), (2, 1, 5)):
         drawn = source.gaussian(shape, 2.0**16)
@@ -377,7 +354,7 @@ def test_noise_is_whole_numbers_and_membership_is_boolean(source) -> None:
             source.subsets((6, 4), size)
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.name)
+@every_source
 def test_both_ends_of_the_scale_are_drawn_at(source) -> None:
     assert (SMALLEST_SCALE, LARGEST_SCALE) == (2.0**10, 2.0**40)
     for scale in (SMALLEST_SCALE, LARGEST_SCALE):
@@ -432,8 +409,6 @@ def test_a_tie_between_random_words_draws_the_subset_again() -> None:
 
 
 def test_exact_noise_without_opendp_says_what_to_install(monkeypatch) -> None:
-    from privbo.door.noise import ExactNoise
-
     monkeypatch.setitem(sys.modules, "opendp.prelude", None)
     with pytest.raises(ConfigurationError, match=r"privbo\[exact\]"):
         ExactNoise()
@@ -441,8 +416,6 @@ def test_exact_noise_without_opendp_says_what_to_install(monkeypatch) -> None:
 
 def test_exact_noise_draws_participants_and_is_its_own_stream() -> None:
     pytest.importorskip("opendp")
-    from privbo.door.noise import ExactNoise
-
     source = ExactNoise()
     assert source.stream("x") is source
     for scale in (1023.0, 2.0**41):
