@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import sqlite3
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -24,30 +25,26 @@ def rows(n, dim=4, n_classes=2):
 
 def packed(halves):
     """Fields in the packed format, their rows in another order."""
-    columns = {"X": [], "y": [], "field": [], "is_val": [], "split_order": []}
-    for i, (x, y, held_x, held_y) in enumerate(halves):
-        for side, (a, b) in enumerate(((x, y), (held_x, held_y))):
-            back = np.arange(len(b))[::-1]
-            columns["X"].append(a[back])
-            columns["y"].append(b[back])
-            columns["field"].append(np.full(len(b), i))
-            columns["is_val"].append(np.full(len(b), bool(side)))
-            columns["split_order"].append(back)
-    return {k: np.concatenate(v) for k, v in columns.items()}
+    parts = []
+    for i, (*train, held_x, held_y) in enumerate(halves):
+        for held, (x, y) in ((False, train), (True, (held_x, held_y))):
+            back = np.arange(len(y))[::-1]
+            parts.append((x[back], y[back], np.full(len(y), i), np.full(len(y), held), back))
+    names = "X", "y", "field", "is_val", "split_order"
+    return dict(zip(names, map(np.concatenate, zip(*parts, strict=True)), strict=True))
 
 
 def test_landmine_reads_both_formats_and_both_scores(tmp_path):
     fields = [rows(60) for _ in range(2)]
-    features, labels = np.empty((1, 2), dtype=object), np.empty((1, 2), dtype=object)
+    cells = np.empty((2, 1, 2), dtype=object)
     for i, (x, y) in enumerate(fields):
-        features[0, i], labels[0, i] = x, y[:, None]
-    savemat(tmp_path / "LandmineData.mat", {"feature": features, "label": labels})
+        cells[:, 0, i] = x, y[:, None]
+    savemat(tmp_path / "LandmineData.mat", {"feature": cells[0], "label": cells[1]})
     original = landmine.Fields(tmp_path)
     np.savez(tmp_path / "landmine.npz", **packed(original.halves))
     again = landmine.Fields(tmp_path)
-    for a, b in zip(original.halves, again.halves, strict=True):
-        for left, right in zip(a, b, strict=True):
-            np.testing.assert_array_equal(left, right)
+    for one, other in zip(chain(*original.halves), chain(*again.halves), strict=True):
+        np.testing.assert_array_equal(one, other)
     unit = np.array([0.5, 0.01])
     by_decision, by_probability = (again.auc(0, unit, scores) for scores in ("decision", "probability"))
     assert 0.5 < by_decision <= 1.0
@@ -70,9 +67,7 @@ def test_activity_reads_both_formats(tmp_path, monkeypatch):
     found = []
     for place in (tmp_path, tmp_path / "original"):
         monkeypatch.setenv("PRIVBO_DATA", str(place))
-        activity.subjects.cache_clear()
-        found.append(activity.subjects())
-    activity.subjects.cache_clear()
+        found.append(activity.subjects.__wrapped__())
     np.testing.assert_allclose(found[0].train, found[1].train, rtol=1e-6, atol=1e-9)
     np.testing.assert_array_equal(found[0].held_y, found[1].held_y)
     assert found[0].counts.tolist() == [30, 30]
@@ -80,10 +75,7 @@ def test_activity_reads_both_formats(tmp_path, monkeypatch):
 
 def test_activity_training_against_plain_weights():
     """Gram form against ordinary stochastic gradient descent on explicit weights."""
-    halves = []
-    for n in (31, 40):
-        x, y = rows(2 * n, dim=5, n_classes=6)
-        halves.append((x[:n], y[:n], x[n:], y[n:]))
+    halves = [(*rows(n, dim=5, n_classes=6), *rows(n, dim=5, n_classes=6)) for n in (31, 40)]
     packed = activity.pack(halves)
     for subject, (batch, l2, rate) in enumerate(((16, 0.3, 0.1), (512, 5.0, 0.9))):
         x, y, held_x, held_y = halves[subject]
@@ -214,11 +206,9 @@ def test_every_form_gives_the_same_writers(form, tmp_path, monkeypatch):
     found = emnist.writers(2)
     assert [writer.name for writer in found] == sorted(NAMES)[:2]
     for writer in found:
-        (train, train_label), (held, held_label) = data[writer.name]["train"], data[writer.name]["test"]
-        np.testing.assert_allclose(writer.train, train, atol=1e-6)
-        np.testing.assert_allclose(writer.held, held, atol=1e-6)
-        np.testing.assert_array_equal(writer.train_label, train_label)
-        np.testing.assert_array_equal(writer.held_label, held_label)
+        read = writer.train, writer.train_label, writer.held, writer.held_label
+        for one, other in zip(read, chain(*data[writer.name].values()), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-6)
 
 
 def as_nist(folder, data, *, classes: bool = True):
@@ -258,9 +248,8 @@ def test_writers_are_clients_with_a_table_that_is_kept(tmp_path, monkeypatch):
     as_leaf(tmp_path, data)
     monkeypatch.setenv("PRIVBO_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    emnist.table.cache_clear()
+    monkeypatch.setattr(emnist, "table", emnist.table.__wrapped__)
     world = emnist.clients(0)
-    emnist.table.cache_clear()
     problem = world.problem()
     assert (problem.n_clients, world.table.shape) == (1, (1, 512))
     assert "federated EMNIST" in problem.provenance

@@ -24,19 +24,14 @@ from tests.thompson.test_features import _correlation, _draw, _largest_kernel_er
 def test_values_lie_in_the_unit_interval_and_the_optimum_is_one(name: str) -> None:
     named = FUNCTIONS[name]
     points = np.random.default_rng(0).random((200_000, named.n_dims))
-    corners = np.round(points[:2000])
-    values = np.concatenate([named.function(points), named.function(corners)])
+    values = named.function(np.concatenate([points, np.round(points[:2000])]))  # corners, too
     assert values.min() >= 0.0
     assert values.max() <= named.maximum + 1e-9
     near = np.clip(np.array(named.optimum) + 1e-6 * (points[:1000] - 0.5), 0, 1)
     assert named.function(near).max() <= named.maximum + 1e-9
-
-
-@pytest.mark.parametrize("name", ["branin", "camel", "himmelblau"])
-def test_functions_with_several_optima_reach_their_maximum_at_each(name: str) -> None:
-    named = FUNCTIONS[name]
-    for optimum in (named.optimum, *named.others):
-        assert named.function(np.array(optimum)) == pytest.approx(1.0, abs=1e-9)
+    if named.others:
+        best = named.function(np.array([named.optimum, *named.others]))
+        np.testing.assert_allclose(best, 1.0, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +70,7 @@ def test_mean_noise_has_mean_zero_and_the_variance_of_single_pulls(noise: str, c
     assert abs(drawn.mean()) < 5.5 * drawn.std() / np.sqrt(20_000)
     assert drawn.var() * count == pytest.approx(single.var(), rel=0.08)
     if noise != "uniform":
-        assert np.all((means + drawn >= 0) & (means + drawn <= 1))
+        assert np.all(abs(means + drawn - 0.5) <= 0.5)
 
 
 def test_the_book_knows_every_pull_in_order() -> None:
@@ -147,9 +142,6 @@ def test_a_surface_is_looked_up_where_its_level_stands_and_kept(tmp_path: Path) 
     assert len(list((tmp_path / "privbo").iterdir())) == 1
 
 
-# ---- synthetic clients of the DP-FTS-DE paper
-
-
 # ---- a Fourier series of the kernel against the kernel itself
 
 
@@ -167,16 +159,11 @@ def test_a_surface_is_looked_up_where_its_level_stands_and_kept(tmp_path: Path) 
 def test_few_regular_features_give_the_kernel(n_embedded, n_features, lengthscale, kernel, error):
     points = np.random.default_rng(1).random((200, n_embedded))
     distance = np.linalg.norm(points[:, None] - points[None], axis=-1) / lengthscale
-    expected = _correlation(kernel, distance)
-    regular, paired = (
-        features(torch.as_tensor(points)).numpy()
-        for features in (
-            regular_features(n_features // 2, n_embedded, lengthscale, kernel),
-            _draw(n_features, n_embedded, lengthscale, kernel),
-        )
-    )
-    assert np.abs(regular @ regular.T - expected).max() < error
-    assert np.abs(paired @ paired.T - expected).max() > 10 * np.abs(regular @ regular.T - expected).max()
+    regular = regular_features(n_features // 2, n_embedded, lengthscale, kernel)(torch.as_tensor(points)).numpy()
+    paired = _draw(n_features, n_embedded, lengthscale, kernel)(torch.as_tensor(points)).numpy()
+    regular, paired = (np.abs(one @ one.T - _correlation(kernel, distance)).max() for one in (regular, paired))
+    assert regular < error
+    assert paired > 10 * regular
 
 
 def test_regular_features_without_their_powers_are_caught():

@@ -63,16 +63,14 @@ def test_one_figure_from_end_to_end_is_resumed_and_shared(tmp_path: Path) -> Non
     text = (out / "table.md").read_text()
     assert text.startswith("`python -m experiments dp-fts-de-5 --scale small`. The paper: Both components")
     found = summary(out)
-    even, whole = (
-        np.array(found[label]["measures"]["cumulative"]["by_seed"]) for label in ("FTS-DE, equal weights", "FTS-DE")
-    )
+    arms = "FTS-DE, equal weights", "FTS-DE"
+    even, whole = (np.array(found[arm]["measures"]["cumulative"]["by_seed"]) for arm in arms)
     assert f"** {np.mean(whole - even):+.2f} ± " in text.partition("equal weights are worse")[2].splitlines()[0]
     with (out / "table.csv").open() as file:
         lines = {line["arm"]: line for line in csv.DictReader(file)}
     assert float(lines["FTS-DE"]["cumulative"]) == pytest.approx(whole.mean(), rel=1e-4)
-    assert float(lines["FTS-DE"]["cumulative minus FTS-DE, equal weights"]) == pytest.approx(
-        np.mean(whole - even), rel=1e-4
-    )
+    gain = lines["FTS-DE"]["cumulative minus FTS-DE, equal weights"]
+    assert float(gain) == pytest.approx(np.mean(whole - even), rel=1e-4)
     assert (out / "figure.pdf").read_bytes().startswith(b"%PDF")
     # Whatever a study is called: another one with the same arms runs nothing.
     write(dataclasses.replace(figure("dp-fts-de-5"), name="other"), tmp_path / "other", Options(scale="small", jobs=1))
@@ -85,9 +83,8 @@ def test_what_is_finished_is_shown_and_older_code_named(tmp_path: Path) -> None:
     with pytest.raises(pb.ConfigurationError, match="two finished runs"):
         write(chosen, out, shown)
     write(chosen, out, Options(scale="small", seeds=3, jobs=1))
-    assert {label: row["seeds"] for label, row in summary(out).items()} == {
-        a.label: [0, 1, 2] for a in chosen.panels[0].arms
-    }
+    assert {tuple(row["seeds"]) for row in summary(out).values()} == {(0, 1, 2)}
+    assert list(summary(out)) == [arm.label for arm in chosen.panels[0].arms]
     newest = (out / "table.md").read_text()
     for path in (tmp_path / "cells").iterdir():
         content = json.loads(path.read_text())
@@ -132,8 +129,8 @@ def test_players_series_ratios_and_slopes_are_data(tmp_path: Path) -> None:
     assert all((tmp_path / f"out/{name}.png").stat().st_size > 2000 for name in pictures)
 
 
-def outcomes(by_seed: dict[int, float]) -> dict[int, Outcome]:
-    return {seed: Outcome(figures={"cumulative": value}) for seed, value in by_seed.items()}
+def outcomes(by_seed: dict[int, float], **more: Paid) -> dict[int, Outcome]:
+    return {seed: Outcome(figures={"cumulative": value}, **more) for seed, value in by_seed.items()}
 
 
 def test_differences_and_ratios_are_paired() -> None:
@@ -151,7 +148,7 @@ def test_differences_and_ratios_are_paired() -> None:
     assert table(panel, stored_rows(panel, stored)) == shown
 
 
-def rows_of(regions: dict[str, int], *, noise_by_regions: bool) -> dict:
+def rows_of(regions: dict[str, int], *, noise_by_regions: bool) -> tuple[dict, dict[str, str]]:
     silent = {"local TS", "DE start, uniform steps"}
     algorithms = {label: {"type": "dp-fts-de", "n_regions": n} for label, n in regions.items()}
     panel = Panel(
@@ -162,13 +159,10 @@ def rows_of(regions: dict[str, int], *, noise_by_regions: bool) -> dict:
         controls=sorted(silent),
         noise_by_regions=noise_by_regions,
     )
-    found = {
-        label: {0: Outcome(figures={"cumulative": float(i)}, paid=paid(0 if label in silent else 3))}
-        for i, label in enumerate(regions)
-    }
+    found = {label: outcomes({0: float(i)}, paid=paid(0 if label in silent else 3)) for i, label in enumerate(regions)}
     rows = summarise(panel, found)
     lines = [line for line in table(panel, rows).splitlines() if line.startswith("| ") and "arm" not in line]
-    return {"rows": rows, "shown": dict(line.strip("| ").split(" | ") for line in lines)}
+    return rows, dict(line.strip("| ").split(" | ") for line in lines)
 
 
 def paid(releases: int) -> Paid:
@@ -189,16 +183,16 @@ def test_noise_alone_stands_in_for_arms_of_as_many_regions_only() -> None:
         "ours, epsilon 2": 2,
         "ours, epsilon 2, sum zeroed": 2,
     }
-    found = rows_of(regions, noise_by_regions=True)
-    assert {label: text for label, text in found["shown"].items() if text != "-"} == {
+    rows, shown = rows_of(regions, noise_by_regions=True)
+    assert {label: text for label, text in shown.items() if text != "-"} == {
         "DP-FTS-DE, P=2": "1",
         "DP-FTS-DE, P=1": "-1",
         "DP-FTS, q=0.1": "1",
         "ours, epsilon 2": "-1",
     }
-    assert set(found["rows"]["ours, epsilon 1"].minus) == {"local TS"}
-    own = rows_of(regions, noise_by_regions=False)["shown"]
-    assert {label for label, text in own.items() if text != "-"} == {"DP-FTS-DE, P=1", "ours, epsilon 2"}
+    assert set(rows["ours, epsilon 1"].minus) == {"local TS"}
+    _, shown = rows_of(regions, noise_by_regions=False)
+    assert {label for label, text in shown.items() if text != "-"} == {"DP-FTS-DE, P=1", "ours, epsilon 2"}
 
 
 def test_printed_prices_are_the_papers() -> None:
@@ -236,31 +230,26 @@ def test_one_cell_by_command_is_what_is_stored_bit_for_bit(
     monkeypatch.setattr(command, "study", lambda *_: chosen)
     monkeypatch.setattr(command, "titles", lambda: {"heights": "t"})
     (tmp_path / "results/some").mkdir(parents=True)
-    kept = tmp_path / "results/some/heights.json"
-    row = summary["panels"]["heights"]["h=2"]
-    for said, off, exact in (
-        ("bit for bit what is stored", 1.0, row["exact"]),
-        ("equal to five digits", 1.00001, ["", ""]),
-        ("differs in cumulative", 1.001, ["", ""]),
-        ("not stored", None, []),
+    arms = summary["panels"]["heights"]
+    exact, values = arms["h=2"]["exact"], arms["h=2"]["measures"]["cumulative"]["by_seed"]
+    for said, off, label, digest in (
+        ("bit for bit what is stored", 1.0, "h=2", exact),
+        ("equal to five digits", 1.00001, "h=2", ["", ""]),
+        ("differs in cumulative", 1.001, "h=2", ["", ""]),
+        ("not stored", 1.0, "another", exact),
     ):
-        row["exact"] = exact
-        if off is None:
-            summary["panels"]["heights"].pop("h=2")
-        else:
-            stored = json.loads((tmp_path / "out/summary.json").read_text())["panels"]["heights"]["h=2"]
-            values = stored["measures"]["cumulative"]["by_seed"]
-            row["measures"]["cumulative"]["by_seed"] = [value * off for value in values]
-        kept.write_text(json.dumps(summary))
+        row = arms.popitem()[1] | {"exact": digest}
+        row["measures"]["cumulative"]["by_seed"] = [value * off for value in values]
+        arms[label] = row
+        (tmp_path / "results/some/heights.json").write_text(json.dumps(summary))
         assert command.main(["heights", "--arm", "h=2", "--seed", "1"]) == 0
         assert said in capsys.readouterr().out
     assert command.main(["heights", "--arm", "h=3", "--seed", "1"]) == 2
     assert "choose one of 'h=1', 'h=2'" in capsys.readouterr().err
-    assert command.main(["heights", "--show"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert [arm["label"] for arm in shown["panels"][0]["arms"]] == ["h=1", "h=2"]
-    assert command.main(["heights", "--show", "--arm", "h=1"]) == 0
-    assert [arm["label"] for arm in json.loads(capsys.readouterr().out)["panels"][0]["arms"]] == ["h=1"]
+    for more, labels in (((), ["h=1", "h=2"]), (("--arm", "h=1"), ["h=1"])):
+        assert command.main(["heights", "--show", *more]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert [arm["label"] for arm in shown["panels"][0]["arms"]] == labels
 
 
 # ---- studies are data: every file can be read at both scales, and says what the papers say
@@ -268,12 +257,6 @@ def test_one_cell_by_command_is_what_is_stored_bit_for_bit(
 STORED = Path(__file__).parents[2] / "docs/results"
 CONTROLS = {"local TS", "DP-FTS-DE, sum zeroed", "DE start, uniform steps"}
 FIGURES = [name for name in titles() if name.startswith("dp-fts-de-") and name != "dp-fts-de-clipped"]
-
-
-def setting(arm: module.Arm, n_clients: int) -> Setting:
-    """Plans touch no data, so they need none of the data sets."""
-    space = pb.Space({"a": pb.Real(0.0, 1.0), "b": pb.Real(0.0, 1.0)})
-    return Setting(space=space, n_clients=n_clients, rounds=arm.rounds, public_seed=0)
 
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
@@ -298,6 +281,7 @@ def test_every_study_reads_at_both_scales(name: str, scale: module.Scale) -> Non
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_carries_its_controls_and_can_be_planned(name: str) -> None:
+    space = pb.Space({"a": pb.Real(0.0, 1.0), "b": pb.Real(0.0, 1.0)})  # plans touch no data
     for panel in study(name, "small").panels:
         assert {arm.label for arm in panel.arms} > CONTROLS
         for arm in panel.arms:
@@ -306,7 +290,8 @@ def test_every_figure_carries_its_controls_and_can_be_planned(name: str) -> None
             alone = arm.label in ("local TS", "DE start, uniform steps")
             switch = getattr(algorithm, "local_after", None)
             last = arm.rounds if switch is None else min(arm.rounds, switch)
-            assert len(list(algorithm.server(setting(arm, 29)).plan())) == (0 if alone else last)
+            setting = Setting(space=space, n_clients=29, rounds=arm.rounds, public_seed=0)
+            assert len(list(algorithm.server(setting).plan())) == (0 if alone else last)
 
 
 PAGES = ("dp-fts-de", "dp-fts-de-better", "elimination", "f-lcb")
