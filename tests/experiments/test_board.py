@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,13 @@ import pytest
 import privbo as pb
 from experiments import board_page, peers_page
 from experiments.baselines.private_search import PrivateSearch
-from experiments.board import HOUSE, common, recommended
+from experiments.board import recommended
 from experiments.outcome import Outcome
 from experiments.played import Entry, Played, added, kept, played, read
 from experiments.plays import peers
 from experiments.plays.board import EVALUATIONS, play
 from experiments.plays.worth import FIRST, FLOOR, judged, seen, share
 from experiments.run import Options, write
-from experiments.statistics import Estimate, ratio
 from experiments.study import Arm, Panel, Study
 from experiments.worth import Clients, Family
 from privbo.protocol.messages import ClientHistory
@@ -165,31 +163,15 @@ def family(title: str = "one", arms: tuple[Arm, ...] = ARMS, correlation: float 
 FAMILY = family()
 
 
-def test_tables_name_what_is_best_and_what_wins_nowhere() -> None:
-    seen = board_page.overall([(one.panel, one.found) for one in (family("one"), family("two"))])
-    assert board_page.epsilons([played(FAMILY)]) == [2.0]
-    assert "**Leaderboard at epsilon 2**" in seen.text
-    assert "| algorithm | epsilon 2 |\n|---|---|\n| default | 0.83 (0.00) |" in seen.text
-    assert f"| {', '.join(HOUSE)} | none of the classes |" in seen.text
-    # Two families that agree to the last digit say no more than their signs: p = 1/4.
-    said = (
-        "| fewer than 20 clients | 2 (2) | no sharing: no gain shown | default 0.83 (0.00) | 1.00 (0.00) | default 0.83"
-    )
-    assert said in seen.text
+def test_a_board_is_made_of_families_that_all_arms_played() -> None:
+    """What it says of them is compared with every published page."""
+    families = FAMILY, family("two"), Family(panel=family("cut").panel, found=dict(list(FOUND.items())[:3]))
+    seen = board_page.overall([(one.panel, one.found) for one in families])
+    assert list(seen.summary) == ["one", "two"]
     assert "| B and a vote | 0.200 ± 0.000 |" in seen.text
-    assert common([played(FAMILY)], 2.0)["default"].value == pytest.approx(0.6)
     assert seen.pictures["figure"].startswith(b"\x89PNG")
     assert board_page.again(json.loads(json.dumps(seen.summary))) == seen
     assert board_page.overall([]).text == ""
-
-
-def test_a_ratio_is_paired_by_seed() -> None:
-    found = ratio(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
-    assert (found.value, found.error, found.count) == (0.5, 0.0, 3)
-    # Residuals 2 - 1.5 and 1 - 1.5 over 1, standard deviation .7071, over root 2.
-    assert ratio(np.array([2.0, 1.0]), np.array([1.0, 1.0])).error == pytest.approx(0.5)
-    assert ratio(np.array([2.0]), np.array([1.0])).error == math.inf
-    assert f"{Estimate(0.5, math.inf, 1):.2f} {Estimate(0.5, 0.1, 2):.2f}" == "0.50 0.50 (0.10)"
 
 
 def test_a_peer_on_a_few_clients_is_scaled_to_all_of_them() -> None:
