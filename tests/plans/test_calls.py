@@ -178,39 +178,6 @@ def test_every_sampling_of_a_run_can_be_declared() -> None:
             made(rule="envelope", releases=[wrong])
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"path": ""}, r"ledger\.path='': string should have at least 1 character"),
-        ({"path": 3}, r"ledger\.path=3: input should be a valid string"),
-        ({"population": ""}, r"ledger\.population=''"),
-        ({"epsilon": None}, "give both"),
-        ({"delta": None}, "give both"),
-        ({"rule": "hope"}, "ledger.rule='hope'"),
-        ({"rule": "envelope"}, "0 releases: this rule reserves what is declared; give releases"),
-        ({"rule": "gaussian", "releases": [FEW]}, "1 releases: this rule needs none; drop them"),
-        ({"rule": "renyi", "epsilon": None, "delta": None}, "without a bound nothing is held to a rule"),
-        ({"releases": [FEW], "epsilon": None, "delta": None}, "without a bound nothing is held to a rule"),
-    ],
-)
-def test_a_ledger_that_lacks_what_it_needs_is_refused(settings: dict, words: str) -> None:
-    with pytest.raises(pb.ConfigurationError, match=words):
-        shared(**settings)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"sample_rate": 1.5}, r"ledger\.releases\.sample_rate="),
-        ({"count": 0}, r"ledger\.releases\.count="),
-        ({"participations": 2}, "participations=2 belongs to sampling='random-allocation'"),
-    ],
-)
-def test_a_declared_release_that_lacks_a_number_is_refused_with_its_remedy(change: dict, words: str) -> None:
-    with pytest.raises(pb.ConfigurationError, match=words):
-        pb.DeclaredReleases(**({"count": 2, "noise_multiplier": 1.0} | change))
-
-
 def test_later_runs_take_the_ledger_as_it_is_unless_they_say_otherwise() -> None:
     exact, ordered, slots = made(EVERYONE), made(SAMPLED), made(rule="envelope", releases=[MANY])
     for found in (exact, ordered, slots):

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import privbo as pb
 from privbo.protocol.problem import Memory, row_type
 from privbo.protocol.processes import watched_interrupts
 from tests.builders import problem
+from tests.protocol.test_processes import DRAWS
 
 
 def test_failures_become_nan_and_are_told_once_per_client(caplog: pytest.LogCaptureFixture) -> None:
@@ -153,13 +153,6 @@ def test_values_and_errors_of_a_limited_call_are_those_of_a_plain_one() -> None:
     assert set(plain.errors) == {1, 3, 4}
 
 
-DRAWS: dict[str, Callable[[], float]] = {
-    "numpy": lambda: float(np.random.random()),  # noqa: NPY002 (an objective may use it)
-    "python": random.random,
-    "torch": lambda: float(torch.rand(1, dtype=torch.float64)),
-}
-
-
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 def test_what_one_client_or_block_draws_moves_no_other(draw: Callable[[], float]) -> None:
     def values(extra: int, seed: int | None) -> list[float]:
@@ -233,18 +226,3 @@ def test_a_wrong_shape_is_a_failure_of_those_it_speaks_of() -> None:
     evaluate = problem(3, batch_objective=lambda c, u: 1.0 / (c - 1.0)).evaluator()
     with np.errstate(divide="ignore"):
         assert np.isnan(evaluate(np.arange(3), np.zeros((3, 1)))[1])
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"n_clients": 0}, "n_clients"),
-        ({"n_clients": 1.5}, "n_clients"),
-        ({"objective": None}, "exactly one"),
-        ({"objective": abs, "batch_objective": lambda c, u: u}, "exactly one"),
-        ({"space": {}}, "empty"),
-    ],
-)
-def test_impossible_problems(settings, words) -> None:
-    with pytest.raises(pb.ConfigurationError, match=words):
-        problem(**settings)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -85,12 +86,12 @@ def worker():
         yield process
 
 
+OURS = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
 def run_script(tmp_path: Path, *arguments: str, text: str | None = None) -> str:
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, *arguments], check=False, cwd=tmp_path, capture_output=True, text=True, timeout=300,
-        input=text, env=os.environ | {"PYTHONPATH": path},
-    )  # fmt: skip
+    pipes = {"input": text, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, *arguments], check=False, cwd=tmp_path, timeout=300, env=OURS, **pipes)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     return done.stdout.strip()
@@ -172,8 +173,7 @@ WorkerProcess(Worker).call("wait", Path("worker"))
 
 
 def test_a_worker_ends_when_its_parent_is_killed_whatever_it_does(tmp_path):
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    with subprocess.Popen([sys.executable, "-c", ORPHAN], cwd=tmp_path, env=environment) as parent:
+    with subprocess.Popen([sys.executable, "-c", ORPHAN], cwd=tmp_path, env=OURS) as parent:
         file = tmp_path / "worker"
         wait_for(lambda: file.exists() and file.read_text())
         parent.send_signal(signal.SIGKILL)
@@ -210,11 +210,8 @@ process.end()
 
 def test_an_interrupt_is_nothing_to_a_server_that_loads(tmp_path):
     """Ctrl-C in a terminal goes to every process; its traceback would stand beside the run's own words."""
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED], cwd=tmp_path, env=environment, start_new_session=True, text=True, **pipes
-    ) as parent:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | {"text": True, "env": OURS}
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED], cwd=tmp_path, start_new_session=True, **pipes) as parent:
         assert parent.stdout.readline() == "loading\n"
         time.sleep(0.5)
         os.killpg(parent.pid, signal.SIGINT)
@@ -269,10 +266,10 @@ def test_a_pool_whose_worker_dies_says_so():
         submit(os._exit, 7).result()
 
 
-DRAWS = {
+DRAWS: dict[str, Callable[[], float]] = {
     "numpy": lambda: float(np.random.normal()),  # noqa: NPY002 (an objective may use it)
     "python": random.random,
-    "torch": lambda: float(torch.rand(1)),
+    "torch": lambda: float(torch.rand(1, dtype=torch.float64)),
 }
 
 
@@ -348,15 +345,11 @@ class cuda: is_initialized = bool
 """
 
 
-@pytest.mark.parametrize(("script", "said"), [(LIMITING, "0\n1\n2\n"), (FORKING, "\n7\n")], ids=["limit", "fork"])
+@pytest.mark.parametrize(("script", "said"), [(LIMITING, "0\n1\n2"), (FORKING, "\n7")], ids=["limit", "fork"])
 def test_a_torch_that_another_thread_loads_is_waited_for(script, said, tmp_path):
     """Also before a fork: in the child nobody would ever finish loading it."""
     (tmp_path / "torch.py").write_text(SLOW_TORCH)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-c", LOADING + script], env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout.endswith(said), done.stderr) == (0, True, "")
+    assert run_script(tmp_path, "-c", LOADING + script).endswith(said)
 
 
 def _counts():

@@ -2,10 +2,10 @@
 
 import os
 import pickle
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 from unittest import mock
@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.cli.main import main
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import (
     Journal,
@@ -26,114 +25,122 @@ from privbo.protocol.files import (
     save_arrays,
     write_atomically,
 )
-from privbo.protocol.messages import FloatArray, IntArray
+from privbo.protocol.messages import Algorithm, FloatArray, IntArray
 from privbo.protocol.problem import TrainAndScore
 from privbo.protocol.settings import Count, Positive, Probability, Sequence, dump_settings, read_settings, settings
-from privbo.runs.sources import read_algorithm
-from privbo.runs.spec import Spec
+from privbo.runs.sources import ForeignAlgorithm, read_algorithm
+from privbo.runs.spec import Spec, Times
 from tests.builders import problem
-
-RUN = """
-name = "toy"
-rounds = 2
-{top}
-[problem]
-factory = "tests.crash_problem:problem"
-[algorithm]
-{algorithm}
-[privacy]
-{privacy}
-"""
-DPFTS, EPSILON = 'type = "dp-fts-de"', "epsilon = 2.0"
-WITHOUT_TABLE = RUN.replace("[privacy]\n{privacy}\n", "").replace("{top}", "privacy = 2.0")
+from tests.cli.test_cli import privbo, toml
 
 
-NUMBER = "privacy.epsilon='1': input should be a valid number; correct it"
-INTEGER = "algorithm.horizon='a': input should be a valid integer; correct it"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (RUN.format(top="", algorithm=DPFTS, privacy='epsilon = "1"'), NUMBER),
-        (RUN.format(top="", algorithm='type = "fed-pne"\nhorizon = "a"', privacy=EPSILON), INTEGER),
-        (
-            RUN.format(top="", algorithm='type = "tests.crash_problem:problem"', privacy=EPSILON),
-            "algorithm.type='tests.crash_problem:problem' is no dataclass; name one with settings",
-        ),
-        (WITHOUT_TABLE.format(algorithm=DPFTS), "privacy=2.0: input should be a table; write [privacy] and its keys"),
-    ],
-    ids=["text for a number", "text for an integer", "no settings", "a number for privacy"],
-)
-def test_classic_mistakes_in_toml_end_the_command_with_2_and_the_same_words(
-    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "run.toml").write_text(text)
-    command = ["privbo", "run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run")]
-    with mock.patch.object(sys, "argv", command), pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.strip() == f"privbo: {words}"
+def test_a_classic_mistake_in_toml_ends_the_command_with_2_and_pythons_words(tmp_path: Path) -> None:
+    words = "privacy.epsilon='1': input should be a valid number; correct it"
+    (tmp_path / "run.toml").write_text(toml(privacy={"epsilon": "1"}))
+    ended = privbo("run", tmp_path / "run.toml", "--out", tmp_path / "run")
+    assert (ended.returncode, ended.stderr) == (2, f"privbo: {words}\n")
     assert not (tmp_path / "run").exists()
-
-
-THEORY = "algorithm.noise=-1.0: input should be a number > 0, or 'theory'; correct it"
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: pb.Privacy(epsilon="1"), NUMBER),
-        (lambda: pb.FedPNE(horizon="a"), INTEGER),
-        (lambda: pb.FedPNE(horizon=0), "algorithm.horizon=0: input should be a number >= 1; correct it"),
-        (
-            lambda: pb.Exploration(scale=1.5),
-            "algorithm.exploration.scale=1.5: input should be a number <= 1; correct it",
-        ),
-        (
-            lambda: pb.run(problem(), pb.DPFTSDE, privacy=pb.Privacy(epsilon=1.0), rounds=1),
-            "algorithm=DPFTSDE is a class; give its settings: DPFTSDE()",
-        ),
-        (
-            lambda: pb.run(problem(), pb.DPFTSDE(), privacy=2.0, rounds=1),
-            "privacy=2.0: input should be Privacy or NoPrivacy; write Privacy(epsilon=...)",
-        ),
-        (lambda: pb.DPFTSDE(noise=-1.0), THEORY),
-        (lambda: read_algorithm({"type": "dp-fts-de", "noise": -1.0}), THEORY),
-        (
-            lambda: pb.Privacy(epsilon=1.0, delta=2.0),
-            "privacy.delta=2.0: input should be a number < 1, or 'paper'; correct it",
-        ),
-        (
-            lambda: read_algorithm({"type": "dp-fts-de", "own": {"inflation": {"failure": 3}}}),
-            "algorithm.own.inflation.failure=3: input should be a number < 1; correct it",
-        ),
-        (
-            lambda: pb.OwnModel(inflation=-1.0),
-            "algorithm.own.inflation=-1.0: input should be a number > 0, or an instance of Theorem1; correct it",
-        ),
-    ],
-)
-def test_mistakes_in_python_name_value_bound_and_remedy(make: Callable[[], object], words: str) -> None:
-    """A fault in a union names the user's key once, with all that it may be."""
     with pytest.raises(pb.ConfigurationError) as refused:
-        make()
+        pb.Privacy(epsilon="1")
     assert str(refused.value) == words
 
 
-@pytest.mark.parametrize(
-    ("make", "maker"),
-    [
-        (lambda: pb.DPFTSDE(own={"restarts": 1}), "OwnModel(...)"),
-        (lambda: pb.DPFTSDE(cuts=[{"parameter": "x", "at": [0.5]}]), "Cut(...)"),
-        (lambda: pb.OwnModel(inflation={"failure": 0.1}), "Theorem1(...)"),
-        (lambda: pb.Privacy(epsilon=1.0, adaptive_clipping={"count_stddev": 1.0}), "AdaptiveClipping(...)"),
-    ],
-)
-def test_a_dict_for_nested_settings_names_the_class_to_make(make: Callable[[], object], maker: str) -> None:
+def read(**table: object) -> Algorithm:
+    return read_algorithm({"type": "dp-fts-de"} | table)
+
+
+def parameter(**given: object) -> Spec:
+    table = {"objective": "a:b", "n_clients": 3, "space": {"x": {"low": 0, "high": 1} | given}}
+    return Spec.from_dict({"name": "toy", "rounds": 1, "problem": table, "algorithm": {}, "privacy": {}})
+
+
+shared_ledger = partial(pb.SharedLedger, path="p.sqlite", population="w")
+releases = partial(pb.DeclaredReleases, noise_multiplier=1.0)
+foreign = ForeignAlgorithm(reference="tests.crash_problem:problem", table={})
+play = partial(pb.run, problem(), algorithm=pb.DPFTSDE(), privacy=pb.NoPrivacy(), rounds=1)
+BOUND, ONE = {"epsilon": 4.0, "delta": 1e-5}, {"epsilon": 1.0}
+REWARD = {"noise_multiplier": 3.0, "unit": "reward"}
+NOT_HELD = "without a bound nothing is held to a rule"
+THEORY = "algorithm.noise=-1.0: input should be a number > 0, or 'theory'; correct it"
+IMPOSSIBLE: list[tuple[Callable[..., object], dict[str, object], str]] = [
+    (pb.FedPNE, {"horizon": 0}, "algorithm.horizon=0: input should be a number >= 1; correct it"),
+    (pb.FedPNE, {"horizon": "a"}, "algorithm.horizon='a': input should be a valid integer; correct it"),
+    (pb.Exploration, {"scale": 1.5}, "algorithm.exploration.scale=1.5: input should be a number <= 1; correct it"),
+    (pb.DPFTSDE, {"noise": -1.0}, THEORY),
+    (read, {"noise": -1.0}, THEORY),
+    (read, {"own": {"inflation": {"failure": 3}}}, "algorithm.own.inflation.failure=3: input should be a number < 1;"),
+    (
+        pb.OwnModel,
+        {"inflation": -1.0},
+        "algorithm.own.inflation=-1.0: input should be a number > 0, or an instance of Theorem1; correct it",
+    ),
+    (foreign.load, {}, "algorithm.type='tests.crash_problem:problem' is no dataclass; name one with settings"),
+    (play, {"algorithm": pb.DPFTSDE}, "algorithm=DPFTSDE is a class; give its settings: DPFTSDE()"),
+    (play, {"privacy": 2.0}, "privacy=2.0: input should be Privacy or NoPrivacy; write Privacy(epsilon=...)"),
+    (pb.Privacy, {}, "exactly one"),
+    (pb.Privacy, ONE | {"noise_multiplier": 1.0}, "exactly one"),
+    (pb.Privacy, {"epsilon": float("nan")}, "epsilon"),
+    (pb.Privacy, ONE | {"noise": "none"}, "noise"),
+    (pb.Privacy, ONE | {"delta": "papr"}, "delta"),
+    (pb.Privacy, ONE | {"delta": 2.0}, "privacy.delta=2.0: input should be a number < 1, or 'paper'; correct it"),
+    (pb.Privacy, ONE | {"budget": 2.0}, "own budget"),
+    (pb.Privacy, ONE | {"sample_rate": 1.1}, "sample_rate"),
+    (pb.Privacy, REWARD | {"sample_rate": 0.5}, "sample_rate"),
+    (pb.Privacy, REWARD | {"sampling": "fixed-size"}, "sampling"),
+    (pb.Privacy, REWARD | {"calibration": "paper"}, "calibration"),
+    (pb.Privacy, REWARD | {"adaptive_clipping": pb.AdaptiveClipping(count_stddev=9.0)}, "clipping counts clients"),
+    (pb.Privacy, REWARD | {"sampling": "random-allocation", "participations": 2}, "says nothing about one reward"),
+    (
+        pb.Privacy,
+        REWARD | {"sampling": "truncated-poisson", "sample_rate": 1.0, "max_cohort": 3},
+        "says nothing about one reward",
+    ),
+    (pb.Policy, BOUND | {"epsilon": 0.0}, "policy.epsilon"),
+    (pb.Policy, BOUND | {"delta": 1.0}, "policy.delta"),
+    (pb.Policy, BOUND | {"noise": ["none"]}, "policy.noise"),
+    (pb.Policy, BOUND | {"rule": "planned"}, "policy.rule"),
+    (shared_ledger, {"path": ""}, "ledger.path='': string should have at least 1 character"),
+    (shared_ledger, {"path": 3}, "ledger.path=3: input should be a valid string"),
+    (shared_ledger, {"population": ""}, "ledger.population=''"),
+    (shared_ledger, {"delta": 1e-5}, "give both"),
+    (shared_ledger, {"epsilon": 4.0}, "give both"),
+    (shared_ledger, BOUND | {"rule": "hope"}, "ledger.rule='hope'"),
+    (shared_ledger, BOUND | {"rule": "envelope"}, "0 releases: this rule reserves what is declared; give releases"),
+    (shared_ledger, BOUND | {"rule": "gaussian", "releases": [releases(count=3)]}, "1 releases: this rule needs none"),
+    (shared_ledger, {"rule": "renyi"}, NOT_HELD),
+    (shared_ledger, {"releases": [releases(count=3)]}, NOT_HELD),
+    (releases, {"count": 2, "sample_rate": 1.5}, "ledger.releases.sample_rate="),
+    (releases, {"count": 0}, "ledger.releases.count="),
+    (releases, {"count": 2, "participations": 2}, "participations=2 belongs to sampling='random-allocation'"),
+    (Times, {"round_seconds": float("inf")}, "times.round_seconds"),
+    (problem, {"n_clients": 0}, "n_clients"),
+    (problem, {"n_clients": 1.5}, "n_clients"),
+    (problem, {"objective": None}, "exactly one"),
+    (problem, {"objective": abs, "batch_objective": abs}, "exactly one"),
+    (problem, {"space": {}}, "empty"),
+    (problem, {"score_range": (0.0, 5.0)}, "score_range"),
+    (pb.SharedPrior, {"schedule": (0, 2, 5)}, "equal ones are shares=[1.0, 1.0, 1.0]"),
+    (parameter, {}, "problem.space.x.type is missing; give it"),
+    (
+        parameter,
+        {"type": "reel"},
+        "problem.space.x.type='reel' must be one of 'real', 'int', 'categorical'",
+    ),
+    (pb.DPFTSDE, {"own": {"restarts": 1}}, "; make one: OwnModel(...)"),
+    (pb.DPFTSDE, {"cuts": [{"parameter": "x", "at": [0.5]}]}, "; make one: Cut(...)"),
+    (pb.OwnModel, {"inflation": {"failure": 0.1}}, "; make one: Theorem1(...)"),
+    (pb.Privacy, ONE | {"adaptive_clipping": {"count_stddev": 1.0}}, "; make one: AdaptiveClipping(...)"),
+]
+
+
+@pytest.mark.parametrize(("make", "settings", "words"), IMPOSSIBLE)
+def test_what_is_impossible_is_refused_with_value_bound_and_remedy(
+    make: Callable[..., object], settings: dict[str, object], words: str
+) -> None:
+    """A fault in a union names the user's key once, with all that it may be."""
     with pytest.raises(pb.ConfigurationError) as refused:
-        make()
-    assert str(refused.value).endswith(f"; make one: {maker}")
+        make(**settings)
+    assert words in str(refused.value)
 
 
 @settings(table="oven")
@@ -147,20 +154,6 @@ def test_the_users_own_keys_stay_in_the_message_whatever_they_are_called() -> No
     words = r"^oven\.watts\.constrained-float=-1: input should be a number > 0; correct it$"
     with pytest.raises(pb.ConfigurationError, match=words):
         read_settings(Oven, {"watts": {"constrained-float": -1}}, "oven")
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({}, " is missing; give it"),
-        ({"type": "reel"}, "='reel' must be one of 'real', 'int', 'categorical'; correct it"),
-    ],
-)
-def test_a_parameter_of_no_type_is_told_which_there_are(given: dict[str, str], words: str) -> None:
-    table = {"objective": "a:b", "n_clients": 3, "space": {"x": {"low": 0, "high": 1} | given}}
-    whole = {"name": "toy", "rounds": 1, "problem": table, "algorithm": {}, "privacy": {}}
-    with pytest.raises(pb.ConfigurationError, match=rf"^problem\.space\.x\.type{words}$"):
-        Spec.from_dict(whole)
 
 
 @settings()
@@ -178,28 +171,20 @@ class Before:
 
 @settings()
 class After(Before):
+    rate: Probability = field(default=0.75, metadata={"first": 0.5})
     added: bool = False
 
 
-def test_departures_stay_the_same_table_when_a_setting_is_added() -> None:
+def test_departures_stay_the_same_table_when_a_setting_is_added_or_a_default_changed() -> None:
+    """Old settings stay the table they were, and the new default gives another: what was paid for differs."""
     given = {"rate": 0.25, "parts": (Inner(size=4), Inner())}
     expected = {"rate": 0.25, "parts": [{"size": 4, "type": "inner"}, {"type": "inner"}]}
     assert dump_settings(Before(**given), defaults=False) == dump_settings(After(**given), defaults=False) == expected
     assert read_settings(After, expected, "") == After(**given)
     assert dump_settings(After(added=True), defaults=False) == {"added": True}
-
-
-@settings()
-class Changed:
-    rate: Probability = field(default=0.75, metadata={"first": 0.5})
-
-
-def test_a_changed_default_is_a_departure_from_the_first_one() -> None:
-    """Old settings stay the table they were, and the new default gives another: what was paid for differs."""
-    assert dump_settings(Changed(rate=0.5), defaults="first") == dump_settings(Before(), defaults="first") == {}
-    assert dump_settings(Changed(), defaults="first") == dump_settings(Before(rate=0.75), defaults="first")
-    assert dump_settings(Changed(), defaults=False) == {}
-    assert dump_settings(Changed(rate=0.5), defaults=False) == {"rate": 0.5}
+    assert dump_settings(After(rate=0.5), defaults=False) == {"rate": 0.5}
+    assert dump_settings(After(rate=0.5), defaults="first") == dump_settings(Before(), defaults="first") == {}
+    assert dump_settings(After(), defaults="first") == {"rate": 0.75}
 
 
 # ---- files that are written whole or not at all
@@ -231,16 +216,18 @@ def test_a_line_that_was_cut_off_is_dropped_and_spoils_none_that_comes_after_it(
     assert read_lines(path) == kept
 
 
-def test_a_new_file_of_durable_lines_has_a_durable_name(tmp_path: Path) -> None:
+NEW = {
+    "lines": partial(append_line, row={}, durable=True),
+    "journal": lambda new: Journal(new, durable=True).append(b""),
+}
+
+
+@pytest.mark.parametrize("write", NEW.values(), ids=NEW)
+def test_a_new_file_of_durable_lines_has_a_durable_name(write: Callable[[Path], None], tmp_path: Path) -> None:
     synced = list[int]()
-    for number, write in enumerate(
-        (lambda path: append_line(path, {}, durable=True), lambda path: Journal(path, durable=True).append(b"first"))
-    ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        with mock.patch("os.fsync", side_effect=lambda file: synced.append(os.fstat(file).st_ino)):
-            write(folder / "new")
-        assert folder.stat().st_ino in synced
+    with mock.patch("os.fsync", side_effect=lambda file: synced.append(os.fstat(file).st_ino)):
+        write(tmp_path / "new")
+    assert tmp_path.stat().st_ino in synced
 
 
 def test_arrays_round_trip_without_pickles(tmp_path) -> None:

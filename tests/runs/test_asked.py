@@ -26,6 +26,7 @@ from privbo.runs.loop import run_spec
 from privbo.runs.spec import Spec
 from privbo.runs.trials import TRIALS, Journal, PendingTrials, Trial
 from tests.builders import same_releases
+from tests.cli.test_cli import X, toml
 from tests.conformance.cases import ALIKE, CASES, ROUNDS, VOTES, Case, problem
 from tests.deployment.federations import SITES, make
 from tests.deployment.reading import releases, sites
@@ -295,24 +296,6 @@ def test_a_client_that_is_not_here_is_refused_and_numbers_of_numpy_are_taken(tmp
         run.site.enqueue(1, {"x": 0.5, "y": 0.1})
 
 
-CONFIG = """
-name = "lab"
-rounds = 3
-seed = 5
-[problem]
-objective = "ask"
-n_clients = 3
-[problem.space]
-x = {type = "real", low = 0.0, high = 1.0}
-y = {type = "real", low = 1e-3, high = 1e1, log = true}
-[algorithm]
-type = "f-lcb"
-[privacy]
-noise_multiplier = 1.0
-noise = "simulation"
-"""
-
-
 def start(*arguments: str, **options) -> subprocess.Popen:
     command = [sys.executable, "-m", "privbo.cli", *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -331,7 +314,10 @@ def open_trials(home: Path, count: int, seconds: float = 60.0) -> tuple[Trial, .
 
 def test_killed_between_ask_and_tell_it_asks_the_same_and_ends_the_same(tmp_path: Path) -> None:
     """kill -9 while three trials wait; one of them is told while nothing runs."""
-    (tmp_path / "lab.toml").write_text(CONFIG)
+    space = X | {"y": {"type": "real", "low": 1e-3, "high": 1e1, "log": True}}
+    stated = {"objective": "ask", "n_clients": 3, "space": space}
+    chosen = {"algorithm": {"type": "f-lcb"}, "privacy": {"noise_multiplier": 1.0, "noise": "simulation"}}
+    (tmp_path / "lab.toml").write_text(toml(name="lab", seed=5, problem=stated, **chosen))
     home, quiet = tmp_path / "run", {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = start("run", str(tmp_path / "lab.toml"), "--out", str(home), **quiet)
     before = open_trials(home, 3)

@@ -20,7 +20,7 @@ from privbo.runs.spec import Spec
 from privbo.testing import bumps
 from privbo.testing.subject import noise_release
 from tests.builders import stopped
-from tests.cli.test_cli import privbo
+from tests.cli.test_cli import X, privbo, toml
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
 
@@ -77,8 +77,6 @@ def test_what_can_have_no_common_setting_is_refused_before_any_data() -> None:
     ):
         with pytest.raises(pb.ConfigurationError, match=words):
             plan_run(spec(algorithm, **changes))
-    with pytest.raises(pb.ConfigurationError, match="final_share"):
-        spec(ALGORITHMS["fed-pne"], final_share=1.0)
 
 
 def test_ballots_are_bounded_whatever_is_judged_and_absences_stay_absent() -> None:
@@ -150,26 +148,11 @@ def test_the_vote_survives_a_kill_before_and_after_it_and_leaves_one_output(tmp_
         pb.load(tmp_path / "run")
 
 
-CONFIG = """
-name = "tiny"
-rounds = 3
-final = "common"
-[problem]
-factory = "tests.crash_problem:problem"
-n_clients = 6
-space = { x = { type = "real", low = 0.0, high = 1.0 } }
-[algorithm]
-type = "shared-prior"
-release_when = "always"
-n_features = 8
-[privacy]
-epsilon = 4.0
-"""
-
-
 def test_plan_run_report_ledger_and_best_name_the_vote(tmp_path: Path) -> None:
     config, home = tmp_path / "tiny.toml", tmp_path / "run"
-    config.write_text(CONFIG)
+    stated = {"factory": "tests.crash_problem:problem", "n_clients": 6, "space": X}
+    algorithm = {"type": "shared-prior", "release_when": "always", "n_features": 8}
+    config.write_text(toml(final="common", problem=stated, algorithm=algorithm, privacy={"epsilon": 4.0}))
     planned = privbo("run", str(config), "--dry-run")
     assert "vote at the end, in the price above: over at most 16 public candidates; alone" in planned.stdout
     priced = json.loads(privbo("run", str(config), "--dry-run", "--json").stdout)["plan"]["final"]
@@ -231,9 +214,7 @@ def test_a_clients_paper_has_no_common_point_and_a_vote_hides_the_algorithms_own
 
 
 def test_every_site_of_a_federation_and_its_server_get_the_same_common_setting(tmp_path: Path) -> None:
-    federation = make(tmp_path, {"type": "shared-prior", "n_features": 8, "release_when": "always"})
-    run = federation.home / "run.toml"
-    run.write_text('final = "common"\n' + run.read_text())
+    federation = make(tmp_path, {"type": "shared-prior", "n_features": 8, "release_when": "always"}, final="common")
     federation.play()
     here = json.loads(privbo("best", str(federation.run.path), "--common", "--json").stdout)
     for site in federation.sites:

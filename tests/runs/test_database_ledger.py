@@ -14,24 +14,14 @@ from privbo.cli.main import app
 from privbo.comparisons.sweep import run_sweep
 from privbo.comparisons.sweep_file import read_sweep
 from tests.accountant.postgres_server import Server
+from tests.cli.test_cli import toml
 from tests.comparisons.test_compare import PRIVATE
 
-RUN = """
-name = "shared"
-rounds = 2
-[problem]
-factory = "tests.crash_problem:problem"
-[algorithm]
-type = "dp-fts-de"
-n_features = 8
-[privacy]
-noise_multiplier = 4.0
-[ledger]
-path = "{path}"
-population = "ward 3"
-epsilon = 2.5
-delta = 1e-5
-"""
+
+def written(config: Path, path: str, **ledger: object) -> None:
+    """The small problem's configuration on a ledger."""
+    ledger = {"path": path, "population": "ward", "epsilon": 2.5, "delta": 1e-5} | ledger
+    config.write_text(toml(rounds=2, privacy={"noise_multiplier": 4.0}, ledger=ledger))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +39,7 @@ def test_runs_share_a_database_and_are_refused_together(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, address = tmp_path / "run.toml", server.address("ward", tmp_path / "ward.commits")
-    config.write_text(RUN.format(path=address))
+    written(config, address)
     with pytest.raises(LedgerError, match="ledger make"):
         command("run", config, "--out", tmp_path / "early")
     command("ledger", "make", config, "--owner", server.url("owner"), "--trust")
@@ -63,8 +53,7 @@ def test_runs_share_a_database_and_are_refused_together(
     with record.ledger as ledger:
         assert ledger.guarantees
         assert len({entry.run for entry in ledger.entries()}) == 2
-    text = config.read_text().replace(address, str(tmp_path / "file.sqlite"))
-    config.write_text(text)
+    written(config, str(tmp_path / "file.sqlite"))
     with pytest.raises(pb.ConfigurationError, match="is a file"):
         command("ledger", "make", config, "--owner", server.url("owner"), "--trust")
 
@@ -73,7 +62,7 @@ def test_a_sweep_over_private_data_pays_into_a_database_and_not_into_a_file_of_a
     server: Server, tmp_path: Path
 ) -> None:
     address, config = server.address("sweep", tmp_path / "sweep.commits"), tmp_path / "one.toml"
-    config.write_text(RUN.format(path=address).replace("epsilon = 2.5", "epsilon = 20.0").replace("ward 3", "ward"))
+    written(config, address, epsilon=20.0)
     command("ledger", "make", config, "--owner", server.url("owner"), "--trust", "--set", "ledger.rule=gaussian")
     path = tmp_path / "sweep.toml"
     bound = 'epsilon = 20.0\ndelta = 1e-5\nrule = "gaussian"\n'

@@ -31,6 +31,7 @@ from privbo.runs.spec import Spec, read_spec
 from privbo.runs.states import States, applied, difference
 from privbo.runs.worker_pool import ServedWorker
 from tests.builders import StoppedError, same_releases
+from tests.cli.test_cli import toml
 from tests.conformance import cases
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
 from tests.executor_problem import Noting, problem
@@ -163,31 +164,11 @@ def test_a_journal_of_another_point_is_not_believed(tmp_path):
     assert second.recall(clients, units, None)[1].tolist() == [0, 1, 2]  # another round
 
 
-CONFIG = """
-name = "noting"
-rounds = 4
-controls = ["local", "zeroed"]
-[problem]
-factory = "tests.executor_problem:from_file"
-[problem.arguments]
-path = {path}
-seconds = {seconds}
-[algorithm]
-type = "shared-prior"
-n_features = 8
-[privacy]
-noise_multiplier = 1.0
-"""
-
-
-def configured(tmp_path: Path, seconds: float = 0.0) -> Path:
-    path = tmp_path / "run.toml"
-    path.write_text(CONFIG.format(path=json.dumps(str(tmp_path / "calls")), seconds=seconds))
-    return path
-
-
 def test_resuming_a_finished_run_with_its_controls_evaluates_nothing(tmp_path):
-    spec = read_spec(configured(tmp_path))
+    noting = {"factory": "tests.executor_problem:from_file", "arguments": {"path": str(tmp_path / "calls")}}
+    chosen = {"algorithm": {"type": "shared-prior", "n_features": 8}, "privacy": {"noise_multiplier": 1.0}}
+    (tmp_path / "run.toml").write_text(toml(rounds=4, controls=["local", "zeroed"], problem=noting, **chosen))
+    spec = read_spec(tmp_path / "run.toml")
     carry_out(spec, tmp_path / "run", resume=False, progress=False)
     calls = Noting(tmp_path / "calls")
     made = len(calls.lines())

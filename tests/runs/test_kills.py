@@ -10,10 +10,13 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,22 +37,13 @@ from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import Run, open_run, plan_run
 from privbo.runs.spec import Spec
 from tests.builders import StoppedError, stopping
-from tests.cli.test_cli import privbo
+from tests.cli.test_cli import privbo, toml
 from tests.conformance.cases import problem
 from tests.deployment.federations import Federation, make
 from tests.deployment.grid import LoopGrid
+from tests.sources import ROOT
 
-CONFIG = """
-name = "crash"
-rounds = 12
-[problem]
-factory = "tests.crash_problem:problem"
-[algorithm]
-type = "dp-fts-de"
-n_features = 10
-[privacy]
-noise_multiplier = 2.0
-"""
+CRASH = partial(toml, privacy={"noise_multiplier": 2.0})
 KILLS = int(os.environ.get("PRIVBO_KILLS", "20"))
 SITES_KILLS = max(4, KILLS // 3)
 
@@ -146,7 +140,7 @@ def command(*arguments: str) -> Callable[[], None]:
 def played(folder: Path, kills: int, dice: random.Random) -> tuple[Outputs, int, int]:
     """Runs one after the other, killed so often in all: what left, kills, and runs that came to their end."""
     outputs, done, finished = Outputs(), 0, 0
-    (folder / "crash.toml").write_text(CONFIG)
+    (folder / "crash.toml").write_text(CRASH(rounds=12))
     while done < kills:
         home = RunDirectory(folder / f"run-{finished}")
         while True:
@@ -212,7 +206,7 @@ def play_over(federation: Federation) -> None:
 def test_a_round_that_is_drawn_again_is_betrayed(tmp_path: Path) -> None:
     """Planted: a run is killed, everything is restored from a copy made in its middle, and it goes on."""
     outputs, home = Outputs(), RunDirectory(tmp_path / "run")
-    (tmp_path / "crash.toml").write_text(CONFIG.replace("rounds = 12", "rounds = 3"))
+    (tmp_path / "crash.toml").write_text(CRASH(rounds=3))
     process = forked(command("run", str(tmp_path / "crash.toml"), "--out", str(home.path)))
     copied = False
     while process.exitcode is None:
@@ -230,6 +224,25 @@ def test_a_round_that_is_drawn_again_is_betrayed(tmp_path: Path) -> None:
     outputs.look(home)
     assert any("history of round" in name for name in outputs.twice)
     assert any("history" not in name for name in outputs.twice)
+
+
+def test_ctrl_c_leaves_a_run_that_resumes(tmp_path: Path) -> None:
+    (tmp_path / "crash.toml").write_text(CRASH(rounds=60))
+    home, pipes = tmp_path / "run", {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    asked = [sys.executable, "-m", "privbo.cli", "run", str(tmp_path / "crash.toml"), "--out", str(home)]
+    process = subprocess.Popen(asked, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, **pipes)
+    deadline = time.monotonic() + 60
+    while not read_lines(home / "history.jsonl"):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "--resume" in errors
+    assert "Traceback" not in errors
+    with pb.load(home).ledger as ledger:
+        assert 0 < len(ledger.entries()) < 60
+        assert ledger.verify().ok
 
 
 # ---- runs that stop early give nothing back: their total holds their plans, not what happened to be released

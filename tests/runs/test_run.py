@@ -7,8 +7,6 @@ import os
 import pickle
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -286,31 +284,6 @@ def test_exact_noise_runs(tmp_path: Path) -> None:
     result = play(privacy=pb.Privacy(noise_multiplier=2.0, noise="exact"), directory=tmp_path / "run", rounds=1)
     assert {entry.noise_source for entry in result.ledger.entries()} == {"exact"}
     assert report(result).has_secret_noise
-
-
-def test_ctrl_c_leaves_a_run_that_resumes(tmp_path: Path) -> None:
-    config = tmp_path / "crash.toml"
-    config.write_text(
-        'name = "ctrlc"\nrounds = 60\n[problem]\nfactory = "tests.crash_problem:problem"\n'
-        '[algorithm]\ntype = "dp-fts-de"\nn_features = 8\n[privacy]\nnoise_multiplier = 2.0\n'
-    )
-    home = tmp_path / "run"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "privbo.cli", "run", str(config), "--out", str(home)],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not (home / "history.jsonl").exists() or not (home / "history.jsonl").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors.decode()
-    assert "--resume" in errors.decode()
-    assert "Traceback" not in errors.decode()
-    result = pb.load(home)
-    assert 0 < len(result.ledger.entries()) < 60
-    assert result.ledger.verify().ok
 
 
 def test_a_lost_ledger_is_noticed(tmp_path: Path) -> None:

@@ -261,12 +261,6 @@ def test_every_algorithm_runs_under_it_or_is_refused_before_anybody_is_asked(cas
     assert made.event == plan.event
 
 
-def test_one_reward_as_the_unit_is_refused() -> None:
-    for asked in (ALLOTTED, CUT | {"sample_rate": 1.0}):
-        with pytest.raises(pb.ConfigurationError, match="says nothing about one reward"):
-            pb.Privacy(noise_multiplier=1.0, unit="reward", **asked)
-
-
 def test_a_shared_ledger_reserves_the_whole_and_an_envelope_refuses_it(tmp_path: Path) -> None:
     people = {"population": "ward", "epsilon": 8.0, "delta": 1e-5}
     renyi = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), rule="renyi", **people)

@@ -92,11 +92,6 @@ def test_a_later_default_names_another_charge_and_the_first_one_the_same() -> No
     assert named(pb.SharedPrior()) == {"type": "shared-prior", "schedule": [1, 5], "shares": [1.0, 1.0]}
 
 
-def test_a_schedule_without_shares_is_refused_with_the_shares_to_write() -> None:
-    with pytest.raises(pb.ConfigurationError, match=r"equal ones are shares=\[1\.0, 1\.0, 1\.0\]"):
-        pb.SharedPrior(schedule=(0, 2, 5))
-
-
 @pytest.mark.parametrize("fault", STORED["faults"], ids=lambda fault: str(fault["changes"]))
 def test_faults_are_told_in_the_words_stored(fault: dict[str, Any]) -> None:
     table = {key: value for key, value in (STORED["table"] | fault["changes"]).items() if value is not None}
