@@ -217,23 +217,6 @@ def test_a_resumed_run_keeps_the_times_at_which_its_rounds_ended_and_waits_for_n
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"round_seconds": 0.0}, r"times\.round_seconds=0"),
-        ({"round_seconds": float("inf")}, r"times\.round_seconds"),
-        ({"round_seconds": 7.0, "client_seconds": 1.0}, "declare longer rounds"),
-    ],
-)
-def test_impossible_grids_are_refused_before_anything_is_charged(
-    settings: dict[str, float], words: str, tmp_path: Path
-) -> None:
-    asked = {"privacy": EVERYBODY, "rounds": 1, "directory": tmp_path / "run"}
-    with pytest.raises(pb.ConfigurationError, match=words):
-        pb.run(problem(), pb.FederatedFLCB(), times=Times(**settings), **asked)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
     ("unit", "limit", "refused"),
     [
         ("reward", {"times": Times(round_seconds=60.0)}, "times=Times"),

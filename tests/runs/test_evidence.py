@@ -205,11 +205,12 @@ def damaged(path: Path) -> None:
         ("clients-0.states", lambda path: path.write_bytes(b""), r"clients-0.states is damaged before its end"),
         ("clients-0.states", Path.unlink, r"lacks clients' states, and they have answered"),
         ("clients-0.states", lambda path: path.rename(path.with_name("clients-3.states")), "lacks clients' states"),
+        ("../ledger.sqlite", Path.unlink, "ledger.sqlite is gone though clients have answered"),
         ("errors.jsonl", lambda path: path.write_text('{"client\n'), r"errors.jsonl can't be read"),
         ("seed.json", lambda path: path.write_text('{"seed": null}'), r"seed.json holds no seed"),
     ],
 )
-def test_a_private_file_that_is_gone_or_damaged_ends_a_resumed_run(
+def test_a_file_that_is_gone_or_damaged_ends_a_resumed_run(
     name: str, spoil: Callable[[Path], object], words: str, home: Path
 ) -> None:
     spoil(home / "private" / name)
