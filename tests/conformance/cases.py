@@ -48,6 +48,17 @@ class Case:
         return self.name
 
 
+# The eliminations, of which one client, one reward or one record can be the unit.
+FED, PARALLEL = pb.FedPNE(horizon=400, c=0.02), pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8)
+IN_PHASE = pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client")
+PRINTED = pb.PFPNE(horizon=60, c=0.02, stage2="printed")
+
+
+def of_one(unit: UnitName) -> list[Case]:
+    eliminations = {"fed-pne": FED, "pf-pne": IN_PHASE, "parallel": PARALLEL}
+    return [Case(f"{name}, one {unit}", algorithm, unit=unit) for name, algorithm in eliminations.items()]
+
+
 CASES = [
     Case("dp-fts-de", pb.DPFTSDE(n_features=12, n_init=2)),
     Case("dp-fts-de, means, of the experiments", Variant(n_features=12)),
@@ -62,20 +73,15 @@ CASES = [
         ),
     ),
     Case("shared-prior", pb.SharedPrior(n_features=12)),
-    Case(
-        "shared-prior, Thompson draws",
-        pb.SharedPrior(n_features=12, acquisition="thompson"),
-    ),
-    Case("fed-pne", pb.FedPNE(horizon=400, c=0.02)),
+    Case("shared-prior, Thompson draws", pb.SharedPrior(n_features=12, acquisition="thompson")),
+    Case("fed-pne", FED),
     Case("fed-pne heuristic", pb.FedPNE.heuristic(horizon=400, c=0.02)),
-    Case("parallel", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8)),
-    Case("pf-pne printed", pb.PFPNE(horizon=60, c=0.02, stage2="printed")),
-    Case("pf-pne in-phase, client-centred", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client")),
+    Case("parallel", PARALLEL),
+    Case("pf-pne printed", PRINTED),
+    Case("pf-pne in-phase, client-centred", IN_PHASE),
     Case("pf-pne optimistic", pb.PFPNE(horizon=100, c=0.02)),
     Case("f-lcb", pb.FederatedFLCB()),
-    Case("fed-pne, one reward", pb.FedPNE(horizon=400, c=0.02), unit="reward"),
-    Case("pf-pne, one reward", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client"), unit="reward"),
-    Case("parallel, one reward", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), unit="reward"),
+    *of_one("reward"),
     Case("private search", PrivateSearch(n_candidates=3)),
     Case("scout", Scout(evaluations=6)),
     Case("zoom, of the how-to", Zoom()),
@@ -84,9 +90,7 @@ CASES = [
 RECORDS = [
     Case("multi-task", pb.MultiTask(), unit="record"),
     Case("multi-task, common", pb.MultiTask(goal="common"), unit="record"),
-    Case("fed-pne, one record", pb.FedPNE(horizon=400, c=0.02), unit="record"),
-    Case("pf-pne, one record", pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client"), unit="record"),
-    Case("parallel, one record", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), unit="record"),
+    *of_one("record"),
     Case("f-lcb, one record", pb.FederatedFLCB(difference=0.1), unit="record"),
 ]
 # Of the experiments, with sides that a case has in whole or in part; conformance is checked of them, not whole runs.
@@ -110,7 +114,7 @@ VARIANTS = [
 VOTES = [
     Case("shared-prior, vote", pb.SharedPrior(n_features=12), final="common"),
     Case("dp-fts-de, vote", pb.DPFTSDE(n_features=12), final="common"),
-    Case("fed-pne, vote", pb.FedPNE(horizon=400, c=0.02), final="common"),
-    Case("pf-pne, vote", pb.PFPNE(horizon=60, c=0.02, stage2="printed"), final="common"),
-    Case("parallel, vote", pb.ParallelXArmed(horizon=200, nu1=5.0, rho=0.8), final="common"),
+    Case("fed-pne, vote", FED, final="common"),
+    Case("pf-pne, vote", PRINTED, final="common"),
+    Case("parallel, vote", PARALLEL, final="common"),
 ]

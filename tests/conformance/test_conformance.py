@@ -15,11 +15,12 @@ import pytest
 
 import privbo as pb
 from experiments.examples.zoom import Zoom
-from privbo.protocol.messages import Ask, Broadcast, Cohort, FloatArray, IntArray, Release, Server
+from privbo.protocol.messages import Ask, Broadcast, Cohort, FloatArray, IntArray, Release, Server, answers_together
 from privbo.testing import CHECKS, ConformanceError, Subject, boundary, check_algorithm, checks, subject
 from privbo.testing.boundary import holds_a_row_of
 from privbo.testing.subject import spoiled
-from tests.conformance.cases import ALIKE, CASES, N_CLIENTS, RECORDS, ROUNDS, VARIANTS, VOTES, Case, bumps, problem
+from tests.conformance.cases import ALIKE, CASES, N_CLIENTS, RECORDS, ROUNDS, VARIANTS, VOTES, Case, bumps
+from tests.conformance.small import problem as small_problem
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -55,21 +56,55 @@ def test_nothing_in_a_servers_signatures_could_carry_a_clients_vector(case: Case
             assert "history" not in found, name
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("arm", ["shared", "alone"])
-def test_a_history_tells_how_often_the_objective_was_called(case: Case, arm: str) -> None:
-    """A verdict on sharing asks for as many evaluations alone; a mean of 40 pulls is one value and 40 evaluations."""
-    called = np.zeros(N_CLIENTS, dtype=int)
+def counted(case: Case, algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], int, list[int]]:
+    """What a run releases, how often it makes a cohort, and how often it calls the objective of every client.
+
+    A verdict on sharing asks for as many evaluations alone; a mean of 40 pulls is one value and 40 evaluations.
+    """
+    called, cohorts = np.zeros(N_CLIENTS, dtype=int), []
+    home = next(kind for kind in type(algorithm).__mro__ if "cohort" in vars(kind))
+    make = vars(home)["cohort"]
+
+    def cohort(self: Any, *settings: Any, **named: Any) -> Any:
+        cohorts.append(self)
+        return make(self, *settings, **named)
 
     def objective(clients: IntArray, units: FloatArray) -> FloatArray:
         np.add.at(called, clients, 1)
         return bumps(clients, units)
 
-    algorithm = case.algorithm.local() if arm == "alone" else case.algorithm
-    final = None if arm == "alone" else case.final
-    counted = dataclasses.replace(problem(), batch_objective=objective)
-    record = pb.run(counted, algorithm, privacy=case.privacy(), rounds=ROUNDS, seed=3, final=final)
+    problem = dataclasses.replace(small_problem(), batch_objective=objective)
+    with monkeypatch.context() as patch:
+        patch.setattr(home, "cohort", cohort)
+        record = pb.run(problem, algorithm, privacy=case.privacy(), rounds=ROUNDS, seed=3, final=case.final)
     assert record.clients.evaluations.tolist() == called.tolist()
+    assert all(called)
+    return [release.values.tolist() for release in record.releases], len(cohorts), called.tolist()
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["shared", "alone"])
+@pytest.mark.parametrize("case", [*CASES, *ALIKE, *VARIANTS, *VOTES], ids=str)
+def test_an_empty_subclass_releases_the_same_from_as_many_calls_which_its_history_tells(
+    case: Case, alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algorithm = case.algorithm.local() if alone else case.algorithm
+    case = dataclasses.replace(case, final=None if alone else case.final)
+    settings = {each.name: getattr(algorithm, each.name) for each in dataclasses.fields(algorithm) if each.init}
+    mine = type("Mine", (type(algorithm),), {"__module__": "mine"})(**settings)
+    found = counted(case, mine, monkeypatch)
+    assert found == counted(case, algorithm, monkeypatch)
+    assert found[1] >= 1
+
+
+def test_a_subclass_with_a_cohort_of_its_own_is_not_held_to_what_it_inherits() -> None:
+    class Own(pb.FedPNE):
+        def cohort(self, setting: Any, **named: Any) -> Any:
+            return super().cohort(setting, **named)
+
+    class Said(Own):
+        answers_together = True
+
+    assert [answers_together(kind()) for kind in (Own, Said, pb.FedPNE)] == [False, True, True]
 
 
 @dataclass

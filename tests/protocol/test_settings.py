@@ -1,4 +1,4 @@
-"""What a user may write wrong, from Python and from TOML: every refusal names key, value, bound and remedy."""
+"""Settings: what may be written wrong, with key, value, bound and remedy; tables, files, scores of blocks."""
 
 import os
 import pickle
@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 from unittest import mock
 
 import numpy as np
 import pytest
 
 import privbo as pb
+from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.protocol.errors import RunError
 from privbo.protocol.files import (
     Journal,
@@ -27,8 +28,18 @@ from privbo.protocol.files import (
 )
 from privbo.protocol.messages import Algorithm, FloatArray, IntArray
 from privbo.protocol.problem import TrainAndScore
-from privbo.protocol.settings import Count, Positive, Probability, Sequence, dump_settings, read_settings, settings
-from privbo.runs.sources import ForeignAlgorithm, read_algorithm
+from privbo.protocol.settings import (
+    Count,
+    Positive,
+    Probability,
+    Sequence,
+    dump_settings,
+    read_settings,
+    settings,
+    settings_schema,
+)
+from privbo.runs.offer import always
+from privbo.runs.sources import ForeignAlgorithm, algorithms, read_algorithm
 from privbo.runs.spec import Spec, Times
 from tests.builders import problem
 from tests.cli.test_cli import privbo, toml
@@ -185,6 +196,49 @@ def test_departures_stay_the_same_table_when_a_setting_is_added_or_a_default_cha
     assert dump_settings(After(rate=0.5), defaults=False) == {"rate": 0.5}
     assert dump_settings(After(rate=0.5), defaults="first") == dump_settings(Before(), defaults="first") == {}
     assert dump_settings(After(), defaults="first") == {"rate": 0.75}
+
+
+# ---- settings of every algorithm
+
+
+def test_numpy_numbers_lists_and_whole_numbers_are_taken() -> None:
+    algorithm = pb.FedPNE(horizon=np.int64(900), c=np.float64(0.5), nu1=2, reward_range=[0, np.float64(1.0)])
+    assert algorithm == pb.FedPNE(horizon=900, c=0.5, nu1=2.0, reward_range=(0.0, 1.0))
+    assert type(algorithm.horizon) is int
+    cut = pb.Cut(parameter="x", at=[0.25])
+    assert pb.DPFTSDE(n_regions=2, cuts=[cut]) == pb.DPFTSDE(n_regions=2, cuts=(cut,))
+
+
+@pytest.mark.parametrize(("tag", "kind"), algorithms().items())
+def test_another_algorithms_tag_is_refused(tag: str, kind: type[Algorithm]) -> None:
+    with pytest.raises(pb.ConfigurationError, match=r"algorithm\.type='other'"):
+        read_settings(kind, {"type": "other"}, "algorithm")
+    assert settings_schema(kind)["properties"]["type"]["const"] == tag
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "certified"),
+    [
+        (pb.DPFTSDE(), False),
+        (pb.FedPNE(), True),
+        (pb.FedPNE.heuristic(), False),
+        (pb.ParallelXArmed(), True),
+        (pb.ParallelXArmed(clip=0.1), False),
+        (pb.PFPNE(stage2="in-phase"), True),
+        (pb.PFPNE(stage2="in-phase", widen=0.5), False),
+        (pb.PFPNE(), False),  # optimistic: the shared stage only advises, so nothing rests on it
+        (pb.FederatedFLCB(), False),
+        (PersonalElimination(), False),
+    ],
+)
+def test_promises_that_rest_on_fixed_clipping_norms_refuse_adaptive_ones(algorithm: Any, certified: bool) -> None:
+    assert algorithm.is_certified is certified
+    privacy = pb.Privacy(noise_multiplier=2.0, adaptive_clipping=pb.AdaptiveClipping(count_stddev=2.0))
+    if certified:
+        with pytest.raises(pb.ConfigurationError, match="would break the guarantee"):
+            pb.plan(problem(20), algorithm, privacy=privacy, rounds=3)
+    elif not isinstance(algorithm, PersonalElimination):
+        assert pb.plan(problem(20), always(algorithm), privacy=privacy, rounds=3).releases >= 1
 
 
 # ---- files that are written whole or not at all

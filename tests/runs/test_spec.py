@@ -11,7 +11,7 @@ import pytest
 
 import privbo as pb
 from privbo.runs.spec import RunSettings, Spec, Times, read_spec
-from tests.conformance.cases import CASES, Case, problem
+from tests.conformance.cases import ALIKE, CASES, Case, problem
 from tests.sources import ROOT
 
 
@@ -25,13 +25,26 @@ def spec(**changes: Any) -> Spec:
     return Spec(**plain | changes)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+WRITTEN = [
+    pb.DPFTSDE.paper(),
+    pb.DPFTSDE(noise="theory", own=pb.OwnModel(regularisation="theory", inflation=pb.Theorem1(failure=0.05))),
+    pb.DPFTSDE(n_regions=2, cuts=[pb.Cut(parameter="kind", at=["b"])], own=pb.OwnModel(noise_variance=0.1)),
+    pb.DPFTSDE(n_regions=2, cuts=[pb.Cut(parameter="flag", at=[True])], weighting=pb.Weighting(hold=3, decay=0)),
+    pb.FederatedFLCB(arm="model", delta_b=0.1, tolerance=0.2, reward_range=(-1, 1)),
+    pb.ParallelXArmed(delta_b=0.01, reward_range=[0, 2]),
+    pb.PFPNE(horizon=10**6, nu1=1 / 3, rho=0.1 + 0.2, cap=100, clip=1e-6, centre="client", reward_range=(-0.1, 1 / 7)),
+]
+
+
+@pytest.mark.parametrize("case", [*CASES, *ALIKE, *(Case(type(each).__name__, each) for each in WRITTEN)], ids=str)
 def test_a_spec_is_its_table(case: Case) -> None:
     asked = spec(problem=problem(), algorithm=case.algorithm, privacy=case.privacy(), seed=3)
     back = Spec.from_dict(asked.to_dict())
     assert back == asked
     assert hash(back) == hash(asked)
     assert back.digest() == asked.digest()
+    local = spec(algorithm=asked.algorithm.local())
+    assert Spec.from_dict(local.to_dict()) == local
 
 
 def test_a_table_that_names_its_code_is_the_run() -> None:
