@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,7 +25,7 @@ from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.spec import Spec, Times
 from privbo.testing import toy_problem
-from tests.builders import SIMULATED as EVERYBODY, same_releases, stopped
+from tests.builders import SIMULATED as EVERYBODY, problem as flat_problem, same_releases, stopped
 from tests.conformance.cases import bumps, problem
 from tests.deployment.federations import make
 from tests.deployment.reading import releases
@@ -228,12 +229,9 @@ def test_a_resumed_run_keeps_the_times_at_which_its_rounds_ended_and_waits_for_n
 def test_one_slow_reward_or_record_may_not_fail_others(unit: Any, limit: dict[str, Any], refused: str | None) -> None:
     protects: Any = "records" if unit == "record" else None
     privacy = pb.Privacy(noise_multiplier=2.0, delta=1e-6, unit=unit, protects=protects)
-    sites = pb.Problem(
-        space={"x": pb.Real(0, 1)}, objective=lambda client, params: [0.5], n_clients=7, n_records=[1] * 7
-    )
-    asked: dict[str, Any] = {"name": "x", "problem": sites, "algorithm": pb.FedPNE(), "privacy": privacy, "rounds": 1}
+    sites = flat_problem(7, objective=lambda client, params: [0.5], n_records=[1] * 7)
     with pytest.raises(pb.ConfigurationError, match=f"{refused}.*{unit}.*leave") if refused else nullcontext():
-        plan_run(Spec(**asked, **limit))
+        plan_run(Spec(name="x", problem=sites, algorithm=pb.FedPNE(), privacy=privacy, rounds=1, **limit))
 
 
 def score(client: int, params: dict) -> float:
@@ -247,15 +245,10 @@ def score(client: int, params: dict) -> float:
 @pytest.mark.parametrize("world", ["hangs", "slow", "hostile"])
 def test_neighbouring_worlds_on_a_grid_publish_the_same_at_the_same_times(world: str, tmp_path: Path) -> None:
     """In real time, through the command line; a client that hangs or is hostile is held against one that is absent."""
-    table = {
-        "name": "audited",
-        "rounds": 2,
-        "seed": 3,
-        "problem": {"objective": "tests.runs.test_attendance:score", "n_clients": clinic.N_CLIENTS, "space": SPACE},
-        "algorithm": {"type": "dp-fts-de", "n_features": 8},
-        "privacy": {"noise_multiplier": 1.0, "noise": "simulation"},
-        "times": {"round_seconds": 6.0},
-    }
+    stated = {"objective": "tests.runs.test_attendance:score", "n_clients": clinic.N_CLIENTS, "space": SPACE}
+    chosen = {"privacy": {"noise_multiplier": 1.0, "noise": "simulation"}, "times": {"round_seconds": 6.0}}
+    algorithm = {"type": "dp-fts-de", "n_features": 8}
+    table = {"name": "audited", "rounds": 2, "seed": 3, "problem": stated, "algorithm": algorithm} | chosen
 
     def outcome(name: str, earlier: Outcome | None = None) -> tuple[Outcome, float]:
         begun = time.monotonic()
@@ -298,13 +291,8 @@ def hanging() -> pb.Problem:
 
 
 def test_a_reward_enters_no_second_release_late() -> None:
-    problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: 0.5, n_clients=4)
-    asked = {
-        "privacy": pb.Privacy(noise_multiplier=2.0, unit="reward"),
-        "rounds": 3,
-        "attendance": Attendance(late=0.5),
-    }
+    privacy = pb.Privacy(noise_multiplier=2.0, unit="reward")
+    planned = partial(pb.plan, flat_problem(), pb.FedPNE(release_when="always"), privacy=privacy, rounds=3)
     with pytest.raises(pb.ConfigurationError, match=r"attendance.late=0.5, privacy.unit='reward': .* set late=0"):
-        pb.plan(problem, pb.FedPNE(horizon=400, release_when="always"), **asked)
-    away = asked | {"attendance": Attendance(dropout=0.5)}
-    assert pb.plan(problem, pb.FedPNE(horizon=400, release_when="always"), **away).releases > 0
+        planned(attendance=Attendance(late=0.5))
+    assert planned(attendance=Attendance(dropout=0.5)).releases > 0

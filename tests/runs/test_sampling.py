@@ -22,8 +22,9 @@ from privbo.protocol.files import read_lines
 from privbo.reports.report import report
 from privbo.runs.manifest import KeptAllocation, RunDirectory
 from privbo.runs.recovery import recover
-from tests.builders import same_releases, stopped
+from tests.builders import problem as flat_problem, same_releases, stopped
 from tests.conformance.cases import CASES, N_CLIENTS, Case, problem
+from tests.runs.test_kills import forked
 
 ROUNDS, TIMES = 6, 2
 ALGORITHM = pb.DPFTSDE(n_features=8)
@@ -87,10 +88,9 @@ def test_a_run_has_every_client_in_exactly_k_releases_for_one_price(tmp_path: Pa
 def test_a_run_that_is_ended_again_and_again_goes_on_with_the_same_allocation(
     asked: dict[str, Any], tmp_path: Path
 ) -> None:
-    home, tables, resume = tmp_path / "run", [], False
+    home, tables = tmp_path / "run", []
     for at in (0, 1, ROUNDS - 1):
-        stopped(at, play, home, asked, resume=resume)
-        resume = True
+        stopped(at, play, home, asked, resume=at > 0)
         if "participations" in asked:
             tables.append(kept(home))
     made = play(home, asked, resume=True)
@@ -98,8 +98,7 @@ def test_a_run_that_is_ended_again_and_again_goes_on_with_the_same_allocation(
     assert len(made.ledger.book().reservations) == 1
     assert all(np.array_equal(table, tables[0]) for table in tables)
     if "noise" in asked:  # as if it had never been ended
-        whole = play(tmp_path / "whole", asked)
-        same_releases(made, whole)
+        same_releases(made, play(tmp_path / "whole", asked))
 
 
 def test_a_run_whose_allocation_is_gone_or_anothers_is_refused(tmp_path: Path) -> None:
@@ -109,18 +108,17 @@ def test_a_run_whose_allocation_is_gone_or_anothers_is_refused(tmp_path: Path) -
     path = home / "private" / "allocation.npz"
     sound = path.read_bytes()
     before = (home / "history.jsonl").read_bytes()
+    path.unlink()
     for content, words in (
         (None, "its allocation is gone; restore private/"),
         ((other / "private" / "allocation.npz").read_bytes(), "is the allocation of"),
         (sound[:-40], "is damaged"),
     ):
-        path.unlink()
         if content is not None:
             path.write_bytes(content)
         with pytest.raises((LedgerError, pb.RunError), match=words):
             play(home, ALLOTTED, resume=True)
         assert (home / "history.jsonl").read_bytes() == before
-        path.touch()  # for the next one to take away
     path.write_bytes(sound)
     assert len(play(home, ALLOTTED, resume=True).releases) == ROUNDS
 
@@ -140,9 +138,7 @@ def killed_at(kind: type, name: str, turn: int, *, after: bool) -> Iterator[None
 
     def stopped(*given: Any, **named: Any) -> Any:
         dies = next(calls) == turn
-        if dies and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        found = step(*given, **named)
+        found = None if dies and not after else step(*given, **named)
         if dies:
             os.kill(os.getpid(), signal.SIGKILL)
         return found
@@ -153,22 +149,19 @@ def killed_at(kind: type, name: str, turn: int, *, after: bool) -> Iterator[None
 
 def in_a_process(home: Path, wire: Path, asked: dict[str, Any], killed: contextlib.AbstractContextManager) -> int:
     """Play in a child; what it sends is noted. Gives the signal that ended it, 0 if it finished."""
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    status = 1
-    try:
-        with wire.open("a") as out, killed:
 
-            def sent(event: pb.Round) -> None:
-                if event.release is not None:
-                    out.write(f"{event.index} {hashlib.sha256(event.release.values.tobytes()).hexdigest()}\n")
-                    out.flush()
+    def sent(event: pb.Round) -> None:
+        if event.release is not None:
+            with wire.open("a") as out:
+                out.write(f"{event.index} {hashlib.sha256(event.release.values.tobytes()).hexdigest()}\n")
 
+    def work() -> None:
+        with killed:
             play(home, asked, on_round=sent, resume=(home / "config.json").exists())
-        status = 0
-    finally:
-        os._exit(status)
+
+    child = forked(work)
+    child.join()
+    return child.exitcode
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -214,8 +207,8 @@ def test_a_run_whose_ledger_was_restored_pays_for_its_rounds_openly(tmp_path: Pa
     table = kept(home)
     for path in home.glob("ledger.sqlite*"):
         path.unlink()
-    for path, content in backup.items():
-        path.write_bytes(content)
+        if path in backup:
+            path.write_bytes(backup[path])
     with pytest.raises((pb.RunError, LedgerError)):
         play(home, ALLOTTED, resume=True)
     assert recover(RunDirectory(home)).releases >= ROUNDS - 2
@@ -285,10 +278,8 @@ def test_over_a_channel_that_hides_who_sends_only_those_allotted_send(tmp_path: 
 
 @pytest.mark.parametrize(("n_clients", "participations", "releases"), [(8, 1, 0), (8, 2, 0), (20, 1, 2), (20, 2, 2)])
 def test_an_allotted_run_with_too_little_signal_is_planned(n_clients: int, participations: int, releases: int) -> None:
-    few = pb.Problem(objective=lambda client, point: 0.0, n_clients=n_clients, space={"x": pb.Real(0, 1)})
     privacy = pb.Privacy(epsilon=1.0, sampling="random-allocation", participations=participations)
-    made = pb.plan(few, pb.SharedPrior(), privacy=privacy, rounds=20)
-    assert made.releases == releases
+    assert pb.plan(flat_problem(n_clients), pb.SharedPrior(), privacy=privacy, rounds=20).releases == releases
 
 
 def test_whole_numbers_are_calibrated_as_other_numbers() -> None:

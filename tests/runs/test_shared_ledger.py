@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import tomli_w
 
 import accountant
 import privbo as pb
@@ -25,6 +24,7 @@ from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.spec import read_spec
 from tests.builders import stopped
+from tests.cli.test_cli import toml
 from tests.conformance.cases import problem
 
 RUNS, ROUNDS, DELTA = 5, 20, 1e-5
@@ -76,12 +76,8 @@ def test_five_runs_with_secret_samples_fit_the_slots_that_were_reserved_for_them
     assert everybody.rule.endswith("kept since its creation (slots reserved and priced tightly together; free: none)")
     found = report(record)  # the run alone costs less, at the plan's own price
     assert found.guarantee.guaranteed == found.smallest_epsilon < tight
-    left = guarantee(
-        record.ledger.entries(record.run_id)[1:],  # as if it had left its plan
-        record.ledger.policy,
-        plan=record.plan.event,
-        delta=1e-6,
-    )
+    off_plan = record.ledger.entries(record.run_id)[1:]
+    left = guarantee(off_plan, record.ledger.policy, plan=record.plan.event, delta=1e-6)
     slots = accountant.epsilon(**plan, rounds=RUNS * ROUNDS, delta=1e-6, adjacency="zero-out")
     assert (left.guaranteed, left.because) == (slots, "every charge passed the ledger's filter (Envelope)")
     with pytest.raises(BudgetExceeded, match=r"free: none.*no data was touched"):
@@ -97,19 +93,15 @@ def test_a_plan_that_is_refused_does_not_decide_the_rule_of_the_next(tmp_path: P
     play(shared, tmp_path / "next", noise_multiplier=EVERYONE)
     with Ledger.open(shared.path) as ledger:
         assert ledger.policy.budget.rule == "gaussian"
+    nowhere, seeded = dataclasses.replace(shared, path=str(tmp_path / "no" / "l")), {"noise": "simulation"}
     refused = [
-        (shared, {"noise_multiplier": 0.3}, "no data was touched"),
-        (shared, {"noise_multiplier": EVERYONE, "noise": "simulation"}, "simulations carry no guarantee"),
-        (shared, None, r"admits Gaussian releases only.*a ledger of its own; nothing was charged"),
-        (
-            dataclasses.replace(shared, path=str(tmp_path / "no" / "l")),
-            {"noise_multiplier": 9.0},
-            "no folder .*no; make",
-        ),
+        (shared, pb.Privacy(noise_multiplier=0.3), "no data was touched"),
+        (shared, pb.Privacy(noise_multiplier=EVERYONE, **seeded), "simulations carry no guarantee"),
+        (shared, pb.NoPrivacy(), r"admits Gaussian releases only.*a ledger of its own; nothing was charged"),
+        (nowhere, pb.Privacy(noise_multiplier=9.0), "no folder .*no; make"),
     ]
     for on, privacy, words in refused:  # nor does it leave a directory that stops the next try
-        given = pb.NoPrivacy() if privacy is None else pb.Privacy(**privacy, delta=DELTA)
-        settings = {"privacy": given, "rounds": 2, "ledger": on, "directory": tmp_path / "refused"}
+        settings = {"privacy": privacy, "rounds": 2, "ledger": on, "directory": tmp_path / "refused"}
         with pytest.raises(PrivacyError, match=words):
             pb.run(problem(), pb.FederatedFLCB(), rehearse=False, **settings)
     assert not (tmp_path / "refused").exists()
@@ -122,10 +114,7 @@ def test_a_first_run_opens_the_ledger_that_another_one_has_made_meanwhile(
     play(shared, tmp_path / "first", noise_multiplier=EVERYONE)
     seen = iter([False, False])  # for the check before the run, and where its own is made
     monkeypatch.setattr("privbo.runs.opening.stands", lambda place: next(seen, True))
-    pb.run(
-        problem(), pb.FederatedFLCB(), privacy=pb.Privacy(noise_multiplier=EVERYONE, delta=DELTA), rounds=2,
-        ledger=shared, directory=tmp_path / "second", rehearse=False,
-    ).ledger.close()  # fmt: skip
+    play(shared, tmp_path / "second", noise_multiplier=EVERYONE)
     with Ledger.open(shared.path) as ledger:
         assert len(ledger.book().plans) == 2
 
@@ -137,9 +126,7 @@ def test_a_relative_ledger_is_the_same_file_from_anywhere(
     sub.mkdir()
     people.parent.mkdir()
     ledger = {"path": "people.sqlite", "population": "ward", "epsilon": 5.0, "delta": DELTA}
-    table = {"name": "ward", "rounds": 2, "privacy": {"epsilon": 4.0, "delta": DELTA}, "ledger": ledger}
-    code = {"type": "dp-fts-de", "n_features": 8}, {"factory": "tests.crash_problem:problem"}
-    file.write_text(tomli_w.dumps(table | dict(zip(("algorithm", "problem"), code, strict=True))))
+    file.write_text(toml(rounds=2, privacy={"epsilon": 4.0, "delta": DELTA}, ledger=ledger))
     first = read_spec(file)
     stopped(0, run_spec, first, Path(tmp_path / "s1"))
     monkeypatch.chdir(sub)
@@ -166,8 +153,8 @@ def test_a_run_goes_on_on_the_ledger_that_it_began_with_and_in_a_project_that_wa
 
     def play(home: Path, **settings: Any) -> pb.Record:
         shared = pb.SharedLedger(path=cast("str", Path("people.sqlite")), population="ward")
-        asked = {"privacy": pb.Privacy(noise_multiplier=EVERYONE), "rounds": 2, "directory": home}
-        return pb.run(problem(), pb.FederatedFLCB(), ledger=shared, **asked | settings)
+        asked = {"privacy": pb.Privacy(noise_multiplier=EVERYONE), "rounds": 2, "ledger": shared}
+        return pb.run(problem(), pb.FederatedFLCB(), directory=home, **asked, **settings)
 
     monkeypatch.chdir(before)
     stopped(0, play, before / "run")
