@@ -137,21 +137,31 @@ def command(*arguments: str) -> Callable[[], None]:
     return run
 
 
+def to_its_end(
+    work: Callable[[], object], home: RunDirectory, outputs: Outputs, dice: random.Random, kills: int, *sites: Path
+) -> int:
+    """Begin some work anew until it comes to its end, killed so often at most; give how often it was."""
+    done, stopped = 0, True
+    while stopped:
+        process = forked(work)
+        stopped = killed(process, home.path, dice) if done < kills else not ended(process)
+        outputs.look(home, *sites)
+        done += stopped
+    return done
+
+
 def played(folder: Path, kills: int, dice: random.Random) -> tuple[Outputs, int, int]:
     """Runs one after the other, killed so often in all: what left, kills, and runs that came to their end."""
     outputs, done, finished = Outputs(), 0, 0
     (folder / "crash.toml").write_text(CRASH(rounds=12))
     while done < kills:
         home = RunDirectory(folder / f"run-{finished}")
-        while True:
-            resume = home.config_path.exists()
-            asked = ["--resume"] if resume else [str(folder / "crash.toml"), "--out"]
-            process = forked(command("run", *asked, str(home.path)))
-            stopped = killed(process, home.path, dice) if done < kills else not ended(process)
-            outputs.look(home)
-            done += stopped
-            if not stopped:
-                break
+
+        def work(home: RunDirectory = home) -> None:
+            asked = ["--resume"] if home.config_path.exists() else [str(folder / "crash.toml"), "--out"]
+            command("run", *asked, str(home.path))()
+
+        done += to_its_end(work, home, outputs, dice, kills - done)
         broadcasts = [row["sequence"] for row in read_lines(home.history_path) if row["released"]]
         with Ledger.open(home.ledger_path) as ledger:
             assert ledger.verify().ok
@@ -181,13 +191,8 @@ def test_no_round_of_a_federation_killed_at_any_moment_has_two_outputs(tmp_path:
     while kills < SITES_KILLS:
         federation = make(tmp_path / str(finished), "dp-fts-de", rounds=8, privacy={"noise_multiplier": 4.0}, seed=None)
         folders = [federation.root / site / "kept" for site in federation.sites]
-        while True:
-            process = forked(lambda here=federation: play_over(here))
-            stopped = killed(process, federation.run.path, dice) if kills < SITES_KILLS else not ended(process)
-            outputs.look(federation.run, *folders)
-            kills += stopped
-            if not stopped:
-                break
+        work = partial(play_over, federation)
+        kills += to_its_end(work, federation.run, outputs, dice, SITES_KILLS - kills, *folders)
         with Ledger.open(federation.run.ledger_path) as ledger:
             assert ledger.verify().ok
             assert len(ledger.release_rows()) == len(ledger.entries()) == 8
