@@ -68,6 +68,16 @@ class Outputs:
         self.twice += [name for name, content in earlier.items() if now.get(name) != content]
         self.seen = now | self.seen
 
+    def follow(self, work: Callable, home: RunDirectory, kills: int, dice: random.Random, *sites: Path) -> int:
+        """Begin some work anew until it comes to its end, killed so often at most; give how often it was."""
+        done, stopped = 0, True
+        while stopped:
+            process = forked(work)
+            stopped = killed(process, home.path, dice) if done < kills else not ended(process)
+            self.look(home, *sites)
+            done += stopped
+        return done
+
 
 def _standing(root: Path, home: RunDirectory) -> Iterator[tuple[str, bytes]]:
     if root != home.path:
@@ -129,25 +139,11 @@ def ended(process: multiprocessing.process.BaseProcess) -> bool:
     return True
 
 
-def command(*arguments: str) -> Callable[[], None]:
-    def run() -> None:
-        sys.argv = ["privbo", *arguments]
-        main()
-
-    return run
-
-
-def to_its_end(
-    work: Callable[[], object], home: RunDirectory, outputs: Outputs, dice: random.Random, kills: int, *sites: Path
-) -> int:
-    """Begin some work anew until it comes to its end, killed so often at most; give how often it was."""
-    done, stopped = 0, True
-    while stopped:
-        process = forked(work)
-        stopped = killed(process, home.path, dice) if done < kills else not ended(process)
-        outputs.look(home, *sites)
-        done += stopped
-    return done
+def begin(config: Path, home: RunDirectory) -> None:
+    """Run what a configuration says, or go on with it."""
+    asked = ["--resume"] if home.config_path.exists() else [str(config), "--out"]
+    sys.argv = ["privbo", "run", *asked, str(home.path)]
+    main()
 
 
 def played(folder: Path, kills: int, dice: random.Random) -> tuple[Outputs, int, int]:
@@ -156,12 +152,7 @@ def played(folder: Path, kills: int, dice: random.Random) -> tuple[Outputs, int,
     (folder / "crash.toml").write_text(CRASH(rounds=12))
     while done < kills:
         home = RunDirectory(folder / f"run-{finished}")
-
-        def work(home: RunDirectory = home) -> None:
-            asked = ["--resume"] if home.config_path.exists() else [str(folder / "crash.toml"), "--out"]
-            command("run", *asked, str(home.path))()
-
-        done += to_its_end(work, home, outputs, dice, kills - done)
+        done += outputs.follow(partial(begin, folder / "crash.toml", home), home, kills - done, dice)
         broadcasts = [row["sequence"] for row in read_lines(home.history_path) if row["released"]]
         with Ledger.open(home.ledger_path) as ledger:
             assert ledger.verify().ok
@@ -191,8 +182,7 @@ def test_no_round_of_a_federation_killed_at_any_moment_has_two_outputs(tmp_path:
     while kills < SITES_KILLS:
         federation = make(tmp_path / str(finished), "dp-fts-de", rounds=8, privacy={"noise_multiplier": 4.0}, seed=None)
         folders = [federation.root / site / "kept" for site in federation.sites]
-        work = partial(play_over, federation)
-        kills += to_its_end(work, federation.run, outputs, dice, SITES_KILLS - kills, *folders)
+        kills += outputs.follow(partial(play_over, federation), federation.run, SITES_KILLS - kills, dice, *folders)
         with Ledger.open(federation.run.ledger_path) as ledger:
             assert ledger.verify().ok
             assert len(ledger.release_rows()) == len(ledger.entries()) == 8
@@ -212,7 +202,7 @@ def test_a_round_that_is_drawn_again_is_betrayed(tmp_path: Path) -> None:
     """Planted: a run is killed, everything is restored from a copy made in its middle, and it goes on."""
     outputs, home = Outputs(), RunDirectory(tmp_path / "run")
     (tmp_path / "crash.toml").write_text(CRASH(rounds=3))
-    process = forked(command("run", str(tmp_path / "crash.toml"), "--out", str(home.path)))
+    process = forked(partial(begin, tmp_path / "crash.toml", home))
     copied = False
     while process.exitcode is None:
         process.join(0.01)
@@ -225,7 +215,7 @@ def test_a_round_that_is_drawn_again_is_betrayed(tmp_path: Path) -> None:
     outputs.look(home)
     shutil.rmtree(home.path)
     shutil.copytree(tmp_path / "copy", home.path)
-    assert ended(forked(command("run", "--resume", str(home.path))))
+    assert ended(forked(partial(begin, tmp_path / "crash.toml", home)))
     outputs.look(home)
     assert any("history of round" in name for name in outputs.twice)
     assert any("history" not in name for name in outputs.twice)
