@@ -1,11 +1,9 @@
 """Who works on clients changes no number, and no evaluation that was journalled is made again."""
 
 import dataclasses
-import json
 import os
 import pickle
-import subprocess
-import sys
+import signal
 import threading
 import time
 from pathlib import Path
@@ -36,7 +34,6 @@ from tests.conformance import cases
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case
 from tests.executor_problem import Noting, problem
 
-ROOT = Path(__file__).parents[2]
 SAMPLED = pb.Privacy(noise_multiplier=1.0, sample_rate=0.6, noise="simulation")
 
 
@@ -241,43 +238,23 @@ def test_dask_workers_give_the_same(tmp_path):
 
 @pytest.mark.slow
 def test_a_dask_worker_killed_inside_a_round_is_replaced(tmp_path):
-    whole = play(Noting(tmp_path / "whole"))
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED.format(path=str(tmp_path / "calls")))
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}"}
-    done = subprocess.run(
-        [sys.executable, script], check=False, env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert "killed" in done.stdout
-    made = Noting(tmp_path / "calls")
-    assert set(made.lines()) == set(Noting(tmp_path / "whole").lines())
-    assert made.repeated() <= 1
-    assert json.loads(done.stdout.splitlines()[-1]) == [release.values.tolist() for release in whole.releases]
-
-
-KILLED = """
-import json, os, signal, threading, time
-from pathlib import Path
-from distributed import Client, LocalCluster
-from tests.executor_problem import Noting
-from tests.runs.test_executor import play
-
-if __name__ == "__main__":
-    calls = Noting(Path({path!r}), seconds=0.05)
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
-        processes = list(client.run(os.getpid).values())
+    distributed = pytest.importorskip("distributed")
+    whole, calls = play(Noting(tmp_path / "whole")), Noting(tmp_path / "calls", seconds=0.05)
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+        worker = next(iter(client.run(os.getpid).values()))
 
         def kill():
             while len(calls.lines()) < 10:
                 time.sleep(0.01)
-            os.kill(processes[0], signal.SIGKILL)
-            print("killed", flush=True)
+            os.kill(worker, signal.SIGKILL)
 
-        threading.Thread(target=kill).start()
-        record = play(calls, executor=client)
-        print(json.dumps([release.values.tolist() for release in record.releases]), flush=True)
-"""
+        killer = threading.Thread(target=kill)
+        killer.start()
+        require_same(play(calls, executor=client), whole)
+        killer.join()
+    assert set(calls.lines()) == set(Noting(tmp_path / "whole").lines())
+    assert calls.repeated() <= 1
 
 
 # ---- clients' states are appended to, survive a cut at any byte, and are rewritten before they have doubled for long
