@@ -190,9 +190,8 @@ def bounded_by(bound: Callable[[float | None], float | None]) -> Callable[[Serve
         ask = server.ask()
         if ask is None or ask.request is None:
             return ask
-        return dataclasses.replace(
-            ask, request=dataclasses.replace(ask.request, unit_bound=bound(ask.request.unit_bound))
-        )
+        request = dataclasses.replace(ask.request, unit_bound=bound(ask.request.unit_bound))
+        return dataclasses.replace(ask, request=request)
 
     return asked
 

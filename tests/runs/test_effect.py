@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from accountant.errors import BudgetExceeded
 from privbo.runs.offer import acts, always, is_optional, useful
 from privbo.runs.spec import Spec
 from privbo.testing import bumps
+from tests.builders import problem
 
 SPACE = {"x": pb.Real(0, 1), "y": pb.Real(0, 1)}
 TWO = pb.Privacy(epsilon=2.0, delta=1e-5, noise="simulation")
@@ -21,9 +23,7 @@ TWO = pb.Privacy(epsilon=2.0, delta=1e-5, noise="simulation")
 
 def alike(n_clients: int) -> pb.Problem:
     """Clients who all have the same bump, between 0 and 1."""
-    return pb.Problem(
-        space=SPACE, batch_objective=lambda clients, units: bumps(np.zeros_like(clients), units), n_clients=n_clients
-    )
+    return problem(n_clients, space=SPACE, batch_objective=lambda clients, units: bumps(np.zeros_like(clients), units))
 
 
 def points(record: pb.Record) -> list[Any]:
@@ -55,21 +55,19 @@ def test_a_run_that_is_charged_differs_from_its_noise_and_one_that_would_not_cos
 
     Where it is not given up, the releases that are made count.
     """
-    problem = alike(n_clients)
-    plan = pb.plan(problem, algorithm, privacy=TWO, rounds=20)
+    clients = alike(n_clients)
+    plan = pb.plan(clients, algorithm, privacy=TWO, rounds=20)
     assert plan.releases == releases
     assert plan.epsilon()["tight"] == (pytest.approx(2.0, rel=1e-3) if releases else 0.0)
     differ = 0
     for seed in range(8):
-        told = {"privacy": TWO, "rounds": 20, "seed": seed}
+        run = partial(pb.run, clients, privacy=TWO, rounds=20, seed=seed)
         played = algorithm if releases else always(algorithm)
-        ours, noise = (points(pb.run(problem, played, control=control, **told)) for control in (None, "zeroed"))
-        differ += ours != noise
+        differ += points(run(played)) != points(run(played, control="zeroed"))
     assert differ >= 5 if releases else differ <= 4
     if not releases:
-        record = pb.run(problem, algorithm, privacy=TWO, rounds=20, seed=0)
-        assert record.ledger.entries() == []
-        assert points(record) == points(pb.run(problem, algorithm.local(), privacy=TWO, rounds=20, seed=0))
+        assert run(algorithm).ledger.entries() == []
+        assert points(run(algorithm)) == points(run(algorithm.local()))
 
 
 @pytest.mark.parametrize("kind", [pb.FedPNE, pb.PFPNE, pb.ParallelXArmed])
@@ -84,8 +82,8 @@ def test_the_answer_depends_on_public_numbers_alone_and_not_on_the_seed() -> Non
         raise AssertionError("an objective was called for a plan")
 
     for seed, objective in ((1, bumps), (2, unseen)):
-        problem = dataclasses.replace(alike(40), batch_objective=objective)
-        assert pb.plan(problem, pb.PFPNE(horizon=500), privacy=TWO, rounds=20, seed=seed).releases == 0
+        clients = dataclasses.replace(alike(40), batch_objective=objective)
+        assert pb.plan(clients, pb.PFPNE(horizon=500), privacy=TWO, rounds=20, seed=seed).releases == 0
 
 
 @pytest.mark.parametrize(
@@ -137,8 +135,7 @@ def test_what_was_planned_before_in_a_process_changes_no_plan() -> None:
     privacy = dataclasses.replace(TWO, epsilon=3.0)
 
     def releases(space: Any) -> int:
-        problem = pb.Problem(space=space, objective=lambda client, params: 0.0, n_clients=20)
-        return pb.plan(problem, pb.FedPNE(horizon=60), privacy=privacy, rounds=20).releases
+        return pb.plan(problem(20, space=space), pb.FedPNE(horizon=60), privacy=privacy, rounds=20).releases
 
     found = [releases(space) for space in (free, bound, free, bound)]
     assert found[:2] == found[2:]

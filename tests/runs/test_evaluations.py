@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from privbo.runs.altered import AlteredCohort
 from privbo.runs.offer import always
 from privbo.runs.sources import algorithms
 from privbo.testing.subject import values_of
-from tests.builders import SIMULATED, Changed, same_releases, stopped
+from tests.builders import SIMULATED, Changed, problem as flat_problem, same_releases, stopped
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
 from tests.deployment.reading import releases, sites
@@ -58,9 +59,7 @@ class Counted:
         return np.asarray(np.exp(-4 * ((units - self.peaks[clients, None]) ** 2).sum(axis=1)))
 
     def problem(self) -> pb.Problem:
-        return pb.Problem(
-            space={"x": pb.Real(0, 1), "y": pb.Real(0, 1)}, batch_objective=self, n_clients=len(self.calls)
-        )
+        return flat_problem(len(self.calls), space={"x": pb.Real(0, 1), "y": pb.Real(0, 1)}, batch_objective=self)
 
 
 @pytest.mark.parametrize("n_clients", [1, 40, 1000])
@@ -241,13 +240,11 @@ def test_at_a_site_a_clients_error_is_its_own_and_not_its_neighbours(tmp_path: P
 PRIVATE = pb.Privacy(noise_multiplier=4.0)
 REWARDS = pb.Privacy(noise_multiplier=4.0, unit="reward")
 JOBS: dict[str, Any] = {"serial": {}, "threads": {"executor": "threads", "jobs": 2}}
-SPACE = {"dose": pb.Real(0, 1)}
+dosed = partial(flat_problem, space={"dose": pb.Real(0, 1)})
 
 
-def failing(*clients: int, n: int = 20) -> pb.Problem:
-    return pb.Problem(
-        space=SPACE, n_clients=n, objective=lambda client, params: params["Dose" if client in clients else "dose"]
-    )
+def failing(*clients: int) -> pb.Problem:
+    return dosed(20, objective=lambda client, params: params["Dose" if client in clients else "dose"])
 
 
 @pytest.mark.parametrize("executor", JOBS)
@@ -277,9 +274,7 @@ def test_who_fails_in_a_rehearsal_is_told_to_the_private_side_and_the_run_goes_o
 def test_a_run_takes_its_rehearsal_over_so_that_no_evaluation_is_made_twice(name: str, tmp_path: Path) -> None:
     privacy = PRIVATE if name in ("shared-prior", "dp-fts-de", "f-lcb") else REWARDS
     calls, found = list[int](), []
-    shown = pb.Problem(
-        space=SPACE, n_clients=6, objective=lambda client, params: calls.append(client) or params["dose"]
-    )
+    shown = dosed(6, objective=lambda client, params: calls.append(client) or params["dose"])
     asked = {"privacy": privacy, "rounds": 2, "seed": 3}
     for rehearse in (True, False):
         made = pb.run(shown, EVERY[name], directory=tmp_path / f"{rehearse}", rehearse=rehearse, **asked)
@@ -314,7 +309,7 @@ def misspelt(client: int, params: dict, rows: np.ndarray) -> float:
 def test_scores_of_records_that_were_all_clipped_are_no_value(
     objective: Any, words: list[str], executor: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clipped = pb.Problem(space=SPACE, n_clients=3, objective=objective, n_records=[8] * 3)
+    clipped = dosed(3, objective=objective, n_records=[8] * 3)
     records = pb.Privacy(epsilon=20.0, delta=1e-6, unit="record", protects="records")
     with pytest.raises(pb.RehearsalError, match="none of 3 clients has a value"):
         pb.run(clipped, privacy=records, rounds=4, directory=tmp_path / "run", **JOBS[executor])
@@ -330,7 +325,7 @@ def test_scores_of_records_that_were_all_clipped_are_no_value(
 
 def test_what_would_be_refused_is_refused_before_anybody_evaluates(tmp_path: Path) -> None:
     calls = list[int]()
-    counted = pb.Problem(space=SPACE, n_clients=4, objective=lambda client, _: calls.append(client) or 0.5)
+    counted = dosed(4, objective=lambda client, _: calls.append(client) or 0.5)
     people = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=1.0, delta=1e-6)
     asked = {"privacy": PRIVATE, "rounds": 2, "directory": tmp_path / "run"}
     for refused in ({"policy": pb.Policy(epsilon=0.01, delta=1e-6)}, {"ledger": people}):
@@ -346,38 +341,36 @@ def test_check_counts_kinds_and_keeps_the_constraints() -> None:
             raise ValueError(f"client {client}")
         return float("nan") if client == 3 else params["x"]
 
-    found = pb.check(pb.Problem(space={"x": pb.Real(0, 1)}, constraints=("x > 0.9",), objective=score, n_clients=6))
+    found = pb.check(flat_problem(6, constraints=("x > 0.9",), objective=score))
     assert found.kinds == {"ValueError": 3, "no usable value": 1}
     assert found.n_clients == 6
     assert repr(found).startswith("<Rehearsal: 4 of 6 clients have no value (ValueError 3, no usable value 1); ")
     assert "client 0" not in repr(found)
     assert found.failures[0] == "ValueError: client 0"
-    assert pb.check(pb.Problem(space=SPACE, objective=score, n_clients=6), clients=[0, 5]).n_clients == 2
+    assert pb.check(dosed(6), clients=[0, 5]).n_clients == 2
     with pytest.raises(pb.ConfigurationError, match=r"clients are 0\.\.5"):
-        pb.check(pb.Problem(space=SPACE, objective=score, n_clients=6), clients=[6])
+        pb.check(dosed(6), clients=[6])
 
 
 def test_check_names_points_brought_along_that_a_run_would_leave_out() -> None:
-    shown = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda client, params: params["x"], n_clients=4)
-    brought = dataclasses.replace(
-        shown,
-        earlier=lambda client: [({"x": 5.0 if client == 1 else 0.5}, 1.0)],
-        enqueued=lambda client: [{"x": 0.3}, {"y" if client == 3 else "x": 0.5}],
-    )
-    found = pb.check(brought)
-    assert (sorted(found.dropped), found.failures, pb.check(shown).dropped) == ([1, 3], {}, {})
+    brought = {
+        "earlier": lambda client: [({"x": 5.0 if client == 1 else 0.5}, 1.0)],
+        "enqueued": lambda client: [{"x": 0.3}, {"y" if client == 3 else "x": 0.5}],
+    }
+    found = pb.check(flat_problem(**brought))
+    assert (sorted(found.dropped), found.failures, pb.check(flat_problem()).dropped) == ([1, 3], {}, {})
     assert found.text == "each of 4 clients has a value; points that 2 brought along are left out"
 
 
 def test_rewards_outside_their_range_are_no_value(tmp_path: Path) -> None:
     """Scores in percent: every reward would be clipped to the same one."""
-    percent = pb.Problem(space=SPACE, n_clients=3, objective=lambda client, params: 80.0 * (client < 2))
+    percent = dosed(3, objective=lambda client, params: 80.0 * (client < 2))
     found = pb.check(percent, algorithm=pb.PFPNE(horizon=40))
     assert sorted(found.failures) == [0, 1]
     assert "a reward of 80 is clipped to reward_range=(0.0, 1.0)" in found.failures[0]
     assert not pb.check(percent, algorithm=pb.PFPNE(horizon=40, reward_range=(0, 100))).failures
     all_of_them = dataclasses.replace(percent, objective=lambda client, params: 80.0)
-    whole_batch = pb.Problem(space=SPACE, n_clients=3, batch_objective=lambda clients, units: np.full(3, np.nan))
+    whole_batch = dosed(3, batch_objective=lambda clients, units: np.full(3, np.nan))
     for valueless in (all_of_them, whole_batch):
         with pytest.raises(pb.RehearsalError, match=r"none of 3 clients has a value \(no usable value 3\)"):
             pb.run(valueless, pb.PFPNE(horizon=40), privacy=REWARDS, rounds=2, directory=tmp_path / "run")
@@ -388,11 +381,7 @@ def test_rewards_outside_their_range_are_no_value(tmp_path: Path) -> None:
 def test_what_objectives_draw_is_repeatable_in_simulations_alone(noise: str, tmp_path: Path) -> None:
     """A model that is trained with noise of its own under a seed that everybody reads would hide nothing."""
     objective = lambda client, params: float(np.random.random())  # noqa: E731, NPY002 (an objective may use it)
-    drawing = pb.Problem(space=SPACE, n_clients=4, objective=objective)
-    privacy = pb.Privacy(epsilon=8.0, noise=noise)
-    runs = [
-        pb.run(drawing, pb.FedPNE(), privacy=privacy, rounds=2, seed=1, directory=tmp_path / str(number))
-        for number in range(2)
-    ]
-    values = [record.clients.values[:, 0] for record in runs]
+    run = partial(pb.run, dosed(4, objective=objective), pb.FedPNE(), rounds=2, seed=1)
+    privacy, homes = pb.Privacy(epsilon=8.0, noise=noise), (tmp_path / "first", tmp_path / "second")
+    values = [run(privacy=privacy, directory=home).clients.values[:, 0] for home in homes]
     assert np.array_equal(*values) == (noise == "simulation")

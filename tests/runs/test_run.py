@@ -34,7 +34,7 @@ from privbo.runs.loop import run_spec
 from privbo.runs.manifest import RunDirectory, derive_seed
 from privbo.runs.record import Round, progress_bar
 from privbo.runs.spec import Spec
-from tests.builders import stopped
+from tests.builders import problem as flat_problem, stopped
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
 
@@ -194,14 +194,11 @@ def test_what_an_objective_changes_for_the_whole_process_is_put_back(
         os.chdir("elsewhere")
         return [1e-170 * params["x"], *[0.0] * 8] if of_records else 1e-170 * params["x"]
 
-    privacy = {"unit": "record", "protects": "records"} if of_records else {}
-    asked = pb.Problem(
-        space={"x": pb.Real(0, 1)}, objective=scores, n_clients=3, n_records=[9] * 3 if of_records else None
-    )
+    asked = flat_problem(3, objective=scores, n_records=[9] * 3 if of_records else None)
+    of_one = {"unit": "record", "protects": "records"} if of_records else {}
+    privacy = pb.Privacy(noise_multiplier=5.0, **of_one)
     with np.errstate(all="raise"):
-        made = pb.run(
-            asked, algorithm, privacy=pb.Privacy(noise_multiplier=5.0, **privacy), rounds=3, directory=Path("run")
-        )
+        made = pb.run(asked, algorithm, privacy=privacy, rounds=3, directory=Path("run"))
         assert set(np.geterr().values()) == {"raise"}
     assert (seen, made.failures) == ({("raise", tmp_path)}, {})
     assert made.home.path == tmp_path / "run"

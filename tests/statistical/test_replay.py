@@ -33,14 +33,11 @@ class Adversary:
     seed: int
 
     def findings(self, fault: Fault = SOUND) -> tuple[str, ...]:
-        return replay(
-            lambda wanted: fault.plant(mechanism_for(wanted, **self.settings)),
-            self.request,
-            self.rows,
-            client=self.client,
-            seed=self.seed,
-            play=fault.play,
-        ).findings
+        def planted(wanted: Request) -> PrivateSum:
+            return fault.plant(mechanism_for(wanted, **self.settings))
+
+        attacked = {"client": self.client, "seed": self.seed}
+        return replay(planted, self.request, self.rows, **attacked, play=fault.play).findings
 
 
 def weights(rng: np.random.Generator, n_blocks: int, n_clients: int) -> np.ndarray:
@@ -166,9 +163,8 @@ def test_every_planted_fault_is_found(name: str) -> None:
 @pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
 @pytest.mark.parametrize("algorithm", CASES, ids=str)
 def test_every_release_of_every_algorithm_does_what_its_event_says(algorithm, sampling: str) -> None:
-    setting = Setting(
-        space=problem().search_space, n_clients=N_CLIENTS, rounds=ROUNDS, public_seed=5, unit=algorithm.unit
-    )
+    public = {"space": problem().search_space, "n_clients": N_CLIENTS, "rounds": ROUNDS, "public_seed": 5}
+    setting = Setting(**public, unit=algorithm.unit)
     rng = np.random.default_rng(0)
     requests = list(algorithm.algorithm.server(setting).plan())
     assert requests
