@@ -8,7 +8,6 @@ import numpy as np
 from dp_accounting import NeighboringRelation
 
 from accountant.events import Adjacency
-from accountant.tight.numerical import Interval
 
 
 def neighboring_relation(adjacency: Adjacency) -> NeighboringRelation:
@@ -17,52 +16,58 @@ def neighboring_relation(adjacency: Adjacency) -> NeighboringRelation:
     return NeighboringRelation[names.get(adjacency, "REPLACE_ONE")]
 
 
-def interval_problems(found: Interval, low: float | None, high: float | None, absolute: float) -> list[str]:
-    """Everything that is wrong with an interval, given another library's optimistic and pessimistic epsilon."""
-    checks = {
-        "no interval": 0.0 <= found.lower <= found.upper < math.inf,
-        "wide": found.upper - found.lower <= max(0.005 * found.upper, absolute),
-        "upper below the optimistic value": low is None or found.upper >= low * (1 - 1e-9),
-        "lower above the pessimistic value": high is None or found.lower <= high * (1 + 1e-9),
-        "upper more than 1 % above the pessimistic value": high is None
-        or found.upper <= max(1.01 * high, high + absolute),
-    }
-    return [words for words, holds in checks.items() if not holds]
+def normals(z, *parts):
+    """Masses above and below x of a mixture of normal laws, from their weights and centers."""
+    return lambda x: [sum(w * mp.ncdf(side * (c - x) / z) for w, c in parts) for side in (1, -1)]
 
 
-def exact_delta(q, z, epsilon, mean_p, mean_q):
-    """delta of one release of mixtures (1-q) N(0) + q N(mean), by mpmath at 30 digits."""
+def removed(q, z, loss):
+    """Masses of P above and below a loss, and of Q, and how far out in the noise that is."""
+    inside = (mp.exp(loss) - (1 - q)) / q
+    x = z * z * mp.log(inside) + mp.mpf(1) / 2 if inside > 0 else -mp.inf
+    return (*normals(z, (1 - q, 0), (q, 1))(x), *normals(z, (1, 0))(x)), x / z, (x - 1) / z
+
+
+def turned(truth):
+    """The other direction of a pair."""
+
+    def other(q, z, loss):
+        masses, *where = truth(q, z, -loss)
+        return masses[::-1], *where
+
+    return other
+
+
+added = turned(removed)
+
+
+def opposed(q, z, loss):
+    """The same of a client that was replaced."""
+    weight, half = (1 - q) * mp.exp(1 / (8 * z * z)) / q, mp.mpf(1) / 2
+    x = 2 * z * z * (loss / 2 + mp.asinh(weight * mp.sinh(loss / 2)))
+    masses = (mass for center in (half, -half) for mass in normals(z, (1 - q, 0), (q, center))(x))
+    return tuple(masses), x / z, (abs(x) + half) / z
+
+
+def hockey_stick(truth, q, z, epsilon):
+    """Delta of one release: P's mass at losses above epsilon, without exp(epsilon) times Q's, at 30 digits."""
     mp.mp.dps = 30
-    q, z, epsilon = mp.mpf(q), mp.mpf(z), mp.mpf(epsilon)
+    (p_above, _, q_above, _), *_ = truth(mp.mpf(q), mp.mpf(z), mp.mpf(epsilon))
+    return p_above - mp.exp(mp.mpf(epsilon)) * q_above
 
-    def density(x, mean):
-        return ((1 - q) * mp.npdf(x, 0, z) + q * mp.npdf(x, mean, z)) if mean is not None else mp.npdf(x, 0, z)
 
-    def gap(x):
-        return density(x, mean_p) - mp.exp(epsilon) * density(x, mean_q)
-
-    sign = 1 if (mean_p or 0) > (mean_q or 0) else -1
-    low, high = (mp.mpf(-60) * z, mp.mpf(60) * z + 2)
-    for _ in range(300):
+def bisected(holds, low, high, steps=80):
+    """The least number between two at which a condition holds, which holds from there on; ``high`` if nowhere."""
+    for _ in range(steps):
         middle = (low + high) / 2
-        positive = gap(middle) > 0
-        if sign > 0:
-            low, high = (low, middle) if positive else (middle, high)
-        else:
-            low, high = (middle, high) if positive else (low, middle)
-
-    def mass(mean):
-        def tail(m):
-            return mp.ncdf(-sign * (high - m) / z)
-
-        return tail(0) if mean is None else (1 - q) * tail(0) + q * tail(mean)
-
-    return mass(mean_p) - mp.exp(epsilon) * mass(mean_q)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
-def one_release(q, z, epsilon):
-    """Delta of one sampled release, the larger of both directions."""
-    return max(exact_delta(q, z, epsilon, *pair) for pair in ((mp.mpf(1), None), (None, mp.mpf(1))))
+def profile(pair, gammas):
+    """E (dP/dQ - g)_+ of a pair; infinite ratios count."""
+    tails = pair.tails(np.log(gammas))
+    return tails.p_above - gammas * tails.q_above
 
 
 def cut_density(x, values, q, size, z):
