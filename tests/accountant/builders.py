@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accountant import events
-from accountant.events import Basic, compose, repeat
+from accountant.events import Basic, repeat
 from accountant.ledger import Budget, Ledger, LedgerPolicy, Receipt
 from accountant.ledger.book import Declaration
 
@@ -68,6 +68,11 @@ def sampled_laplace(q: float, b: float, count: int | None = None) -> Any:
     return _times(events.PoissonSampledLaplace(sample_rate=q, scale_multiplier=b), count)
 
 
+def best(run: Any, eta: float = 1.0, gamma: float = 0.1) -> events.BestOfRandomRuns:
+    """The best of a random number of runs."""
+    return events.BestOfRandomRuns(run=run, eta=eta, gamma=gamma)
+
+
 def lengths(z: float) -> events.MixtureOfGaussians:
     """A sum that moves by 0, 1 or 2."""
     return events.MixtureOfGaussians(noise_multiplier=z, sensitivities=(0.0, 1.0, 2.0), chances=(0.5, 0.25, 0.25))
@@ -85,7 +90,7 @@ EXAMPLES: dict[str, Basic] = {
     "zero-concentrated": events.ZeroConcentrated(rho=0.125, xi=0.01),
     "laplace": laplace(2.0),
     "poisson-sampled-laplace": sampled_laplace(0.3, 2.0),
-    "best-of-random-runs": events.BestOfRandomRuns(run=compose([POISSON]), eta=1.0, gamma=0.25),
+    "best-of-random-runs": best(POISSON, gamma=0.25),
     "non-private": events.NonPrivate(),
 }
 

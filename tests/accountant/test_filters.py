@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from functools import cache
 from operator import mul
 
@@ -17,6 +18,7 @@ from accountant.filters import fixed_order_filter, gaussian_filter, quote
 from accountant.tight import numerical
 from tests.accountant.adversaries import Game, best_possible
 from tests.accountant.builders import allocated, fixed, gaussian, laplace, lengths, poisson, sampled_laplace, truncated
+from tests.accountant.oracles import bisected, profile
 
 ZERO, REPLACE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 ROUND = poisson(0.25, 1.0)
@@ -154,8 +156,8 @@ GAMMAS = np.exp(np.array([0.0, 0.05, 0.2, 0.5, 1.0, 2.0, 4.0]))
 @cache
 def profiles(event, adjacency) -> list[np.ndarray]:
     """H_g of an event's pairs at ``GAMMAS``, of both directions of the adjacency."""
-    sides = [pair.tails(np.log(GAMMAS)) for pair in event.pairs(adjacency)]
-    return [side.p_above - GAMMAS * side.q_above for side in (sides[0], sides[-1])]
+    pairs = event.pairs(adjacency)
+    return [profile(pair, GAMMAS) for pair in (pairs[0], pairs[-1])]
 
 
 def lies_below(release, slot) -> bool:
@@ -228,7 +230,7 @@ UNCOVERED = [
     (sampled_laplace(0.5, 1.0), sampled_laplace(0.5, 0.9)),
     (sampled_laplace(0.5, 1.0), laplace(1.0)),
     (ZeroConcentrated(rho=0.5), ZeroConcentrated(rho=0.6)),
-    (SELECTION, BestOfRandomRuns(run=gaussian(2.0), eta=1.0, gamma=0.1)),
+    (SELECTION, replace(SELECTION, run=gaussian(2.0))),
 ]
 
 
@@ -391,11 +393,7 @@ def test_no_adversary_passes_the_bound_of_a_filter_that_adds_up(name):
 
 def delta_at(guard, epsilon: float) -> float:
     """The delta at which a filter guarantees epsilon, by bisection of what it says at every delta."""
-    low, high = -60.0, 0.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if guard.epsilon_at(math.exp(middle)) <= epsilon else (middle, high)
-    return math.exp(high)
+    return math.exp(bisected(lambda log_delta: guard.epsilon_at(math.exp(log_delta)) <= epsilon, -60.0, 0.0))
 
 
 def test_a_gaussian_filter_that_charges_a_sample_by_its_rate_is_noticed():

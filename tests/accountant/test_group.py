@@ -12,10 +12,10 @@ import accountant
 from accountant import of_group, renyi
 from accountant.dp_event import from_dp_event, to_dp_event
 from accountant.errors import AccountingError, EventError
-from accountant.events import Adjacency, BestOfRandomRuns, MixtureOfGaussians, NonPrivate, ZeroConcentrated, compose
+from accountant.events import Adjacency, MixtureOfGaussians, NonPrivate, ZeroConcentrated, compose
 from accountant.tight import numerical
-from tests.accountant.builders import allocated, fixed, gaussian, laplace, poisson
-from tests.accountant.oracles import neighboring_relation
+from tests.accountant.builders import allocated, best, fixed, gaussian, laplace, poisson
+from tests.accountant.oracles import neighboring_relation, told_apart
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 
@@ -34,8 +34,7 @@ def hockey_stick(event, epsilon):
         return np.exp(-0.5 * ((x - c) / z) ** 2) / (z * math.sqrt(2 * math.pi))
 
     p = sum(chance * density(c) for c, chance in zip(event.sensitivities, event.chances, strict=True))
-    both = (p - math.exp(epsilon) * density(0.0), density(0.0) - math.exp(epsilon) * p)
-    return max(float(np.trapezoid(np.maximum(values, 0.0), x)) for values in both)
+    return told_apart(x, p, density(0.0), math.exp(epsilon))
 
 
 GROUPS = [(0.1, 1.0, 2), (0.01, 0.7, 3), (0.5, 2.0, 4), (0.9, 3.0, 3), (0.001, 1.0, 8), (0.3, 0.5, 2)]
@@ -100,7 +99,7 @@ def test_everybody_in_a_group_is_one_contribution_of_k_times_the_length():
         (poisson(0.1, 1.0), REPLACE),
         (fixed(9, 3, 1.0), ZERO),
         (allocated(9, 2, 1.0), ZERO),
-        (BestOfRandomRuns(run=poisson(0.1, 9.0), eta=1.0, gamma=0.1), REPLACE),
+        (best(poisson(0.1, 9.0)), REPLACE),
     ],
 )
 def test_a_group_of_which_nothing_tight_is_proven_is_refused(event, adjacency):
@@ -112,18 +111,15 @@ def test_a_group_of_which_nothing_tight_is_proven_is_refused(event, adjacency):
 def test_a_selection_is_for_a_group_what_its_theorem_says_of_the_groups_runs(k):
     """Gaussian runs: a group of k is one unit at a k-th of the noise, so the selection of those runs is known."""
 
-    def selection(run):
-        return BestOfRandomRuns(run=run, eta=1.0, gamma=0.25)
-
     def price(event):
         return numerical.epsilon(event, 1e-5, adjacency=ZERO)
 
-    loud, quiet = (selection(gaussian(z, 3)) for z in (9.0, 9.0 / k))
+    loud, quiet = (best(gaussian(z, 3), gamma=0.25) for z in (9.0, 9.0 / k))
     assert price(of_group(loud, k, adjacency=ZERO)) == pytest.approx(price(quiet))
     run = poisson(0.5, 6.0, 8)
-    group = price(of_group(selection(run), k, adjacency=ZERO))
+    group = price(of_group(best(run, gamma=0.25), k, adjacency=ZERO))
     # Above one unit's, and above what the group pays for one run; a group left at one unit's price is caught.
-    assert group > max(1.5 * price(selection(run)), price(of_group(run, k, adjacency=ZERO)))
+    assert group > max(1.5 * price(best(run, gamma=0.25)), price(of_group(run, k, adjacency=ZERO)))
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, True, "2"])

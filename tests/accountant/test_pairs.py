@@ -18,7 +18,7 @@ from accountant.tight import numerical
 from accountant.verify import events as read
 from accountant.verify.lower.ends import lower_epsilon
 from tests.accountant.builders import EXAMPLES, fixed, gaussian, laplace, poisson, sampled_laplace
-from tests.accountant.oracles import added, bisected, normals, opposed, removed, turned
+from tests.accountant.oracles import added, bisected, normals, opposed, removed, told_apart, turned
 from tests.reports.auditors import as_read
 
 
@@ -270,7 +270,7 @@ def test_who_keeps_its_slot_and_sends_the_opposite_moves_the_sum_by_twice_its_we
 
     x = np.linspace(-15.0, 15.0, 200_001)
     plus, minus = (0.5 * stats.norm.pdf(x, 0.0, stddev) + 0.5 * stats.norm.pdf(x, at, stddev) for at in (1.0, -1.0))
-    true = float(np.sum(np.maximum(plus - math.exp(epsilon) * minus, 0.0)) * (x[1] - x[0]))
+    true = told_apart(x, plus, minus, math.exp(epsilon))
     assert true <= accounted(found)
     # The planted fault: only another client may take the slot.
     assert other > 0.5 or true > accounted(1.0 + other)

@@ -20,7 +20,7 @@ from accountant.mechanisms.truncated import shares
 from accountant.tight import numerical
 from accountant.verify.lower.ends import least_rate
 from tests.accountant.builders import allocated, fixed, gaussian, poisson, truncated
-from tests.accountant.oracles import cut_density
+from tests.accountant.oracles import cut_density, profile, told_apart
 from tests.reports.auditors import as_read
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
@@ -74,23 +74,6 @@ def neighbours(adjacency, n, rng):
         yield scale * np.array(full), scale * np.array(other)
 
 
-def largest(adjacency, n, q, size, z, gamma):
-    """The largest hockey stick of all neighbours, either way round."""
-    x = np.linspace(-n - 9 * z, n + 9 * z, 6001)
-    step, rng, found = x[1] - x[0], np.random.default_rng(1), 0.0
-    for one, two in neighbours(adjacency, n, rng):
-        laws = [cut_density(x, values, q, size, z) for values in (one, two)]
-        for p, r in (laws, laws[::-1]):
-            found = max(found, float(np.sum(np.maximum(p - gamma * r, 0.0)) * step))
-    return found
-
-
-def profile(pair, gammas):
-    """E (dP/dQ - g)_+ of a pair; infinite ratios count."""
-    tails = pair.tails(np.log(gammas))
-    return tails.p_above - gammas * tails.q_above
-
-
 def promised(event, adjacency, gamma):
     """The hockey stick of the pair, the larger direction."""
     return max(float(profile(pair, np.array([gamma]))[0]) for pair in event.pairs(adjacency))
@@ -101,10 +84,16 @@ def promised(event, adjacency, gamma):
     ("n", "q", "size", "z"), [(4, 0.5, 2, 1.0), (5, 0.8, 3, 0.7), (5, 0.3, 1, 2.0), (3, 0.2, 3, 0.5), (4, 0.99, 2, 1.0)]
 )
 def test_no_data_sets_are_told_apart_more_easily(adjacency, n, q, size, z):
-    event = truncated(n, q, size, z)
+    event, x = truncated(n, q, size, z), np.linspace(-n - 9 * z, n + 9 * z, 6001)
+    both = neighbours(adjacency, n, np.random.default_rng(1))
+    laws = [[cut_density(x, values, q, size, z) for values in pair] for pair in both]
+
+    def largest(gamma):
+        return max(told_apart(x, *pair, gamma) for pair in laws)
+
     for gamma in (0.2, 0.6, 0.9, 1.0, 1.1, 1.5, 3.0, 8.0):
-        assert largest(adjacency, n, q, size, z, gamma) <= promised(event, adjacency, gamma) * (1 + 1e-5) + 1e-9
-    assert largest(adjacency, n, q, size, z, 1.5) >= 0.3 * promised(others_send_nothing(event), adjacency, 1.5)
+        assert largest(gamma) <= promised(event, adjacency, gamma) * (1 + 1e-5) + 1e-9
+    assert largest(1.5) >= 0.3 * promised(others_send_nothing(event), adjacency, 1.5)
 
 
 @pytest.mark.parametrize("adjacency", [ADD, ZERO, REPLACE])
@@ -114,8 +103,8 @@ def test_data_sets_attain_the_lower_end(adjacency):
     ends = {ADD: (1.0, 0.0), ZERO: (1.0, 0.0), REPLACE: (0.5, -0.5)}[adjacency]
     laws = [cut_density(x, [end, 0.0, 0.0, 0.0, 0.0], 0.6, 2, 1.0) for end in ends]
     for gamma in (0.9, 1.2, 2.0):
-        sticks = [np.sum(np.maximum(p - gamma * r, 0.0)) * (x[1] - x[0]) for p, r in (laws, laws[::-1])]
-        assert promised(others_send_nothing(event), adjacency, gamma) == pytest.approx(max(sticks), rel=1e-5)
+        found = promised(others_send_nothing(event), adjacency, gamma)
+        assert found == pytest.approx(told_apart(x, *laws, gamma), rel=1e-5)
 
 
 def test_rare_and_certain_cuts_are_the_events_they_become():
