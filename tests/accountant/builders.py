@@ -1,10 +1,5 @@
-"""Policies, events, damage and processes that several tests of the accountant share."""
+"""Policies, events and ledgers that several tests share."""
 
-import json
-import os
-import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +7,6 @@ from accountant import events
 from accountant.events import Basic, repeat
 from accountant.ledger import Budget, Ledger, LedgerPolicy, Receipt
 from accountant.ledger.book import Declaration
-
-ROOT = Path(__file__).parents[2]
-WORKER = [sys.executable, "-m", "tests.accountant.ledger_worker"]
-
-
-def environment() -> dict[str, str]:
-    """This process' environment as it is by now, for a worker on one thread."""
-    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
 def policy(budget: Budget | None = None, **changes: object) -> LedgerPolicy:
@@ -109,39 +96,3 @@ def declared(run: str = "r", count: int = 4, event: Basic = EVENT, **settings: o
     """A run's plan of so many equal releases."""
     plain = {"events": ((event, count),), "settings": "s", "plan": "p", "delta": 1e-5, "noise_source": "secure"}
     return Declaration(run=run, **plain | settings)
-
-
-def altered(path: Path, *statements: str) -> None:
-    """Change a ledger's file as another program could."""
-    with sqlite3.connect(path) as connection:
-        for statement in statements:
-            connection.execute(statement)
-    connection.close()
-
-
-def work(*arguments: object, prefix: tuple[str, ...] = ()) -> dict:
-    """What a process of ``ledger_worker`` answers."""
-    command = [*prefix, *WORKER, *map(str, arguments)]
-    done = subprocess.run(
-        command, check=False, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def sent(wire: Path) -> list[tuple[str, str]]:
-    """What left, release id and bytes, in order; a line cut off by a kill had not left."""
-    return [tuple(line.split()[1:]) for line in wire.read_text().split("\n")[:-1] if line.startswith("SENT")]
-
-
-def unpaid(place: Path | str, wire: Path) -> list[str]:
-    """Releases that left without a charge, or with bytes other than the stored ones."""
-    with Ledger.open(place) as ledger:
-        assert ledger.verify().ok
-        charged = [entry.release_id for entry in ledger.entries()]
-        assert charged == [f"r/{index}" for index in range(len(charged))]
-        return [
-            release_id
-            for release_id, payload in sent(wire)
-            if release_id not in charged or (ledger.stored_release(release_id) or b"").hex() != payload
-        ]

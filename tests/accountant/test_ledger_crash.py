@@ -18,8 +18,9 @@ from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger
 from accountant.ledger.chain import row_digest
 from accountant.ledger.policy import canonical
-from tests.accountant.builders import ROOT, WORKER, altered, environment, policy, sent, unpaid, work
+from tests.accountant.builders import policy
 from tests.accountant.ledger_worker import EVENT, release
+from tests.accountant.lives import ROOT, WORKER, altered, environment, sent, unpaid, work
 from tests.system_tools import require_mount_namespace, require_tool
 
 
@@ -256,7 +257,8 @@ FULL_DISK = """
 import subprocess, sys
 from pathlib import Path
 from accountant.ledger import Ledger
-from tests.accountant.builders import policy, sent, work
+from tests.accountant.builders import policy
+from tests.accountant.lives import sent, work
 disk = Path(sys.argv[1]); disk.mkdir()
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], check=True)
 path, wire = disk / "ledger.sqlite", disk.with_name("wire")

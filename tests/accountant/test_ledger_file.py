@@ -23,7 +23,8 @@ from accountant.ledger.chain import Identity, Row, row_digest, sha256_of
 from accountant.ledger.durable import CommitLog, sync_folder
 from accountant.ledger.store import SqliteTables, Store, set_durable
 from accountant.wording import upper_text
-from tests.accountant.builders import POISSON, altered, charge, gaussian, policy
+from tests.accountant.builders import POISSON, charge, gaussian, policy
+from tests.accountant.lives import altered
 
 
 @pytest.fixture
