@@ -6,24 +6,43 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from accountant.errors import LedgerError, PrivacyError
-from accountant.events import compose, repeat
+from accountant.events import compose, repeat, to_dict
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger
-from tests.accountant.builders import EVENT, charge, declared, gaussian, policy
+from accountant.ledger.chain import row_digest
+from accountant.ledger.policy import canonical
+from accountant.ledger.store import SqliteTables
+from tests.accountant.builders import EVENT, POISSON, charge, declared, gaussian, policy
 
 ROOT = Path(__file__).parents[2]
 WORKER = [sys.executable, "-m", "tests.accountant.ledger_worker"]
 
 
-def environment() -> dict[str, str]:
-    """This process' environment as it is by now, for a worker on one thread."""
-    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+def started(*command: object) -> subprocess.Popen:
+    """A process on one thread, in this process' environment as it is by now."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        list(map(str, command)), cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def answered(process: subprocess.Popen) -> str:
+    """What a process prints, once it has ended well."""
+    out, problems = process.communicate(timeout=300)
+    assert process.returncode == 0, problems
+    return out
+
+
+def work(*arguments: object, prefix: tuple[str, ...] = ()) -> dict:
+    """What a process of ``ledger_worker`` answers."""
+    return json.loads(answered(started(*prefix, *WORKER, *arguments)))
 
 
 # Three charges and a plan of two fit, of which "life" consists; one release of multiplier 1 does not.
@@ -67,14 +86,23 @@ def altered(path: Path, *statements: str) -> None:
     connection.close()
 
 
-def work(*arguments: object, prefix: tuple[str, ...] = ()) -> dict:
-    """What a process of ``ledger_worker`` answers."""
-    command = [*prefix, *WORKER, *map(str, arguments)]
-    done = subprocess.run(
-        command, check=False, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def entry(**changes: object) -> bytes:
+    """The body of a charge, as the program writes it but for the changes."""
+    plain = {
+        "release_id": "r/0", "run": "r", "event": to_dict(POISSON), "sampler": "poisson", "noise_source": "secure",
+        "plan_position": 0, "time": "2026-01-01T00:00:00",
+    }  # fmt: skip
+    return canonical(policy().meaning | plain | changes)
+
+
+def forged(path: Path, body: bytes, sequence: int = 1, release_id: str = "r/0") -> None:
+    """Chain a charge to the last one of a file, with a digest that is right."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        previous = SqliteTables(path, connection).identity().genesis("charges")
+        for (digest,) in connection.execute("SELECT digest FROM charges ORDER BY sequence"):
+            previous = digest
+        digest = row_digest(previous, sequence, release_id, body)
+        connection.execute("INSERT INTO charges VALUES (?, ?, ?, ?, ?)", (sequence, release_id, body, previous, digest))
 
 
 def sent(wire: Path) -> list[tuple[str, str]]:

@@ -5,8 +5,6 @@ import os
 import random
 import re
 import shutil
-import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +12,22 @@ from pathlib import Path
 import pytest
 
 from accountant.errors import LedgerError
+from accountant.events import to_dict
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger
-from accountant.ledger.chain import row_digest
-from accountant.ledger.policy import canonical
-from tests.accountant.builders import policy
+from tests.accountant.builders import gaussian, policy
 from tests.accountant.ledger_worker import EVENT, release
-from tests.accountant.lives import ROOT, WORKER, altered, environment, sent, unpaid, work
+from tests.accountant.lives import (
+    WORKER,
+    altered,
+    answered,
+    entry,
+    forged,
+    sent,
+    started,
+    unpaid,
+    work,
+)
 from tests.system_tools import require_mount_namespace, require_tool
 
 
@@ -47,15 +54,9 @@ def test_the_control_that_sends_before_the_commit_is_caught(path: Path) -> None:
 
 def spend(path: Path, mutant: str) -> tuple[int, int]:
     """Charges accepted by four processes together, and charges in the ledger."""
-    workers = [
-        subprocess.Popen(
-            [*WORKER, "race", str(path), f"w{i}", mutant], cwd=ROOT, env=environment(), stdout=subprocess.PIPE
-        )
-        for i in range(4)
-    ]
+    workers = [started(*WORKER, "race", path, f"w{i}", mutant) for i in range(4)]
     path.with_name("go").touch()
-    answers = [json.loads(worker.communicate(timeout=120)[0]) for worker in workers]
-    assert all(worker.returncode == 0 for worker in workers)
+    answers = [json.loads(answered(worker)) for worker in workers]
     with Ledger.open(path) as ledger:
         return sum(answer["accepted"] for answer in answers), len(ledger.entries())
 
@@ -188,15 +189,8 @@ def test_no_edit_is_silent(edit: str, tmp_path) -> None:
 
 def test_rehashing_the_last_row_is_noticed_by_the_commit_log(tmp_path) -> None:
     path, _ = filled(tmp_path, closed=True)
-    with sqlite3.connect(path) as connection:
-        sequence, release_id, body, previous = connection.execute(
-            "SELECT sequence, release_id, body, previous FROM charges ORDER BY sequence DESC LIMIT 1"
-        ).fetchone()
-        forged = json.loads(body)
-        forged["event"]["noise_multiplier"] = 900.0
-        digest = row_digest(previous, sequence, release_id, canonical(forged))
-        connection.execute("UPDATE charges SET body = ?, digest = ? WHERE sequence = 25", (canonical(forged), digest))
-    connection.close()
+    altered(path, "DELETE FROM charges WHERE sequence = 25")
+    forged(path, entry(release_id="r/24", event=to_dict(gaussian(900.0))), 25, "r/24")
     with pytest.raises(LedgerError, match="not the one that was committed"):
         Ledger.open(path)
 
@@ -240,17 +234,8 @@ def test_a_full_disk_fails_closed_and_loses_nothing(tmp_path) -> None:
     require_mount_namespace()
     script = tmp_path / "full.py"
     script.write_text(FULL_DISK)
-    done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--mount", sys.executable, str(script), str(tmp_path / "disk")],
-        check=False,
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-1] == "sound"
+    command = ("unshare", "--user", "--map-root-user", "--mount", sys.executable, script, tmp_path / "disk")
+    assert answered(started(*command)).split()[-1] == "sound"
 
 
 FULL_DISK = """
@@ -301,9 +286,7 @@ def test_the_flush_is_seen_before_the_send(path: Path, mutant: str) -> None:
 
 
 def test_opening_beside_a_busy_writer_raises_no_false_alarm(path: Path) -> None:
-    writer = subprocess.Popen(
-        [*WORKER, "fill", str(path), str(path.with_name("wire"))], cwd=ROOT, env=environment(), stdout=subprocess.PIPE
-    )
+    writer = started(*WORKER, "fill", path, path.with_name("wire"))
     try:
         seen = []
         while len(seen) < 60 or seen[-1] == 0:

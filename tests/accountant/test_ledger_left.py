@@ -12,7 +12,7 @@ import pytest
 import accountant
 from accountant import Adjacency, Budget, Gaussian, Ledger, PoissonSampledGaussian, numerical, repeat
 from accountant.errors import BudgetExceeded, LedgerError
-from accountant.events import BestOfRandomRuns, Composed, Event, NonPrivate, Unit, compose, to_dict
+from accountant.events import BestOfRandomRuns, Composed, Event, NonPrivate, Unit, compose
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import pricing
 from accountant.ledger.book import read_row
@@ -20,9 +20,9 @@ from accountant.ledger.chain import Row
 from accountant.ledger.ledger import holds
 from accountant.ledger.policy import canonical, require_names, require_population, sampler_of
 from accountant.ledger.pricing import DISJOINT, FILTER, NOTHING, ODOMETER, TOGETHER, odometer, odometer_delta, total
-from accountant.tight import bounds
 from accountant.tight.numerical import epsilon_table
 from tests.accountant.builders import EVENT, charge, declared, fixed, gaussian, laplace, new_ledger, poisson, policy
+from tests.accountant.lives import entry
 
 
 def ledger(path: Path | None = None, *, n_clients: int | None = 40, **budget) -> Ledger:
@@ -170,13 +170,6 @@ def test_a_name_of_500_characters_is_the_longest_and_one_client_the_fewest() -> 
     assert policy(n_clients=1).n_clients == 1
 
 
-ENTRY = {
-    "release_id": "r/0", "run": "r", "event": to_dict(POISSON), "unit": "client", "adjacency": "zero-out",
-    "population": "p", "n_clients": 40, "sampler": "poisson", "noise_source": "secure", "plan_position": 0,
-    "time": "2026-01-01T00:00:00",
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -186,7 +179,7 @@ ENTRY = {
 )  # fmt: skip
 def test_a_charge_that_speaks_of_others_than_the_ledger_is_refused(change: dict) -> None:
     with pytest.raises(LedgerError, match="row 3 contradicts the ledger's policy"):
-        read_row(Row(3, "r/0", canonical(ENTRY | change), "before", "own"), policy())
+        read_row(Row(3, "r/0", entry(**change), "before", "own"), policy())
 
 
 @pytest.mark.parametrize(
@@ -405,23 +398,20 @@ def steps(work: Callable[[], object]) -> int:
 
 def event_of(number: int, rule: str) -> Gaussian | PoissonSampledGaussian:
     z = 50.0 + 0.01 * number
-    if rule == "gaussian":
-        return gaussian(z)
-    return poisson(0.01, z)
+    return gaussian(z) if rule == "gaussian" else poisson(0.01, z)
+
+
+def charge_one(kept: Ledger, number: int, rule: str) -> None:
+    run = "run" if rule == "planned" else f"run {number}"
+    charge(kept, f"{number}/0", event_of(number, rule), run=run)
 
 
 def filled(path: Path | None, count: int, rule: str) -> Ledger:
-    """A ledger of so many different releases, each of a run of its own."""
-    budget = Budget(epsilon=1e4, delta=1e-5, rule=rule)
-    ledger = Ledger.create(path, policy(budget))
+    """A ledger of so many different releases, each of a run of its own unless the rule is that of one plan."""
+    kept = ledger(path, epsilon=1e4, delta=1e-5, rule=rule)
     for number in range(count):
-        charge_one(ledger, number, rule)
-    return ledger
-
-
-def charge_one(ledger: Ledger, number: int, rule: str) -> None:
-    event, run = event_of(number, rule), "run" if rule == "planned" else f"run {number}"
-    ledger.charge(f"{number}/0", event, run=run, noise_source="simulation")
+        charge_one(kept, number, rule)
+    return kept
 
 
 @pytest.mark.parametrize("rule", ["gaussian", "renyi"])
@@ -431,7 +421,7 @@ def test_a_charge_an_entry_and_a_plan_are_no_more_work_after_many(rule):
     for count in (FEW, MANY):
         with filled(None, count, rule) as ledger:
             charge_one(ledger, 1000, rule)  # what a first look computes is kept
-            plan = declared("next", 4, event_of(1, rule), noise_source="simulation")
+            plan = declared("next", 4, event_of(1, rule))
             work = (
                 partial(charge_one, ledger, 1001, rule),
                 partial(ledger.entries, "run 3"),
@@ -441,29 +431,13 @@ def test_a_charge_an_entry_and_a_plan_are_no_more_work_after_many(rule):
     assert all(100 < many <= 1.05 * few for few, many in zip(*found, strict=True))
 
 
-def lattices(count: int, monkeypatch) -> int:
-    """Number of releases that are put on a lattice while so many different ones are charged outside of a plan."""
-    found, made = 0, bounds.upper_cells
-
-    def counted(*args, **kwargs):
-        nonlocal found
-        found += 1
-        return made(*args, **kwargs)
-
-    monkeypatch.setattr(bounds, "upper_cells", counted)
-    filled(None, count, "planned").close()
-    return found
-
-
-def test_charges_outside_of_a_plan_are_no_more_work_after_many(monkeypatch):
-    few, many = lattices(pricing.MANY + 8, monkeypatch), lattices(2 * pricing.MANY, monkeypatch)
-    assert 100 < few == many
-    steps_of_one = []
+def test_charges_outside_of_a_plan_are_no_more_work_after_many():
+    found = []
     for count in (pricing.MANY + 8, 2 * pricing.MANY):
-        with filled(None, count, "planned") as ledger:
-            charge_one(ledger, 1000, "planned")
-            steps_of_one.append(steps(lambda kept=ledger: charge_one(kept, 1001, "planned")))
-    assert 100 < steps_of_one[1] <= 1.05 * steps_of_one[0]
+        with filled(None, count, "planned") as kept:
+            charge_one(kept, 1000, "planned")
+            found.append(steps(partial(charge_one, kept, 1001, "planned")))
+    assert 100 < found[1] <= 1.05 * found[0]
 
 
 def test_many_charges_outside_of_a_plan_cost_more_than_together():
@@ -503,5 +477,5 @@ def test_opening_and_pricing_grow_with_the_number_of_different_events(work, file
     found = []
     for path in files:
         opened(path)  # prices of single events are kept
-        found.append(steps(lambda kept=path: opened(kept)))
+        found.append(steps(partial(opened, path)))
     assert found[1] <= 1.2 * MANY / FEW * found[0]

@@ -20,7 +20,7 @@ from accountant.ledger import Budget, Ledger
 from accountant.ledger.address import endpoint_of, place_of
 from tests.accountant.builders import charge, policy
 from tests.accountant.ledger_worker import EVENT
-from tests.accountant.lives import BOUND, PAYLOAD, ROOT, WORKER, environment, life, sent, unpaid, work
+from tests.accountant.lives import BOUND, PAYLOAD, WORKER, life, sent, started, unpaid, work
 from tests.accountant.postgres_server import ADDRESSES, SECRET, Server, opened
 
 APART = ["unshare", "--user", "--map-root-user", "--net"]
@@ -140,16 +140,7 @@ def test_eight_writers_in_two_networks_spend_one_budget_exactly(server: Server, 
         addresses = [server.address("race", tmp_path / name, over_socket=True) for name in names]
         lines = [f"{shlex.join([*WORKER, 'race', *both, ''])} &" for both in zip(addresses, names, strict=True)]
         script = "\n".join(["ip link 2>/dev/null | grep -c UP >&2", *lines, "wait"])
-        groups.append(
-            subprocess.Popen(
-                [*apart, "sh", "-c", script],
-                cwd=ROOT,
-                env=environment(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
+        groups.append(started(*apart, "sh", "-c", script))
     time.sleep(2)
     (tmp_path / "go").touch()
     said = [group.communicate(timeout=300) for group in groups]
