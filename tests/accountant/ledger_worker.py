@@ -6,6 +6,7 @@ budget is spent. ``once``: one release, for strace. ``fill``: releases until sto
 The mutants do it wrong on purpose: the tests must notice.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -26,6 +27,11 @@ EVENT = Gaussian(noise_multiplier=20.0)
 def beside(place: Place, name: str) -> Path:
     """A file beside a ledger, or beside its commit log."""
     return (place if isinstance(place, Path) else place.commit_log.path).with_name(name)
+
+
+def opened(path: Path) -> int:
+    """A file that is appended to, and what is written there stays when its writer is killed."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
 def send(wire: int, release_id: str, payload: bytes) -> None:
@@ -60,12 +66,11 @@ def wait_for_a_moment(dice: random.Random, wire: int) -> None:
     time.sleep(dice.uniform(0.0, min(0.02, 0.5 * (time.monotonic() - start))))
 
 
-def crash(path: Place, kills: int, mutant: str) -> dict[str, int]:
-    """Kill a releasing child ``kills`` times; every child resumes where the ledger stands."""
-    dice = random.Random(kills)
-    wire = os.open(beside(path, "wire"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    died = 0
-    while died < kills:
+def crash(path: Place, count: str, mutant: str) -> dict[str, int]:
+    """Kill a releasing child so many times; every child resumes where the ledger stands."""
+    kills = int(count)
+    dice, wire = random.Random(kills), opened(beside(path, "wire"))
+    for _ in range(kills):
         child = os.fork()
         if child == 0:
             with Ledger.open(path) as ledger:
@@ -79,8 +84,7 @@ def crash(path: Place, kills: int, mutant: str) -> dict[str, int]:
         status = os.waitpid(child, 0)[1]
         if not os.WIFSIGNALED(status):
             raise SystemExit(f"a child ended by itself with {status}")
-        died += 1
-    return {"kills": died}
+    return {"kills": kills}
 
 
 def race(path: Place, name: str, mutant: str) -> dict[str, int]:
@@ -89,24 +93,19 @@ def race(path: Place, name: str, mutant: str) -> dict[str, int]:
     with Ledger.open(path) as ledger:
         if mutant == "check-then-act":
             ledger._is_current = lambda: time.sleep(0.002) or True
-        while beside(path, "go").exists() is False:
+        while not beside(path, "go").exists():
             time.sleep(0.001)
-        try:
+        refused = (BudgetExceeded, LedgerError) if mutant else BudgetExceeded
+        with contextlib.suppress(refused):
             while True:
                 ledger.charge(f"{name}/{accepted}", EVENT, run=name, noise_source="secure")
                 accepted += 1
-        except BudgetExceeded:
-            pass
-        except LedgerError as error:
-            if not mutant:
-                raise
-            return {"accepted": accepted, "error": str(error)}
     return {"accepted": accepted}
 
 
 def once(path: Place, mutant: str) -> dict[str, int]:
     """One release."""
-    wire = os.open(beside(path, "wire"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    wire = opened(beside(path, "wire"))
     with Ledger.open(path) as ledger:
         if mutant == "not-synchronous":
             ledger._store.tables.connection.execute("PRAGMA synchronous=OFF")
@@ -118,34 +117,23 @@ def once(path: Place, mutant: str) -> dict[str, int]:
     return {}
 
 
-def fill(path: Place) -> dict[str, int]:
+def fill(path: Place, answers: str) -> dict[str, int]:
     """Release until storage fails; the failure must be a ``LedgerError``."""
-    wire = os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    charged = 0
-    with Ledger.open(path) as ledger:
-        try:
-            for index in range(100_000):
-                ledger.charge(f"r/{index}", EVENT, run="r", noise_source="secure")
-                charged += 1
-                payload = os.urandom(2000)
-                ledger.store_release(f"r/{index}", payload)
-                send(wire, f"r/{index}", payload)
-        except LedgerError:
-            return {"charged": charged, "failed": 1}
-    return {"charged": charged, "failed": 0}
+    wire, charged = opened(Path(answers)), 0
+    with Ledger.open(path) as ledger, contextlib.suppress(LedgerError):
+        for index in range(100_000):
+            ledger.charge(f"r/{index}", EVENT, run="r", noise_source="secure")
+            charged += 1
+            payload = os.urandom(2000)
+            ledger.store_release(f"r/{index}", payload)
+            send(wire, f"r/{index}", payload)
+    return {"charged": charged}
 
 
 def main() -> None:
     """``ledger_worker MODE LEDGER ...``; prints one JSON line."""
-    mode, path = sys.argv[1], place_of(sys.argv[2])
-    if mode == "crash":
-        answer = crash(path, int(sys.argv[3]), sys.argv[4])
-    elif mode == "race":
-        answer = race(path, sys.argv[3], sys.argv[4])
-    elif mode == "once":
-        answer = once(path, sys.argv[3])
-    else:
-        answer = fill(path)
+    mode, place, *more = sys.argv[1:]
+    answer = {"crash": crash, "race": race, "once": once, "fill": fill}[mode](place_of(place), *more)
     print(json.dumps(answer) + "\n", end="", flush=True)  # one write: eight of these share a pipe
 
 

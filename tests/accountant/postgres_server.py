@@ -43,6 +43,7 @@ class Server:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="privbo-pg-", dir="/tmp"))
         self.user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+        self.owner = {"user": self.user, "group": self.user, "extra_groups": []} if os.geteuid() == 0 else {}
         self.folder.chmod(0o711)
         self._own(self.folder)
         with socket.socket() as probe:
@@ -53,7 +54,8 @@ class Server:
         password.write_text(SECRET)
         self._own(password)
         options = ["-A", "scram-sha-256", f"--pwfile={password}", "-U", "owner", "-E", "UTF8", "--no-locale", "-N"]
-        self._do(found("initdb"), "-D", str(self.data), *options)
+        command = [found("initdb"), "-D", str(self.data), *options]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, cwd="/", timeout=120, **self.owner)
         with (self.data / "postgresql.conf").open("a") as file:
             file.write(f"listen_addresses = '{','.join(ADDRESSES)}'\nport = {self.port}\n")
             file.write(f"unix_socket_directories = '{self.folder}'\nmax_connections = 40\nshared_buffers = 16MB\n")
@@ -66,19 +68,13 @@ class Server:
         if os.geteuid() == 0:
             shutil.chown(path, self.user)
 
-    def _do(self, *command: str) -> None:
-        user = {"user": self.user, "group": self.user, "extra_groups": []} if os.geteuid() == 0 else {}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", timeout=120, **user)
-        assert done.returncode == 0, done.stdout + done.stderr
-
     def start(self) -> None:
         """Start it and wait until it answers."""
-        user = {"user": self.user, "group": self.user, "extra_groups": []} if os.geteuid() == 0 else {}
         with (self.folder / "log").open("ab") as log:
+            command = [found("postgres"), "-D", str(self.data)]
             self.process = subprocess.Popen(
-                [found("postgres"), "-D", str(self.data)],
-                stdout=log, stderr=log, cwd="/", start_new_session=True, **user,
-            )  # fmt: skip
+                command, stdout=log, stderr=log, cwd="/", start_new_session=True, **self.owner
+            )
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -144,12 +140,8 @@ class Server:
 
     def address(self, ledger, commit_log, *, role="appender", host=ADDRESSES[0], over_socket=False):
         """Address of a ledger for the role that appends."""
-        url = (
-            f"postgresql://{role}@/postgres?host={self.folder}&port={self.port}&"
-            if over_socket
-            else self.url(role, host) + "?"
-        )
-        return f"{url}ledger={ledger}&commits={commit_log}"
+        url = f"postgresql://{role}@/postgres?host={self.folder}&port={self.port}&" if over_socket else ""
+        return f"{url or self.url(role, host) + '?'}ledger={ledger}&commits={commit_log}"
 
     def made(self, ledger: str, commit_log: Path, policy: LedgerPolicy) -> str:
         """Make an empty ledger; its address."""

@@ -250,7 +250,7 @@ path, wire = disk / "ledger.sqlite", disk.with_name("wire")
 filler = disk / "filler"; filler.write_bytes(bytes(50_000))
 Ledger.create(path, policy()).close()
 answer = work("fill", path, wire)
-assert answer["failed"] == 1 and answer["charged"] >= 3, answer
+assert 3 <= answer["charged"] < 100, answer
 filler.unlink()
 with Ledger.open(path) as ledger:
     assert ledger.verify().ok

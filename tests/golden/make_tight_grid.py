@@ -1,7 +1,7 @@
 """Compute ``tight_grid.json``: oracle values of epsilon where rounds are many, samples rare and noise is small.
 
-``python -m tests.golden.make_tight_grid SECONDS`` adds for so many CPU seconds what stored rows lack. 2,000 settings
-are drawn from a fixed seed, a quarter of them with rates of at most 1e-3; none is dropped. Each row keeps, under
+Run once, by hand: ``python -m tests.golden.make_tight_grid OUT.json`` (hours; each row is printed). 2,000 settings are
+drawn from a fixed seed, a quarter of them with rates of at most 1e-3; none is dropped. Each row keeps, under
 add-or-remove-one,
 
 - ``quadrature``: epsilon by ``tests.golden.loss_quadrature``, that shares no code with the accountant or with
@@ -9,9 +9,9 @@ add-or-remove-one,
   at .5, .8 and 1 times that epsilon, ``null`` where they do not agree to 5e-4;
 - ``pessimistic`` and ``optimistic``: dp-accounting's epsilons (connect-the-dots; privacy buckets, which round every
   loss down), at a discretisation ``interval`` that is quartered until they agree to 1 % (or 1e-4), or ``seconds`` of
-  CPU are spent (8 in the first 180 rows, 2 or .7 in others); ``null`` where dp-accounting gives none in that time.
-  They are rounded to seven digits, away from each other. ``seconds`` is ``null`` where it was not asked. Below a
-  delta of about 1e-9 its transforms' rounding shows, in both directions; those rows are asked last.
+  CPU are spent (of the stored rows 8 in the first 180, 2 or .7 in others); ``null`` where dp-accounting gives none in
+  that time. They are rounded to seven digits, away from each other. ``seconds`` is ``null`` where it was not asked:
+  below a delta of about 1e-9 its transforms' rounding shows, in both directions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import logging
 import math
 import signal
 import sys
-import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -35,10 +34,7 @@ from tests.golden.loss_quadrature import solve
 SEED = 20250307
 N_SETTINGS = 2000
 ROW_SECONDS = 0.7
-LIBRARY_DELTA = 1e-9
-SPREAD = 617  # rows are visited this far apart, so that any number of them is spread over all
 COLUMNS = ("parts", "delta", "quadrature", "curve", "optimistic", "pessimistic", "interval", "seconds")
-STORED = Path(__file__).parent / "tight_grid.json"
 
 
 def settings():
@@ -118,55 +114,26 @@ def rounded(value, *, up=None):
     return float(f"{near + ulp if up else near - ulp:.6e}")
 
 
-def stored():
-    """The rows that are stored, or all settings without any value."""
-    if STORED.exists():
-        return [dict(zip(COLUMNS, row, strict=True)) for row in json.loads(STORED.read_text())["rows"]]
-    return [dict.fromkeys(COLUMNS) | {"parts": parts, "delta": delta} for parts, delta in settings()]
+def row_of(parts, delta):
+    """Epsilon and a curve of delta from the characteristic function, then dp-accounting's two epsilons."""
+    epsilon, curve = solve(parts, delta)
+    low, high, interval = library(parts, delta)
+    theirs = [rounded(low, up=False), rounded(high, up=True), rounded(interval), ROW_SECONDS]
+    return [parts, delta, rounded(epsilon), [rounded(one) for one in curve], *theirs]
 
 
-def write(rows):
-    """Store what there is."""
-    source = f"dp-accounting {version('dp-accounting')} privacy_loss_distribution and a quadrature; seed {SEED}"
-    lines = [json.dumps([row[name] for name in COLUMNS], separators=(",", ":")) for row in rows]
-    text = ",\n".join(lines)
-    STORED.write_text(f'{{"source": "{source}", "columns": {json.dumps(COLUMNS)}, "rows": [\n{text}\n]}}\n')
-
-
-def add_quadrature(row):
-    """Epsilon and a curve of delta from the characteristic function."""
-    epsilon, curve = solve(row["parts"], row["delta"])
-    row["quadrature"], row["curve"] = rounded(epsilon), [rounded(delta) for delta in curve]
-
-
-def add_library(row):
-    """dp-accounting's two epsilons."""
-    low, high, interval = library(row["parts"], row["delta"])
-    row["optimistic"], row["pessimistic"] = rounded(low, up=False), rounded(high, up=True)
-    row["interval"], row["seconds"] = rounded(interval), ROW_SECONDS
-
-
-def main(seconds):
-    """Add what rows lack until the seconds are spent: quadratures first, then dp-accounting where it is an oracle."""
+def main(path):
+    """Write all rows."""
     logging.disable(logging.WARNING)
     np.seterr(all="ignore")
-    rows = stored()
-    order = [index * SPREAD % len(rows) for index in range(len(rows))]
-    work = [(add_quadrature, index) for index in order if rows[index]["curve"] is None]
-    asked = [index for index in order if rows[index]["seconds"] is None]
-    work += [(add_library, index) for index in asked if rows[index]["delta"] >= LIBRARY_DELTA]
-    work += [(add_library, index) for index in asked if rows[index]["delta"] < LIBRARY_DELTA]
-    start = time.process_time()
-    for done, (add, index) in enumerate(work):
-        spent = time.process_time() - start
-        if spent > seconds:
-            break
-        add(rows[index])
-        print(f"{done}/{len(work)}", f"{spent:.0f}s", index, *rows[index].values(), flush=True)
-        if done % 50 == 49:
-            write(rows)
-    write(rows)
+    lines = []
+    for parts, delta in settings():
+        lines.append(json.dumps(row_of(parts, delta), separators=(",", ":")))
+        print(lines[-1], flush=True)
+    source = f"dp-accounting {version('dp-accounting')} privacy_loss_distribution and a quadrature; seed {SEED}"
+    text = ",\n".join(lines)
+    Path(path).write_text(f'{{"source": "{source}", "columns": {json.dumps(COLUMNS)}, "rows": [\n{text}\n]}}\n')
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]))
+    main(sys.argv[1])
