@@ -7,38 +7,19 @@ from functools import partial
 
 import numpy as np
 import pytest
+from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, strategies as st
 from scipy import stats
 
-from accountant import epsilon_table, gaussian_dp, moments, numerical, renyi
+from accountant import Adjacency, compose, epsilon_table, gaussian_dp, moments, numerical, renyi, repeat
+from accountant.dp_event import to_dp_event
 from accountant.errors import AccountingError, BudgetExceeded, EventError, LedgerError
-from accountant.events import (
-    Adjacency,
-    BestOfRandomRuns,
-    Composed,
-    MixtureOfGaussians,
-    NonPrivate,
-    Unit,
-    check_adjacency,
-    compose,
-    from_dict,
-    most_expensive,
-    repeat,
-    to_dict,
-)
+from accountant.events import Composed, NonPrivate, Unit, check_adjacency, from_dict, most_expensive, to_dict
 from accountant.ledger import Budget, Ledger
 from accountant.mechanisms.selection import TruncatedNegativeBinomial, second_orders
-from tests.accountant.builders import (
-    EXAMPLES,
-    allocated,
-    fixed,
-    gaussian,
-    laplace,
-    poisson,
-    policy,
-    sampled_laplace,
-    truncated,
-)
+from tests.accountant import builders
+from tests.accountant.builders import EXAMPLES, best, charge, fixed, gaussian, laplace, lengths, poisson, policy
+from tests.accountant.oracles import neighboring_relation
 
 positive = st.floats(min_value=1e-50, max_value=1e50, exclude_min=True)
 rates = st.floats(min_value=0, exclude_min=True, max_value=1)
@@ -47,11 +28,11 @@ basic = st.one_of(
     st.builds(gaussian, positive),
     st.builds(laplace, positive),
     st.builds(poisson, rates, positive),
-    st.builds(sampled_laplace, rates, positive),
-    st.builds(truncated, counts, rates, counts, positive),
-    st.builds(lambda one, other, z: allocated(max(one, other), min(one, other), z), counts, counts, positive),
+    st.builds(builders.sampled_laplace, rates, positive),
+    st.builds(builders.truncated, counts, rates, counts, positive),
+    st.builds(lambda one, other, z: builders.allocated(max(one, other), min(one, other), z), counts, counts, positive),
     st.builds(lambda one, other, z: fixed(max(one, other), min(one, other), z), counts, counts, positive),
-    st.builds(lambda z: BestOfRandomRuns(run=gaussian(z), eta=1.0, gamma=0.1), positive),
+    st.builds(best, st.builds(gaussian, positive)),
     st.just(NonPrivate()),
 )
 
@@ -93,8 +74,8 @@ BEST = {"type": "best-of-random-runs", "eta": 1.0, "gamma": 0.1}
         (lambda: from_dict(BEST | {"run": "gaussian"}), "of type str"),
         (lambda: from_dict(BEST | {"run": ["gaussian"]}), "of type list"),
         (lambda: from_dict(BEST), "cannot be made from the fields"),
-        *((lambda r=run: selection(run=r), "private event other than a selection|unknown event") for run in (
-            NonPrivate(), Composed(), BestOfRandomRuns(run=G, eta=1.0, gamma=0.1), "gaussian"
+        *((lambda r=run: best(r), "private event other than a selection|unknown event") for run in (
+            NonPrivate(), Composed(), best(G), "gaussian"
         )),
         *((lambda e=event: most_expensive([e]), "share no unit") for event in (
             poisson(0.5, 1.0), gaussian(4.0, 2), compose([gaussian(4.0), gaussian(2.0)])
@@ -106,22 +87,14 @@ def test_what_is_no_event_is_refused_and_named(act, words):
         act()
 
 
-def selection(*, noise_multiplier=4.0, **terms):
-    return BestOfRandomRuns(**{"run": gaussian(noise_multiplier), "eta": 1.0, "gamma": 0.1} | terms)
-
-
-def test_a_selection_of_one_event_is_that_of_its_composition():
+def test_a_selection_of_one_event_is_that_of_its_composition_and_refused_as_its_run_is():
     one = gaussian(4.0)
-    assert selection() == selection(run=compose([one]))
-    assert selection().run == compose([one])
-    assert selection(run=compose([one, one])).run == repeat(one, 2)
-
-
-def test_a_selection_of_fixed_size_samples_is_refused_as_its_run_is():
-    event = selection(run=fixed(5, 2, 1))
+    assert best(one) == best(compose([one]))
+    assert best(one).run == compose([one])
+    assert best(compose([one, one])).run == repeat(one, 2)
     with pytest.raises(EventError, match="add-or-remove-one"):
-        check_adjacency(event, Adjacency.ADD_OR_REMOVE_ONE)
-    check_adjacency(event, Adjacency.REPLACE_ONE)
+        check_adjacency(best(fixed(5, 2, 1)), Adjacency.ADD_OR_REMOVE_ONE)
+    check_adjacency(best(fixed(5, 2, 1)), Adjacency.REPLACE_ONE)
 
 
 @pytest.mark.parametrize("delta", [None, "1e-5", True, 0.0, 1.0, float("nan"), np.array([1e-5, 1e-6]), np.array(1e-5)])
@@ -137,12 +110,11 @@ def test_an_unknown_adjacency_is_refused_with_those_that_are_known(adjacency) ->
         epsilon_table(gaussian(2.0), 1e-5, adjacency=adjacency)
 
 
-EVERY = [
-    *(event for event in EXAMPLES.values() if not isinstance(event, MixtureOfGaussians)),
-    MixtureOfGaussians(noise_multiplier=1.0, sensitivities=(0.0, 1.0), chances=(0.5, 0.5)),
-]
+TWO = {"sensitivities": (0.0, 1.0), "chances": (0.5, 0.5)}  # of as many as ``BEYOND`` has
+EVERY = (EXAMPLES | {"mixture-of-gaussians": dataclasses.replace(lengths(1.0), **TWO)}).values()
 NO_NUMBER = (math.nan, math.inf, -math.inf, True, "much", None, [1.0], 1j, -1.5)
 BEYOND = {
+    **dict.fromkeys(("noise_multiplier", "scale_multiplier"), (0.0, -1e-9, 1e-50, 1e-200, 2e50)),
     "sample_rate": (0.0, math.nextafter(1.0, 2.0)), "gamma": (0.0, 1.0), "eta": (-1.0,), "xi": (-1e-300,),
     "sample_size": (0, 41, 1.0), "participations": (0, 6, 1.0), "n_clients": (0, 40.0), "n_rounds": (0, 5.0),
     "batch_size": (0, 2.0), "sensitivities": ((), (1.0, 1.0), (-0.1, 1.0), (0.0,), (0.0, math.inf), ("a", 1.0)),
@@ -197,11 +169,11 @@ def test_a_ledger_of_rewards_counts_its_dearest_charge(tmp_path) -> None:
     budget = Budget(epsilon=2.0, delta=1e-5)  # one release of multiplier 2 costs 1.99, two cost 3.0
     with Ledger.create(path, of_rewards(budget)) as ledger:
         for index in range(5):
-            ledger.charge(f"r{index}", QUIET, run="a", noise_source="secure")
+            charge(ledger, f"a/{index}", QUIET)
         with pytest.raises(BudgetExceeded):
-            ledger.charge("dear", gaussian(1.9), run="a", noise_source="secure")
+            charge(ledger, "a/dear", gaussian(1.9))
         with pytest.raises(EventError):
-            ledger.charge("x", poisson(0.5, 9.0), run="a", noise_source="secure")
+            charge(ledger, "a/x", poisson(0.5, 9.0))
     with Ledger.open(path) as again:
         assert again.policy == of_rewards(budget)
         assert again.event() == again.event("a") == compose([QUIET])
@@ -210,7 +182,7 @@ def test_a_ledger_of_rewards_counts_its_dearest_charge(tmp_path) -> None:
         assert again.verify().ok
     with Ledger.create(None, of_rewards(disjoint=False)) as summed:
         for index in range(2):
-            summed.charge(f"r{index}", QUIET, run="a", noise_source="simulation")
+            charge(summed, f"a/{index}", QUIET)
         assert summed.event() == repeat(QUIET, 2)
 
 
@@ -268,24 +240,14 @@ def test_number_of_runs_where_its_terms_nearly_cancel(eta, gamma, mean) -> None:
     assert max(1, mean) <= runs.mean <= mean * (1 + 1e-14)
     assert runs.quantile(0.2) == 1
     assert runs.quantile(0.9) == TruncatedNegativeBinomial(eta=0, gamma=gamma).quantile(0.9)
-    assert renyi.curve(best_of(1000, eta=eta, gamma=gamma), [10], adjacency=ADJACENCY)[0] >= 0
-
-
-def best_of(z: float = 4.0, *, eta: float = 1.0, gamma: float = 0.1, steps: int = 40) -> BestOfRandomRuns:
-    run = compose([(poisson(1 / 16, z), steps)])
-    return BestOfRandomRuns(run=run, eta=eta, gamma=gamma)
+    assert renyi.curve(best(poisson(1 / 16, 1000, 40), eta, gamma), [10], adjacency=ADJACENCY)[0] >= 0
 
 
 @pytest.mark.parametrize(("eta", "gamma"), [(1.0, 0.1), (0.0, 0.05), (0.5, 0.2)])
 def test_another_program_prices_the_same_selection(eta, gamma) -> None:
     """dp-accounting's Rényi accountant, from the exported event; its grid of orders is coarser than ours."""
-    import dp_accounting as dp
-    from dp_accounting.rdp import RdpAccountant
-
-    from accountant.dp_event import to_dp_event
-
-    event = best_of(eta=eta, gamma=gamma)
-    theirs = RdpAccountant(neighboring_relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    event = best(poisson(1 / 16, 4.0, 40), eta, gamma)
+    theirs = RdpAccountant(neighboring_relation=neighboring_relation(ADJACENCY))
     theirs.compose(to_dp_event(event, adjacency=ADJACENCY))
     ours = renyi.epsilon(event, 1e-5, adjacency=ADJACENCY)
     assert ours == pytest.approx(theirs.get_epsilon(1e-5), rel=0.02)
