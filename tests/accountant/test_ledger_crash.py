@@ -6,7 +6,6 @@ import random
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,26 +14,20 @@ from accountant.errors import LedgerError
 from accountant.events import to_dict
 from accountant.gaussian_dp import epsilon_from_mu
 from accountant.ledger import Budget, Ledger
-from tests.accountant.builders import gaussian, policy
-from tests.accountant.ledger_worker import EVENT, release
-from tests.accountant.lives import (
-    WORKER,
-    altered,
-    answered,
-    entry,
-    forged,
-    sent,
-    started,
-    unpaid,
-    work,
-)
+from tests.accountant.builders import charge, gaussian, policy
+from tests.accountant.ledger_worker import EVENT
+from tests.accountant.lives import WORKER, altered, answered, entry, forged, sent, started, unpaid, work
 from tests.system_tools import require_mount_namespace, require_tool
 
 
 @pytest.fixture
 def path(tmp_path) -> Path:
-    path = tmp_path / "ledger.sqlite"
-    Ledger.create(path, policy()).close()
+    return made(tmp_path, None)
+
+
+def made(folder: Path, budget: Budget | None) -> Path:
+    path = folder / "ledger.sqlite"
+    Ledger.create(path, policy(budget)).close()
     return path
 
 
@@ -68,16 +61,11 @@ def budget_for(count: int) -> Budget:
 
 
 def test_four_processes_spend_exactly_one_budget(tmp_path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    Ledger.create(path, policy(budget_for(60))).close()
-    assert spend(path, "") == (60, 60)
+    assert spend(made(tmp_path, budget_for(60)), "") == (60, 60)
 
 
 def test_a_check_then_act_mutant_is_caught(tmp_path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    Ledger.create(path, policy(budget_for(40))).close()
-    accepted, charged = spend(path, "check-then-act")
-    assert max(accepted, charged) > 40
+    assert max(spend(made(tmp_path, budget_for(40)), "check-then-act")) > 40
 
 
 # --- damage ---------------------------------------------------------------------------------------
@@ -90,19 +78,6 @@ def content(path: Path) -> tuple:
         return ledger.policy, tuple(ledger.entries()), tuple(stored), ledger.verify().ok
 
 
-def filled(folder: Path, *, closed: bool) -> tuple[Path, Ledger | None]:
-    path = folder / "ledger.sqlite"
-    ledger = Ledger.create(path, policy(Budget(epsilon=50.0, delta=1e-5)))
-    wire = os.open(folder / "wire", os.O_WRONLY | os.O_CREAT)
-    for index in range(25):
-        release(ledger, wire, f"r/{index}")
-    os.close(wire)
-    if closed:
-        ledger.close()
-        return path, None
-    return path, ledger
-
-
 def copied(path: Path, folder: Path) -> Path:
     """The ledger's files as a crash would leave them (the shared memory file is rebuilt anyway)."""
     folder.mkdir()
@@ -112,22 +87,25 @@ def copied(path: Path, folder: Path) -> Path:
     return folder / path.name
 
 
-@pytest.fixture(params=["closed", "crashed"])
-def damaged(request, tmp_path) -> Iterator[tuple[Path, Path]]:
-    path, ledger = filled(tmp_path, closed=request.param == "closed")
-    yield path, tmp_path
-    if ledger is not None:
-        ledger.close()
+def filled(folder: Path, *, crashed: bool = False) -> Path:
+    """A ledger of 25 releases, which was closed, or a copy of it before."""
+    path = made(folder, Budget(epsilon=50.0, delta=1e-5))
+    with Ledger.open(path) as ledger:
+        for index in range(25):
+            charge(ledger, f"r/{index}", EVENT)
+            ledger.store_release(f"r/{index}", os.urandom(16))
+        return copied(path, folder / "crashed") if crashed else path
 
 
-def test_no_bit_flip_is_silent(damaged: tuple[Path, Path]) -> None:
-    path, folder = damaged
+@pytest.mark.parametrize("crashed", [False, True])
+def test_no_bit_flip_is_silent(crashed: bool, tmp_path) -> None:
+    path = filled(tmp_path, crashed=crashed)
     # Reading a copy: opening the original would fold its log into it.
-    before = content(copied(path, folder / "whole"))
+    before = content(copied(path, tmp_path / "whole"))
     dice = random.Random(1)
     refused = 0
     for trial in range(200):
-        copy = copied(path, folder / f"flip{trial}")
+        copy = copied(path, tmp_path / f"flip{trial}")
         files = sorted(file for file in copy.parent.iterdir())
         sizes = [file.stat().st_size for file in files]
         (victim,) = dice.choices(files, sizes)
@@ -178,7 +156,7 @@ EDITS = {
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_no_edit_is_silent(edit: str, tmp_path) -> None:
-    path, _ = filled(tmp_path, closed=True)
+    path = filled(tmp_path)
     statement, words = EDITS[edit]
     altered(path, statement)
     before = path.read_bytes()
@@ -188,7 +166,7 @@ def test_no_edit_is_silent(edit: str, tmp_path) -> None:
 
 
 def test_rehashing_the_last_row_is_noticed_by_the_commit_log(tmp_path) -> None:
-    path, _ = filled(tmp_path, closed=True)
+    path = filled(tmp_path)
     altered(path, "DELETE FROM charges WHERE sequence = 25")
     forged(path, entry(release_id="r/24", event=to_dict(gaussian(900.0))), 25, "r/24")
     with pytest.raises(LedgerError, match="not the one that was committed"):
@@ -196,7 +174,7 @@ def test_rehashing_the_last_row_is_noticed_by_the_commit_log(tmp_path) -> None:
 
 
 def test_a_receipt_notices_a_lost_tail_even_without_a_commit_log(tmp_path) -> None:
-    path, _ = filled(tmp_path, closed=True)
+    path = filled(tmp_path)
     with Ledger.open(path) as ledger:
         last = ledger.entries()[-1]
     commit_log = path.with_name(path.name + ".commits")
@@ -210,17 +188,14 @@ def test_a_receipt_notices_a_lost_tail_even_without_a_commit_log(tmp_path) -> No
 
 
 def test_a_log_that_was_left_behind_is_noticed(tmp_path) -> None:
-    path, ledger = filled(tmp_path, closed=False)
-    copy = copied(path, tmp_path / "copy")
-    copy.with_name(copy.name + "-wal").unlink()
+    path = filled(tmp_path, crashed=True)
+    path.with_name(path.name + "-wal").unlink()
     with pytest.raises(LedgerError):
-        Ledger.open(copy)
-    assert ledger is not None
-    ledger.close()
+        Ledger.open(path)
 
 
 def test_a_missing_commit_log_is_noticed(tmp_path) -> None:
-    path, _ = filled(tmp_path, closed=True)
+    path = filled(tmp_path)
     path.with_name(path.name + ".commits").unlink()
     with pytest.raises(LedgerError, match="commits"):
         Ledger.open(path)
