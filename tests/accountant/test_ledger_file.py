@@ -4,11 +4,11 @@ import gc
 import hashlib
 import os
 import resource
-import signal
 import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from unittest import mock
 
@@ -24,6 +24,8 @@ from accountant.ledger.store import Store, set_durable
 from accountant.wording import upper_text
 from tests.accountant.builders import charge, gaussian, policy
 from tests.accountant.lives import altered, entry, forged
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 @pytest.fixture
@@ -46,15 +48,16 @@ def test_digests_are_those_of_length_prefixed_parts() -> None:
 
 
 def test_a_connection_is_durable_and_trusts_no_schema(path: Path) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA synchronous=OFF")
-    set_durable(connection, path)
-    settings = ("journal_mode", "synchronous", "fullfsync", "trusted_schema")
-    found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in settings]
-    connection.close()
-    assert found == ["wal", 2, 1, 0]
+    def settings(connection) -> list:
+        names = ("journal_mode", "synchronous", "fullfsync", "trusted_schema")
+        return [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous=OFF")
+        set_durable(connection, path)
+        assert settings(connection) == ["wal", 2, 1, 0]
     store = Store.open(path)
-    assert [store.tables.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in settings] == found
+    assert settings(store.tables.connection) == ["wal", 2, 1, 0]
     # Another writer may hold the lock for as long as a price takes; SQLite's own patience is 5 s.
     assert store.tables.connection.execute("PRAGMA busy_timeout").fetchone() == (60_000,)
     store.close()
@@ -100,8 +103,8 @@ def test_every_committed_row_is_logged_once(path: Path) -> None:
     assert len(store.identity.ledger_id) == 32
     rows = {table: store.rows_after(table, 0, store.identity.genesis(table)) for table in ("charges", "releases")}
     store.close()
-    lines = [f"{table} {row.sequence} {row.digest}" for i in range(2) for table, row in ((t, rows[t][i]) for t in rows)]
-    assert CommitLog.of(path).read().splitlines() == lines
+    lines = [(table, rows[table][i].sequence, rows[table][i].digest) for i in range(2) for table in rows]
+    assert CommitLog.of(path).read() == text_of(*lines)
 
 
 def test_a_gap_in_the_numbers_is_noticed_however_well_it_is_chained(path: Path) -> None:
@@ -115,11 +118,10 @@ def test_a_gap_in_the_numbers_is_noticed_however_well_it_is_chained(path: Path) 
 def test_an_index_that_lost_a_release_id_is_noticed(path: Path, table: str) -> None:
     """The rows are whole, but whoever looked for r/1 by its id would not find it, and charge or draw it again."""
     charged(path)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         (size,) = connection.execute("PRAGMA page_size").fetchone()
         index = f"sqlite_autoindex_{table}_1"
         (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (index,)).fetchone()
-    connection.close()
     raw = path.read_bytes()
     start = (page - 1) * size
     assert raw[start : start + size].count(b"r/1") == 1
@@ -196,7 +198,6 @@ def in_a_child(work) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_charges_over_a_connection_of_its_own(path: Path) -> None:
     with Ledger.open(path) as ledger:
         charge(ledger, "r/0")
@@ -248,14 +249,10 @@ def test_a_transaction_that_an_interrupt_left_open_is_no_hindrance(path: Path) -
 
 
 def test_a_folder_that_cannot_be_written_is_named(path: Path) -> None:
-    with (
-        mock.patch("os.access", return_value=False),
-        pytest.raises(LedgerError, match="copy the folder"),
-    ):
+    with mock.patch("os.access", return_value=False), pytest.raises(LedgerError, match="copy the folder"):
         Ledger.open(path)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_cannot_use_a_ledger_in_memory() -> None:
     with Ledger.create(None, policy()) as ledger:
         assert in_a_child(lambda: "forked" in str(ledger.verify().problem)) == 0
@@ -388,15 +385,13 @@ def test_after_a_cut_line_the_next_one_stands_alone(tmp_path, left):
 def test_a_line_that_does_not_fit_on_the_disk_is_an_error_that_names_the_file(tmp_path, room):
     """The limit on a file's size cuts a write short, as a full disk does; the line has 75 bytes."""
     commit_log, before = CommitLog(tmp_path / "w"), open_descriptors()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)  # Python ignores the signal that comes with it
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
     try:
         with pytest.raises(OSError, match=f"{commit_log.path}: the disk is full"):
             commit_log.append("charges", 1, DIGESTS[0])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, ignored)
     assert open_descriptors() == before
     assert commit_log.path.stat().st_size == room
     assert commit_log.problem(commit_log.read(), chains()) is None  # what is left of the line says nothing
@@ -423,21 +418,14 @@ def test_what_a_chain_lacks_is_said():
     assert commit_log.problem("char\n" + both, chains()) == f"charges row 1 {gone}"
 
 
+WHOLE = "charges 1 " + DIGESTS[0]
+
+
 @pytest.mark.parametrize(
     "line",
     [
-        "noise",
-        "charge 1",
-        "charges 0 " + DIGESTS[0],
-        "charges 1 " + DIGESTS[0].upper(),
-        "charges 1 " + DIGESTS[0] + "0",
-        "charges 1 " + DIGESTS[0] + " ",
-        "charges x",
-        "charges 1 g",
-        " charges 1 " + DIGESTS[0],
-        "charges 1 " + "a" * 63 + "\ufffd",
-        "\ufffd",
-        "CHARGES ",
+        *("noise", "charge 1", "charges 0 " + DIGESTS[0], "charges 1 " + DIGESTS[0].upper(), WHOLE + "0", WHOLE + " "),
+        *("charges x", "charges 1 g", " " + WHOLE, "charges 1 " + "a" * 63 + "\ufffd", "\ufffd", "CHARGES "),
     ],
 )
 def test_a_line_that_no_crash_leaves_is_damage(tmp_path, line):
