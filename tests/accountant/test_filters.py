@@ -41,10 +41,8 @@ def test_a_fixed_order_filter_never_passes_its_epsilon():
 def test_a_gaussian_filter_is_exact_and_charges_a_sample_as_everybody():
     guard = gaussian_filter(epsilon=2.6, delta=1e-5)
     loud = gaussian(5.0)
-    drawn = fixed(40, 1, 5.0)
-    sampled = poisson(0.01, 5.0)
-    assert [most(guard, event) for event in (loud, sampled, drawn, ROUND)] == [10, 10, 10, 0]
-    assert most(guard, laplace(1e9)) == 0
+    menu = (loud, poisson(0.01, 5.0), fixed(40, 1, 5.0), ROUND, laplace(1e9))
+    assert [most(guard, event) for event in menu] == [10, 10, 10, 0, 0]
     assert gaussian_dp.epsilon(repeat(loud, 11), 1e-5, adjacency=ZERO) > 2.6
     tighter = gaussian_dp.epsilon(repeat(loud, 10), 1e-9, adjacency=ZERO)
     assert guard.epsilon_at(1e-5) == 2.6
@@ -319,28 +317,15 @@ def test_the_best_possible_adversary_of_an_envelope_uses_every_slot_as_it_is():
 
 def louder(places, release):
     """Planted: looks at the noise alone, and takes whatever rate."""
-    quiet = getattr(release, "noise_multiplier", math.inf)
-    for index, (slot, _) in enumerate(places.envelope.slots):
-        if places.free[index] and quiet >= slot.noise_multiplier:
-            return places.take(slot)
-    return None
-
-
-def lenient(places, release):
-    """Planted: a release quieter than its slot by a third or more leaves the slot free; asked once too often, too."""
-    after = places.take(release)
-    if after is None:
-        return None
-    (index,) = [i for i, (old, new) in enumerate(zip(places.free, after.free, strict=True)) if old != new]
-    spare = release.noise_multiplier >= 1.5 * places.envelope.slots[index][0].noise_multiplier
-    return places if spare else after
+    free = (slot for (slot, _), n in zip(places.envelope.slots, places.free, strict=True) if n)
+    return next((places.take(slot) for slot in free if release.noise_multiplier >= slot.noise_multiplier), None)
 
 
 def swapping(places, release):
     """Planted: asks whether some slot dominates the release, and books the cheapest free one."""
-    if not any(dominates(slot, release) for slot, _ in places.envelope.slots):
-        return None
-    return next((places.take(slot) for (slot, _), n in zip(places.envelope.slots, places.free, strict=True) if n), None)
+    slots = places.envelope.slots
+    dominated = any(dominates(slot, release) for slot, _ in slots)
+    return next((places.take(slot) for (slot, _), n in zip(slots, places.free, strict=True) if n and dominated), None)
 
 
 @pytest.mark.parametrize("planted", [louder, swapping])
@@ -349,30 +334,29 @@ def test_an_envelope_that_admits_what_no_free_slot_dominates_is_noticed(planted)
 
 
 def test_an_envelope_that_gives_slots_back_is_noticed():
-    weak = compose([poisson(0.5, 1.0)])
-    start = free_places(envelope(weak, adjacency=ZERO))
-    menu = [poisson(0.5, 1.0), poisson(0.5, 1.5)]
+    """Planted: a release quieter than its slot by a third or more leaves the slot free."""
+    weak, quiet = poisson(0.5, 1.0), poisson(0.5, 1.5)
 
     def admit(state, release):  # the planted filter's state does not change, so made releases are counted beside it
-        made, places = state
-        after = lenient(places, release)
-        return None if after is None or made == DEPTH else (made + 1, after)
+        count, places = state
+        after = places.take(release)
+        return None if after is None or count == DEPTH else (count + 1, places if release == quiet else after)
 
-    game = Game.of((0, start), admit, menu, deepest=DEPTH)
+    game = Game.of((0, free_places(envelope(weak, adjacency=ZERO))), admit, [weak, quiet], deepest=DEPTH)
     assert np.any(strongest(game) > 1.01 * prices(weak))
 
 
 RELEASES = [gaussian(2.0), gaussian(3.0), poisson(0.5, 1.5), poisson(0.25, 2.0)]
 
 
-def made(guard):
+def made(cost, bound, menu=RELEASES):
     """A filter over what was made, as the ledger's: its state is the number of each release."""
 
     def admit(counts, release):
-        after = tuple(count + (other == release) for count, other in zip(counts, RELEASES, strict=True))
-        return after if sum(map(mul, after, map(guard.cost, RELEASES))) <= guard.bound else None
+        after = tuple(count + (other == release) for count, other in zip(counts, menu, strict=True))
+        return after if sum(map(mul, after, map(cost, menu))) <= bound else None
 
-    return admit
+    return Game.of((0,) * len(menu), admit, menu, deepest=DEPTH)
 
 
 GUARDS = {
@@ -385,15 +369,11 @@ GUARDS = {
 @pytest.mark.parametrize("name", GUARDS)
 def test_no_adversary_passes_the_bound_of_a_filter_that_adds_up(name):
     guard = GUARDS[name]
-    game = Game.of((0, 0, 0, 0), made(guard), RELEASES, deepest=DEPTH)
+    game = made(guard.cost, guard.bound)
     assert np.any(game.after[0] >= 0)
-    deltas = [delta_at(guard, epsilon) for epsilon in EPSILONS]
-    assert np.all(strongest(game) <= deltas)
-
-
-def delta_at(guard, epsilon: float) -> float:
-    """The delta at which a filter guarantees epsilon, by bisection of what it says at every delta."""
-    return math.exp(bisected(lambda log_delta: guard.epsilon_at(math.exp(log_delta)) <= epsilon, -60.0, 0.0))
+    for epsilon, delta in zip(EPSILONS, strongest(game), strict=True):
+        # by bisection of what the filter says at every delta
+        assert delta <= math.exp(bisected(lambda d, e=epsilon: guard.epsilon_at(math.exp(d)) <= e, -60.0, 0.0))
 
 
 def test_a_gaussian_filter_that_charges_a_sample_by_its_rate_is_noticed():
@@ -401,11 +381,5 @@ def test_a_gaussian_filter_that_charges_a_sample_by_its_rate_is_noticed():
     guard = gaussian_filter(epsilon=1.0, delta=1e-3)
     rare = [poisson(0.02, 0.3), poisson(0.02, 0.5)]
 
-    def admit(counts, release):
-        spent = sum(n * (r.sample_rate / r.noise_multiplier) ** 2 for n, r in zip(counts, rare, strict=True))
-        if spent + (release.sample_rate / release.noise_multiplier) ** 2 > guard.bound:
-            return None
-        return tuple(count + (other == release) for count, other in zip(counts, rare, strict=True))
-
-    found = strongest(Game.of((0, 0), admit, rare, deepest=DEPTH))
+    found = strongest(made(lambda event: (event.sample_rate / event.noise_multiplier) ** 2, guard.bound, rare))
     assert np.any(found > 1.01 * prices(gaussian(guard.bound**-0.5)))
