@@ -6,6 +6,7 @@ directions. What the arithmetic itself loses is looked for at forty digits.
 
 import itertools
 import math
+from functools import partial
 
 import mpmath as mp
 import numpy as np
@@ -19,6 +20,7 @@ from accountant.tight.bounds import LowerSums, Place, UpperSum
 from accountant.tight.fourier import TiltedSum, Window, tilted_sum
 from accountant.tight.lattice import Cells, Extent, lower_cells, upper_cells
 from tests.accountant.builders import laplace
+from tests.accountant.oracles import bisected
 
 MU = 1.3
 
@@ -36,11 +38,16 @@ def pair_of(tails, low=-4.0, high=4.9, loss_error=0.0):
 
 
 def moved(seed, error):
-    """The same tails, each wrong by up to the stated relative error, in directions drawn or all alike."""
+    """Tails wrong by up to the stated relative error, in directions that are all alike or drawn."""
     rng = np.random.default_rng(seed)
     if seed < 2:
         return lambda tail: tail * (1.0 + error * (-1.0) ** seed)
     return lambda tail: tail * (1.0 + error * rng.choice([-1.0, 1.0], size=tail.shape))
+
+
+def wrong_pairs(error, *ends):
+    for seed in range(20 if error else 1):
+        yield pair_of(partial(gaussian_tails, move=moved(seed, error), error=error / (1 - error)), *ends)
 
 
 def gaussian_delta(epsilon):
@@ -61,8 +68,7 @@ def lattice_delta(upper, spacing, epsilon):
 @pytest.mark.parametrize("t", [0.4, 1.0])
 def test_the_upper_lattice_dominates_however_wrong_the_tails_are(error, t):
     spacing = 0.25
-    for seed in range(20 if error else 1):
-        pair = pair_of(lambda edges, s=seed: gaussian_tails(edges, moved(s, error), error / (1 - error)))
+    for pair in wrong_pairs(error):
         upper = upper_cells(pair, 1, spacing=spacing, extent=Extent(t=t))
         assert np.all(upper.cells.masses >= 0.0)
         for epsilon in np.arange(-8.0, 8.0, spacing / 3):
@@ -82,8 +88,7 @@ def test_the_upper_lattice_dominates_however_wrong_the_tails_are(error, t):
 @pytest.mark.parametrize(("low", "high"), [(-4.0, 4.9), (1.5, 3.0), (-3.0, -1.0)])
 def test_the_lower_cells_hold_no_more_of_p_and_no_less_of_q_than_there_is(error, low, high):
     spacing = 0.25
-    for seed in range(20 if error else 1):
-        pair = pair_of(lambda edges, s=seed: gaussian_tails(edges, moved(s, error), error / (1 - error)), low, high)
+    for pair in wrong_pairs(error, low, high):
         lower = lower_cells(pair, 3, spacing=spacing, extent=Extent(t=1.0))
         assert lower.p.count == lower.q_scaled.count == 3
         ks = lower.p.start + np.arange(len(lower.p.masses))
@@ -438,14 +443,8 @@ def upper_delta(sums, epsilon):
 
 
 def epsilon_where(delta_of, delta):
-    """The least epsilon >= 0 at which a falling delta_of is at most delta, by bisection."""
-    low, high = 0.0, 50.0
-    if delta_of(0.0) <= delta:
-        return 0.0
-    for _ in range(80):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if delta_of(middle) <= delta else (middle, high)
-    return high
+    """The least epsilon >= 0 at which a falling delta_of is at most delta."""
+    return 0.0 if delta_of(0.0) <= delta else bisected(lambda epsilon: delta_of(epsilon) <= delta, 0.0, 50.0)
 
 
 DELTAS = (0.6, 0.2, 0.03, 1e-3, 1e-7, 1e-12)
@@ -560,16 +559,13 @@ def test_lower_bounds_are_those_of_the_best_threshold(theta):
 def test_lower_bounds_survive_any_error_that_the_sums_admit(theta):
     p, q_scaled, share = some_masses(), 1.4 * some_masses(4), 1e-3
     for index, which in itertools.product(range(0, SIZE, 3), ("p", "q")):
-        if which == "p":  # computed with too much at one point
-            computed, _ = more_at(p, theta, share, index)
-            computed = p + np.bincount([index], [computed[-1]], SIZE)
-            found = lower_of(computed, q_scaled, theta, p_error=share)
-            true_q, points = np.append(q_scaled, 0.0), np.append(POINTS, START + index)
-            true_p = np.append(p, 0.0)
-        else:  # Q has more there than was computed
-            found = lower_of(p, q_scaled, theta, q_error=share)
-            true_q, points = more_at(q_scaled, theta, share, index)
-            true_p = np.append(p, 0.0)
+        # P computed with too much at one point, or Q with less there than it has
+        more, points = more_at(p if which == "p" else q_scaled, theta, share, index)
+        true_p, true_q = np.append(p, 0.0), np.append(q_scaled, 0.0)
+        if which == "p":
+            found = lower_of(p + np.bincount([index], [more[-1]], SIZE), q_scaled, theta, p_error=share)
+        else:
+            found, true_q = lower_of(p, q_scaled, theta, q_error=share), more
         for delta in (0.3, 0.05, 1e-3):
             assert bounds.lower_epsilon(found, delta) <= threshold_epsilon(true_p, true_q, points, delta) + 1e-12
         for epsilon in (0.0, 0.42, 1.91, 3.1):
@@ -583,8 +579,7 @@ def test_the_slack_covers_running_sums_and_the_units_exponent():
     total = TiltedSum(
         window=Window(start=-1000, size=n, up=1.0, down=-1.0), tilted=np.full(n, 1.0 / n), log_scale=-70.0, outside=1e-9
     )
-    place = Place(pairs=(), theta=theta, spacing=SPACING, window=total.window, extent=Extent(t=0.0))
-    tails = bounds._Running(total, place).within(0, 1)
+    tails = bounds._Running(total, place_of(total, theta)).within(0, 1)
     assert np.all(tails.slack >= 1e-9 + 2.0 * EPS * (n + 70.0 + 30.0 * 100.0) * tails.mass)
     np.testing.assert_allclose(tails.loss, SPACING * (np.arange(n) - 1000), rtol=1e-15)
     np.testing.assert_allclose(tails.log_unit, -70.0 - 3.0 * (np.arange(n) - 1000.0), rtol=1e-14)
