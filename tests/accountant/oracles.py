@@ -64,7 +64,7 @@ def bisected(holds, low, high, steps=80):
     return high
 
 
-def told_apart(x, one, two, gamma):
+def told_apart(x, gamma, one, two):
     """The integral of (P - gamma Q)_+ of two densities over a grid, the larger of both directions."""
     return max(float(np.sum(np.maximum(p - gamma * q, 0.0))) for p, q in ((one, two), (two, one))) * (x[1] - x[0])
 

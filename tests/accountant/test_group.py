@@ -34,7 +34,7 @@ def hockey_stick(event, epsilon):
         return np.exp(-0.5 * ((x - c) / z) ** 2) / (z * math.sqrt(2 * math.pi))
 
     p = sum(chance * density(c) for c, chance in zip(event.sensitivities, event.chances, strict=True))
-    return told_apart(x, p, density(0.0), math.exp(epsilon))
+    return told_apart(x, math.exp(epsilon), p, density(0.0))
 
 
 GROUPS = [(0.1, 1.0, 2), (0.01, 0.7, 3), (0.5, 2.0, 4), (0.9, 3.0, 3), (0.001, 1.0, 8), (0.3, 0.5, 2)]

@@ -250,7 +250,7 @@ def test_a_cut_sample_with_opposing_members_costs_what_it_costs_coin_by_coin(n, 
         neighbour = {ADD: [], ZERO: [0.0], REPLACE: [-whole]}[adjacency]
         others = [-share * whole] * (n - 1)
         laws = [cut_density(x, [*own, *others], q, size, z) for own in ([whole], neighbour)]
-        truths.append(bisected(lambda e, laws=laws: told_apart(x, *laws, math.exp(e)) <= delta, 0.0, 50.0, steps=50))
+        truths.append(bisected(lambda e, laws=laws: told_apart(x, math.exp(e), *laws) <= delta, 0.0, 50.0, steps=50))
     found = lower(truncated(n, q, size, z), delta, adjacency)
     assert 0.995 * max(truths) <= found <= max(truths) * (1.0 + 1e-5)
     assert max(truths) > 1.05 * truths[0] or adjacency is REPLACE  # opposing costs more than contributing zero

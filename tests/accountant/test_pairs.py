@@ -270,7 +270,7 @@ def test_who_keeps_its_slot_and_sends_the_opposite_moves_the_sum_by_twice_its_we
 
     x = np.linspace(-15.0, 15.0, 200_001)
     plus, minus = (0.5 * stats.norm.pdf(x, 0.0, stddev) + 0.5 * stats.norm.pdf(x, at, stddev) for at in (1.0, -1.0))
-    true = told_apart(x, plus, minus, math.exp(epsilon))
+    true = told_apart(x, math.exp(epsilon), plus, minus)
     assert true <= accounted(found)
     # The planted fault: only another client may take the slot.
     assert other > 0.5 or true > accounted(1.0 + other)

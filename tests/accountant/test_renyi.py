@@ -48,7 +48,7 @@ def test_a_vector_of_orders_equals_single_orders():
     np.testing.assert_allclose(together, [one(event, order) for order in orders], rtol=1e-12)
 
 
-def brute_force(p, q, order, points):
+def brute_force(order, points, p, q):
     """Divergence of two densities by quadrature at 25 digits."""
     mp.mp.dps = 25
     return mp.log(mp.quad(lambda x: p(x) ** order * q(x) ** (1 - order), points, maxdegree=6)) / (order - 1)
@@ -63,7 +63,7 @@ def test_replace_one_poisson_by_brute_force(q, z, order):
         return lambda x: (1 - q) * mp.npdf(x, 0, z) + q * mp.npdf(x, mean, z)
 
     span = 20 * z + order
-    truth = brute_force(mixture(mp.mpf(1) / 2), mixture(mp.mpf(-1) / 2), order, mp.linspace(-span, span, 41))
+    truth = brute_force(order, mp.linspace(-span, span, 41), mixture(mp.mpf(1) / 2), mixture(mp.mpf(-1) / 2))
     assert one(poisson(q, z), order, REPLACE) == pytest.approx(float(truth), rel=1e-10)
 
 
@@ -98,7 +98,7 @@ def test_sampled_laplace_by_brute_force(q, b, order, adjacency):
 
     kinks = sorted({-60 * b - 5, 60 * b + 5, *(mp.mpf(k) / 8 for k in range(-8, 17))})
     laws = [law(end) for end in ends]
-    truth = max(brute_force(*both, order, kinks) for both in (laws, laws[::-1]))
+    truth = max(brute_force(order, kinks, *both) for both in (laws, laws[::-1]))
     event = sampled_laplace(q, b)
     assert one(event, order, adjacency) == pytest.approx(float(truth), rel=1e-9)
     assert one(event, 1e7, adjacency) <= 1 / b * (1 + 1e-12)  # beyond the panels: bounded by the largest loss

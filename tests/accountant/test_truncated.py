@@ -89,7 +89,7 @@ def test_no_data_sets_are_told_apart_more_easily(adjacency, n, q, size, z):
     laws = [[cut_density(x, values, q, size, z) for values in pair] for pair in both]
 
     def largest(gamma):
-        return max(told_apart(x, *pair, gamma) for pair in laws)
+        return max(told_apart(x, gamma, *pair) for pair in laws)
 
     for gamma in (0.2, 0.6, 0.9, 1.0, 1.1, 1.5, 3.0, 8.0):
         assert largest(gamma) <= promised(event, adjacency, gamma) * (1 + 1e-5) + 1e-9
