@@ -117,12 +117,15 @@ class InProcess:
         """What comes of one task of every group; the change of its state is kept before the next one of its worker."""
 
         def done(group: Group, worker: LocalWorker | RemoteWorker, isolated: bool) -> Result:
+            state = None  # of a group that is new, too
+            if group not in self._held:
+                state = self._memory.get(group) if self.folder is None else States.of(self.folder, group[0]).load()
             result, change = worker.work(
                 WorkerTask(
                     group=group,
                     broadcast=broadcast,
                     summing=None if summing is None else summing.of(slice(*group)),
-                    state=self._state(group),
+                    state=state,
                     known=None if broadcast is None else self.journal.known(broadcast.round, *group),
                     isolated=isolated,
                     **how,
@@ -137,12 +140,6 @@ class InProcess:
         """Stop all workers, for good."""
         self.workers.end()
         self.journal.close()
-
-    def _state(self, group: Group) -> Arrays | None:
-        """A group's state, where its worker may not hold it; None if it is new, too."""
-        if group in self._held:
-            return None
-        return self._memory.get(group) if self.folder is None else States.of(self.folder, group[0]).load()
 
     def _report(self, callback: OnPrivateRound, round_: int) -> None:
         """Call the callback; clients' values may decide whether it fails, so that changes nothing."""

@@ -90,7 +90,9 @@ def pool_of(executor: object, spec: Spec, *, quiet: bool = False) -> Callable[..
             "connections where they are used, or use 'threads'"
         ) from None
     if backend == "dask":
-        require_dask(executor)  # before anything is charged
+        client = dask_client(executor)  # refused before anything is charged
+        if isinstance(executor, str):
+            client.close()
     return made
 
 
@@ -401,13 +403,6 @@ def dask_client(executor: object) -> Any:  # noqa: ANN401 (untyped library)
         raise ConfigurationError(
             f"{executor!r} does not answer ({error}); start a scheduler there, or drop it"
         ) from None
-
-
-def require_dask(executor: object) -> None:
-    """Refuse a Dask executor that ``dask_client`` refuses, and leave no connection of its own."""
-    client = dask_client(executor)
-    if isinstance(executor, str):
-        client.close()
 
 
 def _workers(client: Any) -> list[str]:  # noqa: ANN401 (untyped library)

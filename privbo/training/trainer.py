@@ -175,7 +175,8 @@ class OpacusTrainer:
             return stored
         # A crash in the middle of a pull lost everything the charge had paid for: nothing had left.
         self._open = self._block(self._position, steps)
-        self._generator.manual_seed(_mixed(self._seed, self._position))
+        word = np.random.SeedSequence([self._seed, self._position]).generate_state(1, np.uint64)[0]
+        self._generator.manual_seed(int(word >> np.uint64(1)))
         pull, self._open = train(), None
         return pull if self._journal is None else self._journal.save(self._position, name, pull)
 
@@ -241,10 +242,6 @@ class SecureSteps:
     def load_state_dict(self, state_dict: dict[str, object]) -> None:
         """The inner optimiser's."""
         self._optimiser.load_state_dict(state_dict)
-
-
-def _mixed(seed: int, position: int) -> int:
-    return int(np.random.SeedSequence([seed, position]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 class LossJudge:
