@@ -18,7 +18,7 @@ from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from accountant.sensitivity import contribution_factor
 from accountant.tight.numerical import epsilon as best_epsilon
 from accountant.wording import upper_text
-from privbo.door.mechanism import PrivateSum, WeightGeometry, everybody
+from privbo.door.mechanism import mechanism_for
 from privbo.protocol.messages import Request
 from privbo.protocol.settings import Count, Positive, Probability, settings
 
@@ -76,17 +76,6 @@ def loss_request(n_records: int, loss_bound: float) -> Request:
     return Request(dim=1, clipping_norm=loss_bound, weights=weights)
 
 
-def loss_mechanism(request: Request, noise_multiplier: float) -> PrivateSum:
-    """Mechanism that answers ``loss_request``."""
-    geometry = WeightGeometry.of(request.weights)
-    return PrivateSum(
-        clipping_norm=request.clipping_norm,
-        geometry=geometry,
-        noise_multiplier=noise_multiplier,
-        sample=everybody(geometry.n_clients),
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
     """Steps, noise and price of a private training; made without reading a record.
@@ -124,7 +113,7 @@ class TrainingPlan:
     def loss_stddev(self) -> float:
         """Standard deviation of a validation loss's noise."""
         request = loss_request(self.n_validation, self.privacy.loss_bound)
-        return loss_mechanism(request, self.noise_multipliers[1]).noise_stddev()
+        return mechanism_for(request, noise_multiplier=self.noise_multipliers[1]).noise_stddev()
 
     @property
     def events(self) -> tuple[Event, Event]:

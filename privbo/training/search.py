@@ -38,13 +38,14 @@ from accountant.ledger import Ledger
 from accountant.ledger.policy import Budget, LedgerPolicy
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
 from privbo.door.door import Door
+from privbo.door.mechanism import PrivateSum, mechanism_for
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.door.opacus import LedgerAccountant
 from privbo.door.selection import SelectionDoor, draw_runs
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import alone, private_folder, read_json, write_json, write_once
 from privbo.protocol.settings import JsonObject, dump_settings
-from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy, TrainingPlan, loss_mechanism, loss_request
+from privbo.training.plan import TRAINING, VALIDATION, RecordPrivacy, TrainingPlan, loss_request
 from privbo.training.trainer import Journal, LossJudge, OpacusTrainer, SecretJudge, State, loaded
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def central_run(
         write_json(directory / "search.json", described)
     noise, journal = noise_of(privacy, seed), None
     request = loss_request(n_validation, privacy.loss_bound)
-    mechanism = loss_mechanism(request, z_judge)
+    mechanism = cast("PrivateSum", mechanism_for(request, noise_multiplier=z_judge))
     judge: LossJudge | SecretJudge
     if runs is None:
         door = Door(validation, run=name, noise=noise, mechanism=lambda _: mechanism)
