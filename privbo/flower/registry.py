@@ -230,7 +230,7 @@ def require_hidden(spec: Spec, federation: Federation) -> None:
     Raises:
         ConfigurationError: Naming what is missing.
     """
-    if not isinstance(spec.privacy, Privacy) or spec.privacy.channel != "anonymous":
+    if spec.privacy.channel != "anonymous":
         return
     missing = None
     if not federation.has_keys:

@@ -330,8 +330,6 @@ def exposures(privacy: Privacy | NoPrivacy, event: Event, delta: float) -> tuple
         [('coalition', 0.926), ('guardian', 0.634), ('outsiders', 0.508)]
     """
     known: list[tuple[Against | Literal["readers", "traffic"], int, Event, float]] = []
-    if isinstance(privacy, NoPrivacy):
-        return ()
     if privacy.channel == "anonymous" and (seen := of_seen_samples(event)) != compose([event]):
         known = [("readers", 1, event, delta), ("traffic", 1, seen, delta)]
     for against in AGAINST if privacy.trust == "guardians" else ():

@@ -33,7 +33,7 @@ _Releases: TypeAlias = Counter[tuple[Mechanism, int]]
 
 def _asked(privacy: Privacy | NoPrivacy, requests: Iterable[Request]) -> _Releases:
     found = Counter((privacy.mechanism(request, 1.0), request.dim * request.n_blocks) for request in requests)
-    if isinstance(privacy, NoPrivacy) or privacy.sampling != "random-allocation":
+    if privacy.sampling != "random-allocation":
         return found
     n_releases, allotted = found.total(), _Releases()  # one draw serves them all
     for (mechanism, numbers), count in found.items():
@@ -85,7 +85,7 @@ def _event(privacy: Privacy | NoPrivacy, made: Iterable[tuple[Mechanism, int, in
     if privacy.unit == "reward":
         return most_expensive(event for event, _ in each)
     whole = of_one_run(each)
-    if isinstance(privacy, Privacy) and privacy.sampling == "random-allocation" and len(whole.parts) > 1:
+    if privacy.sampling == "random-allocation" and len(whole.parts) > 1:
         multipliers = ", ".join(sorted({f"{part.noise_multiplier:.4g}" for part, _ in whole.parts}))
         raise ConfigurationError(
             "sampling='random-allocation' has a price where all releases have one noise multiplier; this plan's differ "
@@ -234,7 +234,7 @@ class Plan:
     @property
     def is_allocated(self) -> bool:
         """Whether one event covers all releases together."""
-        return isinstance(self.privacy, Privacy) and self.privacy.sampling == "random-allocation"
+        return self.privacy.sampling == "random-allocation"
 
     def mechanism(self, request: Request) -> Mechanism:
         """Give the mechanism that answers ``request`` under this plan."""
@@ -349,7 +349,7 @@ def price_plan(
         BudgetExceeded: If the plan costs more than its budget.
     """
     delta = privacy.resolved_delta(n_clients if n_records is None else n_records)
-    if final is not None and isinstance(privacy, Privacy) and privacy.sampling == "random-allocation":
+    if final is not None and privacy.sampling == "random-allocation":
         raise ConfigurationError(
             "final='common' with sampling='random-allocation': the vote has a noise of its own, and a random "
             "allocation one for all releases; use sampling='poisson', or drop final"
@@ -405,12 +405,8 @@ def _budget(privacy: Privacy | NoPrivacy, delta: float) -> Budget | None:
 
 def _multiplier(privacy: Privacy | NoPrivacy, releases: _Releases, delta: float) -> float | None:
     """The run's noise multiplier; None where nothing is released or nothing hides it."""
-    if not releases or isinstance(privacy, NoPrivacy):
-        return None
-    if privacy.noise_multiplier is not None:
-        return privacy.noise_multiplier
-    if privacy.epsilon is None:
-        raise ConfigurationError("privacy names neither epsilon nor noise_multiplier")
+    if not releases or privacy.epsilon is None:
+        return privacy.noise_multiplier if releases else None
     z = calibrate_noise(
         lambda z: _event(privacy, _at(releases, z)), epsilon=privacy.epsilon, delta=delta, adjacency=privacy.adjacency
     )

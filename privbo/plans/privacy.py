@@ -345,11 +345,14 @@ class NoPrivacy:
     channel: ClassVar[Literal["open"]] = "open"
     adaptive_clipping: ClassVar[None] = None
     noise_multiplier: ClassVar[None] = None
+    sampling: ClassVar[None] = None
     sample_rate: ClassVar[None] = None
+    participations: ClassVar[None] = None
     epsilon: ClassVar[None] = None
     budget: ClassVar[None] = None
     trust: ClassVar[Literal["server"]] = "server"
     n_noises: ClassVar[int] = 1
+    n_counted: ClassVar[int] = 1
 
     def sending_share(self, n_clients: int, n_releases: int) -> float:  # noqa: ARG002  # as Privacy is asked
         """Give the share of the clients that send in a round: all."""

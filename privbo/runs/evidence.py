@@ -255,7 +255,7 @@ def _announced_problem(manifest: Manifest, book: Book, home: RunDirectory | None
 
     The secret allocation that they may bind instead is the door's to hold to them.
     """
-    if home is None or getattr(manifest.spec.privacy, "sampling", None) == "random-allocation":
+    if home is None or manifest.plan.is_allocated:
         return None
     found = home.announced_digest
     for entry in book.entries:

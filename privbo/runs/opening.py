@@ -231,7 +231,7 @@ def open_run(
         require_beginning(spec, plan, home)
         root = root_of(spec) if root is None else root
         privacy, caveat = spec.privacy, spec.algorithm.caveat
-        thinned = (privacy.sample_rate or 1.0) < 1 or getattr(privacy, "participations", None) or spec.attendance
+        thinned = (privacy.sample_rate or 1.0) < 1 or privacy.participations or spec.attendance
         if spec.algorithm.is_certified and thinned:
             caveat = "Heuristic form: radii count the pulls of all clients, and not all are in every release."
         manifest = Manifest(
