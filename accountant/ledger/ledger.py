@@ -57,7 +57,7 @@ from accountant.ledger.policy import (
 )
 from accountant.ledger.store import Store
 from accountant.ledger.tables import Place
-from accountant.wording import event_text, upper_text
+from accountant.wording import upper_text
 
 if TYPE_CHECKING:
     from accountant.ledger.pricing import Account, Left
@@ -502,7 +502,7 @@ class Ledger:
         if not allowed and reason is None:
             what = "what was charged"
             if event is not None:
-                what = f"{event_text(event)}, on top of epsilon {upper_text(spent, 6)},"
+                what = f"{event.text}, on top of epsilon {upper_text(spent, 6)},"
             comes, bound = upper_text(projected, 6), upper_text(budget.epsilon, 6)
             reason = (
                 f"{what} comes to epsilon {comes} at delta {upper_text(budget.delta)}, over the budget {bound}; privbo "

@@ -53,7 +53,7 @@ from accountant.ledger.policy import Budget, LedgerPolicy, Rule
 from accountant.mechanisms.pair import FloatArray
 from accountant.tight import numerical
 from accountant.verify.text import at_least
-from accountant.wording import counted, event_text, upper_text
+from accountant.wording import counted, upper_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +157,8 @@ def _slots(reserved: Envelope, policy: LedgerPolicy, budget: Budget) -> Account:
         if take(places, event) is not None:
             return None
         return (
-            f"no free slots of this ledger's envelope dominate {event_text(event)} "
-            f"(free: {event_text(free(places)) or 'none'}); "
+            f"no free slots of this ledger's envelope dominate {event.text} "
+            f"(free: {free(places).text or 'none'}); "
             "a slot takes a release of no larger rate and no smaller noise multiplier"
         )
 
@@ -170,8 +170,7 @@ def _refused(_: object, event: Event) -> str | None:
         return None
     where = "of its own" if is_non_private(event) else "with the rule 'renyi'"
     return (
-        f"the ledger's rule 'gaussian' admits Gaussian releases only, not: {event_text(event)}; charge it to a ledger "
-        f"{where}"
+        f"the ledger's rule 'gaussian' admits Gaussian releases only, not: {event.text}; charge it to a ledger {where}"
     )
 
 
@@ -287,7 +286,7 @@ def _priced(book: Book, delta: float, held: Budget | None, account: Account | No
         return odometer([paid], delta, adjacency=adjacency), ODOMETER
     if (free := account.left) is None:
         return held.epsilon, f"{FILTER} ({KEPT[held.rule]})"
-    return account.epsilon, f"{FILTER} ({KEPT[held.rule]}; free: {event_text(free) or 'none'})"
+    return account.epsilon, f"{FILTER} ({KEPT[held.rule]}; free: {free.text or 'none'})"
 
 
 def _held(book: Book, budget: Budget, delta: float) -> Budget | None:
@@ -441,7 +440,7 @@ def left_of(book: Book, delta: float | None, event: Event | None, *, admits: Cal
         bound=held.epsilon,
         rule=budget.rule,
         noise_multiplier=_loudest(admits) if free is None else None,
-        slots=None if free is None else event_text(free) or "none",
+        slots=None if free is None else free.text or "none",
         releases=None if event is None else calibrate.largest_count(lambda n: admits(repeat(event, n)), _MOST),
     )
 

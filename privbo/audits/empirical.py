@@ -23,7 +23,6 @@ import numpy as np
 
 from accountant.events import Adjacency, Event, PoissonSampledGaussian, parts
 from accountant.tight import numerical
-from accountant.wording import event_text
 from privbo.audits.clipping import ClippingAudit, PublishedNorms
 from privbo.door import sums
 from privbo.door.adaptive import AdaptiveSum, QuantileClipper, clip_bits
@@ -498,7 +497,7 @@ def _audit(plan: Plan, request: Request, *, trials: int, n_mechanisms: int) -> I
     for world in get_args(World):
         point = audit_curve(build, request.weights, noise=noise, world=world, trials=trials)
         yield Empirical(
-            event=f"{event_text(_price(whole))}, clipped to {request.clipping_norm:.4g}"
+            event=f"{_price(whole).text}, clipped to {request.clipping_norm:.4g}"
             + f" ({SITES_ARE_SEEN})" * (request.unit == "record")
             + ", with the count of who is within" * (adaptive is not None)
             + "; trainings are not attacked" * (request.training is not None),

@@ -34,7 +34,7 @@ from accountant.events import Event, Unit, compose, parts
 from accountant.ledger import Budget, LedgerPolicy
 from accountant.ledger.ledger import holds
 from accountant.verify.text import at_least
-from accountant.wording import event_text, upper_text
+from accountant.wording import upper_text
 from privbo.plans.privacy import NoPrivacy, Privacy, Protects, Trust, adjacency_of
 from privbo.protocol.errors import ConfigurationError, PolicyError
 from privbo.protocol.messages import UnitName
@@ -185,7 +185,7 @@ class Policy:
         projected = account.after(counted).epsilon if parts(counted) else spent
         if not refused and not holds(self.epsilon, spent, projected):
             refused = (
-                f"the run releases {event_text(counted)}, and policy.rule={self.rule!r} counts Gaussian releases only; "
+                f"the run releases {counted.text}, and policy.rule={self.rule!r} counts Gaussian releases only; "
                 "a policy with rule = 'renyi' counts every release"
                 if account.obstacle(counted) is not None
                 else f"this would bring all runs together from epsilon {upper_text(spent)} to "

@@ -23,7 +23,7 @@ from accountant.ledger import Budget
 from accountant.ledger.pricing import Total, total
 from accountant.tight import numerical
 from accountant.verify.hidden import Hidden
-from accountant.wording import accountant_text, event_text, multipliers_text, upper_text
+from accountant.wording import accountant_text, multipliers_text, upper_text
 from privbo.algorithms.thompson.scout import Likeness, Scout, likeness
 from privbo.plans import cost
 from privbo.plans.cost import Exposure, exposures, trust_text
@@ -74,7 +74,7 @@ class ReleaseRow:
     @property
     def text(self) -> str:
         """The event in words."""
-        return event_text(self.event) + (", the vote at the end" if self.is_vote else "")
+        return self.event.text + (", the vote at the end" if self.is_vote else "")
 
     def to_dict(self) -> JsonObject:
         """Give the row as JSON-able data, the event in words and in full."""

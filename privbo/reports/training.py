@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from accountant.events import Event, repeat
 from accountant.ledger import Entry, Ledger
-from accountant.wording import event_text
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_json, require_contained
 from privbo.protocol.settings import JsonObject, fields_of, plain, read_settings
@@ -39,13 +38,13 @@ class PartLedger:
         return Table(
             title=f"{self.part} records: {len(self.charges)} charges, {state}",
             headings=("charge", "release", "event", "noise", "chain hash"),
-            rows=[(e.sequence, e.release_id, event_text(e.event), e.noise_source, e.digest[:12]) for e in self.charges],
+            rows=[(e.sequence, e.release_id, e.event.text, e.noise_source, e.digest[:12]) for e in self.charges],
         )
 
     def to_dict(self) -> JsonObject:
         """Give the ledger as JSON-able data, events in words."""
         charges = [
-            {"sequence": e.sequence, "release": e.release_id, "text": event_text(e.event)}
+            {"sequence": e.sequence, "release": e.release_id, "text": e.event.text}
             | {"noise_source": e.noise_source, "digest": e.digest}
             for e in self.charges
         ]
@@ -127,4 +126,4 @@ def _problem(charged: Event, planned: Event, *, n_charges: int, plan: TrainingPl
     found = dict(cast("Any", charged).parts)
     if set(found) == {release} and (found[release] == count or (plan.runs is None and found[release] < count)):
         return None
-    return f"{event_text(charged)} was charged, the plan says {event_text(planned)}"
+    return f"{charged.text} was charged, the plan says {planned.text}"
