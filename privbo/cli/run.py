@@ -20,7 +20,7 @@ from privbo.audits.clipping import NOTE
 from privbo.cli.options import loaded, say
 from privbo.cli.terminal import Shown, render
 from privbo.plans.cost import PriceColumn, price, trust_lines, trust_text
-from privbo.plans.plan import Plan, SignalToNoise
+from privbo.plans.plan import Plan
 from privbo.plans.policy import Decision
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.files import (
@@ -174,7 +174,6 @@ class PricedPlan:
         rounds: Planned rounds.
         plan: The plan.
         epsilon_at: Its price at every delta of interest, the headline's first.
-        signal_to_noise: The most that its releases can say, by kind.
         decision: What the run's own policy says; None without one.
         admission: What the ledger that it names says; None where it names none.
         control_calls: Most calls of the objective by the run's controls, all clients together; None where unknown.
@@ -184,7 +183,6 @@ class PricedPlan:
     rounds: int
     plan: Plan
     epsilon_at: tuple[PriceColumn, ...]
-    signal_to_noise: tuple[SignalToNoise, ...] = ()
     decision: Decision | None = None
     admission: Admission | None = None
     control_calls: int | None = None
@@ -210,6 +208,7 @@ class PricedPlan:
             "calls": self.plan.calls,
             "plan": self.plan.to_dict(),
             "epsilon": plain(self.epsilon_at[0].epsilon),
+            "signal_to_noise": plain(self.plan.signal_to_noise),
             "trust": trust_text(self.plan.privacy),
             "exposures": plain(self.plan.exposures(self.epsilon_at[0].delta)),
         }
@@ -235,10 +234,10 @@ def _plan(found: PricedPlan) -> Iterator[Shown]:
         yield f"hidden: {plan.unit_text}"
     if (drawn := plan.event.sampler) and not drawn.startswith("none"):
         yield f"participants: {drawn}{'; one price for all of them, however early it ends' * plan.is_allocated}"
-    for kind in found.signal_to_noise[:_KINDS]:
+    for kind in plan.signal_to_noise[:_KINDS]:
         yield kind.text
-    if len(found.signal_to_noise) > _KINDS:
-        yield f"and {counted(len(found.signal_to_noise) - _KINDS, 'more kind')} of release; --json lists them"
+    if len(plan.signal_to_noise) > _KINDS:
+        yield f"and {counted(len(plan.signal_to_noise) - _KINDS, 'more kind')} of release; --json lists them"
     if plan.outlook is not None:
         yield plan.outlook
     if (vote := plan.vote_text(found.epsilon_at[0].delta)) is not None:
@@ -336,7 +335,6 @@ def price_run(spec: Spec, *, opens: bool | None, resumed: Path | None = None) ->
         rounds=spec.rounds,
         plan=plan,
         epsilon_at=rows,
-        signal_to_noise=plan.signal_to_noise,
         decision=None if opens is None else decided(spec, plan, run=run),
         admission=None if opens is None else admission_of(spec, plan, opens=opens, run=run),
         control_calls=_control_calls(spec, plan),
