@@ -27,11 +27,6 @@ from accountant.mechanisms.pair import FloatArray
 _SAFE = 1.0 + 1e-12  # quoted values err upwards by more than the closed form's rounding
 
 
-def safe_epsilon(epsilon: float, delta: float) -> float:
-    """Epsilon moved up by its rounding: relative, and absolute where the two terms nearly cancel."""
-    return epsilon * _SAFE + 1e-14 * (1.0 - math.log(delta)) if epsilon > 0.0 else 0.0
-
-
 def mu_squared(event: Event) -> float | None:
     """mu^2 of a composition of Gaussian mechanisms at rate 1; None where any part is not one."""
     return mu_squared_at_rate_one(event) if all(part.is_gaussian for part, _ in parts(event)) else None
@@ -70,7 +65,11 @@ def epsilon(event: Event, delta: float, *, adjacency: Adjacency) -> float:
 
 def epsilon_of(mu_squared: float, delta: float) -> float:
     """Epsilon at ``delta`` of Gaussian releases with a total mu^2, which may be infinite; rounded up."""
-    return safe_epsilon(epsilon_from_mu(math.sqrt(mu_squared), delta), delta) if mu_squared < math.inf else math.inf
+    if not mu_squared < math.inf:
+        return math.inf
+    epsilon = epsilon_from_mu(math.sqrt(mu_squared), delta)
+    # Rounding is relative, and absolute where the two terms nearly cancel.
+    return epsilon * _SAFE + 1e-14 * (1.0 - math.log(delta)) if epsilon > 0.0 else 0.0
 
 
 def delta(event: Event, epsilon: float, *, adjacency: Adjacency) -> float:

@@ -196,8 +196,11 @@ class LocalModel:
             evaluated = seen.before(some, round_)
             whole = seen.observations(some, round_ - 1, failures)
             observations, units = narrowed(whole, evaluated, own)
-            theirs = None if pooled is None else pooled.over(observations.scale)
-            shared = None if theirs is None else theirs.at(units, observations.mask)
+            theirs = shared = None
+            if pooled is not None:
+                theirs = pooled.over(observations.scale)
+                mean, uncertainty = theirs.function(units)
+                shared = Shared(mean=mean.masked_fill(~observations.mask, 0.0), uncertainty=uncertainty)
             yield Known(
                 rows=some,
                 round=round_,

@@ -24,7 +24,7 @@ from privbo.algorithms.thompson.evaluations import of_length_one
 from privbo.algorithms.thompson.exploration import first_points
 from privbo.algorithms.thompson.features import SMOOTHNESS, InducingFeatures, Kernel, correlated, product
 from privbo.algorithms.thompson.maximise import Functions, public_points
-from privbo.algorithms.thompson.posterior import Shared, as_array, is_compiled, pieces
+from privbo.algorithms.thompson.posterior import as_array, is_compiled, pieces
 from privbo.algorithms.thompson.releases import Posterior
 from privbo.algorithms.thompson.settings import SharedPriorSettings
 from privbo.algorithms.thompson.streams import Stream, public_stream
@@ -91,11 +91,6 @@ class Pooled:
             return self.compiled(units, known)
         expected, uncertainty = self.function(units)
         return expected, uncertainty.square().sum(-1), product(known, uncertainty.mT)
-
-    def at(self, units: FloatArray, mask: torch.Tensor) -> Shared:
-        """Give it at clients' points ``(n, t, n_dims)``, with values of zero where there is no value."""
-        mean, uncertainty = self.function(units)
-        return Shared(mean=mean.masked_fill(~mask, 0.0), uncertainty=uncertainty)
 
     def over(self, scale: torch.Tensor) -> Pooled:
         """Give it on clients' standardised values, which were divided by ``scale``, ``(n,)``."""
@@ -296,7 +291,9 @@ class Decoder:
             expected = weights if is_known else of_designs(linear @ root @ normals).swapaxes(1, 2)
             slope = float((answers * expected).mean() / max(np.square(expected).mean(), _TINY))
             matrices.append(slope * linear)
-            rests.append(_products(answers - slope * expected if is_known else answers))
+            others = answers - slope * expected if is_known else answers
+            flat = others.reshape(-1, others.shape[-1])
+            rests.append(flat.T @ flat / len(others) / others.shape[1])
             owns.append(np.zeros_like(rests[-1]))
             if is_known:
                 carried = ridge @ (between @ prior @ between.swapaxes(1, 2))
@@ -360,12 +357,6 @@ def decode(weights: FloatArray, priors: FloatArray, answers: Answers) -> tuple[F
         middle = (means.T * shares) @ means - np.tensordot(shares * _SHARES**2, inverses, axes=1)
         square = square + (shares @ _SHARES) * prior + carried @ middle @ carried.T
     return mean, square - np.outer(mean, mean)
-
-
-def _products(rows: FloatArray) -> FloatArray:
-    """Mean products ``(a, a)`` of rows ``(..., a)``."""
-    flat = rows.reshape(-1, rows.shape[-1])
-    return np.asarray(flat.T @ flat / len(rows) / rows.shape[1])
 
 
 def function_of(features: Features, setting: Setting, weights: FloatArray, noise_stddev: float) -> Functions | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,6 +73,7 @@ class PoolingServer(RoundServer):
         super().__init__(setting.rounds)
         self._setting = setting
         self._features = digest_array(algorithm.draw_features(setting).digest)
+        self._weights: Mapping[int, float] = {}  # of releases in the pool, by round, where they are not equal
         self._sum = np.zeros(algorithm.n_features)
         self._weight, self._noise_variance = 0.0, 0.0
         self._last: Release | None = None
@@ -80,7 +81,7 @@ class PoolingServer(RoundServer):
     def _take(self, release: Release | None) -> None:
         """Add the round's release to the pool."""
         if release is not None:
-            weight = self._weight_of(self._round)
+            weight = self._weights.get(self._round, 1.0)
             self._sum = self._sum + weight * np.asarray(release.values, dtype=np.float64).mean(axis=0)
             self._weight += weight
             self._noise_variance += (weight * release.noise_stddev) ** 2 / len(release.values)
@@ -102,10 +103,6 @@ class PoolingServer(RoundServer):
             "rounds": np.array(self._setting.rounds, dtype=np.int64),
             "features": self._features,
         }
-
-    def _weight_of(self, round_: int) -> float:  # noqa: ARG002  # of equal weights
-        """Weight in the pool of the release that a round ends with."""
-        return 1.0
 
 
 class ThompsonServer(PoolingServer):
@@ -148,9 +145,7 @@ class SharedPriorServer(PoolingServer):
         super().__init__(algorithm, setting)
         self._algorithm = algorithm
         self._releases = algorithm.releases(setting)
-
-    def _weight_of(self, round_: int) -> float:
-        return self._algorithm.pool_weight(round_, self._releases[round_])
+        self._weights = {at: algorithm.pool_weight(at, share) for at, share in self._releases.items()}
 
     def _request(self, round_: int) -> Request | None:
         share = self._releases.get(round_)
