@@ -284,7 +284,7 @@ class RunDirectory:
             with suppress(PrivacyError, OSError, TypeError, ValueError):  # of a folder that is no run, or another's
                 self.settle(self.manifest().created)
             raise
-        self.settle(self.manifest().created)
+        self.settle(read_json(self.config_path)["created"])
 
     def manifest(self) -> Manifest:
         """Read the run's manifest.
