@@ -34,12 +34,13 @@ from privbo.runs.opening import open_run, plan_run
 from privbo.runs.record import load
 from privbo.runs.spec import Spec
 from tests.accountant.builders import policy
+from tests.builders import stopped
 from tests.cli.test_cli import privbo, ran
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, problem
 from tests.deployment.federations import Federation
 from tests.deployment.reading import releases
-from tests.guardians.committees import Silence, circle, committee as local_of, declared
 from tests.guardians.test_flower import NAMES, guarded
+from tests.guardians.test_guardian import Silence, circle, committee as local_of, declared
 from tests.runs.test_kills import ended, forked
 
 
@@ -63,11 +64,11 @@ def test_with_noise_off_sums_are_those_of_a_trusted_server_to_the_last_grid_unit
     def gather_of(manifest):
         plan = manifest.plan
         silent = {
-            name: dataclasses.replace(each, mechanism=plan.mechanism, noise=Silence(), ledger=unheld(plan))
-            for name, each in circle(2, n_clients=plan.n_clients).items()
+            name: dataclasses.replace(each, mechanism=plan.mechanism, noise=Silence(0), ledger=unheld(plan))
+            for name, each in circle().items()
         }
         coins = SimulatedNoise(1)
-        rounds = local_of(silent, Silence())
+        rounds = local_of(silent, Silence(0))
 
         def gather(round_, mechanism, request, answers):
             found = rounds.gather(round_, mechanism, request, answers)
@@ -105,18 +106,6 @@ def guarded_run(directory: Path | None = None, **changes):
     )
 
 
-def interrupted(directory: Path, at: int = 0) -> Path:
-    """A run that stops after a round; its directory."""
-
-    def stop(event) -> None:
-        if event.index == at:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        guarded_run(directory, on_round=stop)
-    return directory
-
-
 def test_a_run_with_secure_noise_leaves_two_ledgers_beside_its_own_and_signed_receipts(tmp_path) -> None:
     record = guarded_run(tmp_path / "run")
     assert [release.round for release in record.releases] == [0, 1, 2]
@@ -141,7 +130,8 @@ def test_a_run_with_secure_noise_leaves_two_ledgers_beside_its_own_and_signed_re
 
 def test_a_server_whose_ledger_was_rolled_back_gets_the_first_answers_again(tmp_path) -> None:
     """The server forgets round 2 and everything that has seen it; its guardians do not."""
-    shutil.copytree(interrupted(tmp_path / "run", 1), tmp_path / "copy")
+    stopped(1, guarded_run, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
     first = guarded_run(tmp_path / "run", resume=True)
     for name in ("guardian1", "guardian2"):
         shutil.rmtree(tmp_path / "copy/private/guardians" / name)
@@ -151,7 +141,7 @@ def test_a_server_whose_ledger_was_rolled_back_gets_the_first_answers_again(tmp_
 
 
 def test_a_guardian_whose_ledger_is_gone_stops_the_run_with_a_word(tmp_path) -> None:
-    interrupted(tmp_path / "run")
+    stopped(0, guarded_run, tmp_path / "run")
     for path in (tmp_path / "run/private/guardians/guardian2").glob("ledger.sqlite*"):
         path.unlink()
     with pytest.raises(RunError, match="restore it from its newest copy"):
@@ -159,7 +149,7 @@ def test_a_guardian_whose_ledger_is_gone_stops_the_run_with_a_word(tmp_path) -> 
 
 
 def test_other_guardians_than_those_of_the_beginning_are_refused(tmp_path) -> None:
-    interrupted(tmp_path / "run")
+    stopped(0, guarded_run, tmp_path / "run")
     (tmp_path / "run/private/guardians/guardian1/sealing.key").unlink()
     with pytest.raises(RunError, match=r"guardian1 differ"):
         guarded_run(tmp_path / "run", resume=True)

@@ -1,7 +1,7 @@
 """Shares: they add up to the last unit, and any of them but all are uniform, whatever was shared."""
 
 import math
-import os
+import multiprocessing
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
 from tests.accountant.builders import gaussian, laplace, poisson
 from tests.builders import Changed
-from tests.guardians.committees import DIM, REQUEST, N, Silence, circle, committee, mechanism
+from tests.guardians.test_guardian import DIM, REQUEST, N, Silence, circle, committee, mechanism
 
 
 @given(
@@ -59,10 +59,10 @@ def test_contributions_are_those_of_the_door_to_the_last_unit() -> None:
     made, who = mechanism(REQUEST), np.arange(N)
     everybody = np.ones((1, N), dtype=bool)
     expected = lattice_sums(REQUEST.weights, clip_rows(rows, made.applied_bound), everybody, made.grid_step())
-    found = own_units(made, REQUEST, rows, who, Silence())
+    found = own_units(made, REQUEST, rows, who, Silence(0))
     assert found.sum(axis=0).tolist() == expected.ravel().tolist()
     assert not found[2].any()
-    some = own_units(made, REQUEST, rows[[5, 0]], who[[5, 0]], Silence())
+    some = own_units(made, REQUEST, rows[[5, 0]], who[[5, 0]], Silence(0))
     assert some.tolist() == found[[5, 0]].tolist()
 
 
@@ -75,7 +75,7 @@ def test_every_client_draws_its_own_coin_at_the_plans_rate() -> None:
             assert (shape, rate) == ((N,), 0.25)
             return np.array([True, False] * (N // 2))
 
-    units = own_units(made, REQUEST, rows, np.arange(N), Coins())
+    units = own_units(made, REQUEST, rows, np.arange(N), Coins(0))
     assert [bool(row.any()) for row in units] == [True, False] * (N // 2)
 
 
@@ -92,24 +92,14 @@ def test_the_view_of_any_guardian_is_uniform_whatever_was_shared(secret: int) ->
     assert len({seed for _, seed in shares}) == 64
 
 
-def test_no_seed_occurs_twice_also_in_a_process_that_was_forked() -> None:
-    def seeds() -> set[bytes]:
-        return {seed for one in split(np.zeros((2000, 1), dtype=np.int64), 3) for seed in one[1:]}
+def seeds() -> set[bytes]:
+    return {seed for one in split(np.zeros((2000, 1), dtype=np.int64), 3) for seed in one[1:]}
 
+
+def test_no_seed_occurs_twice_also_in_a_process_that_was_forked() -> None:
     first = seeds()
-    assert len(first) == 4000
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(writing, b"".join(sorted(seeds())[:500]))
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        forked = pipe.read()
-    os.waitpid(child, 0)
-    theirs = {forked[start : start + 32] for start in range(0, len(forked), 32)}
-    assert len(theirs) == 500
-    assert not theirs & (first | seeds())
+    with multiprocessing.get_context("fork").Pool(1) as forked:
+        assert len(first | seeds() | forked.apply(seeds)) == 3 * 4000
 
 
 # ---- the price of sums of several guardians' noises, and the noise they are
