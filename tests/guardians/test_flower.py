@@ -7,13 +7,13 @@ import shutil
 import time
 import tomllib
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pytest
 from flwr.app import Message
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 import privbo as pb
 from accountant.ledger import Ledger
@@ -25,7 +25,6 @@ from privbo.flower.messages import GuardianQuestion, decode, encode, nonce_of
 from privbo.flower.party import read_party
 from privbo.flower.registry import public_spec, read_federation, require_guardians
 from privbo.flower.scaffold import write_app, write_guardian
-from privbo.flower.server import serve
 from privbo.guardians.ciphertexts import guardian_keys
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_lines
@@ -35,7 +34,8 @@ from privbo.reports.report import report
 from privbo.runs.record import load
 from tests.conformance.cases import ROUNDS, problem
 from tests.deployment.federations import SITES, Federation, change, make
-from tests.deployment.grid import LoopGrid, Node, unavailable
+from tests.deployment.grid import Node, unavailable
+from tests.deployment.lies import put
 from tests.deployment.reading import KINDS, releases, require_same
 from tests.guardians.canary import CANARY, Canary
 
@@ -112,33 +112,23 @@ def test_sites_send_no_vector_in_the_clear_where_their_run_has_guardians(finishe
             assert "vectors" not in arrays.files or not arrays["vectors"].shape[1]
 
 
-def everything(folder: Path) -> bytes:
-    return b"".join(
-        path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".html"
-    )
+def held_by_server(federation: Federation) -> bytes:
+    """Play; every byte that the server stored, sent or received."""
+    sent: list[Message] = []
+    grid = federation.play(pushed=sent.extend)
+    stored = [path for path in sorted(federation.run.path.rglob("*")) if path.is_file() and path.suffix != ".html"]
+    words = [item for one in (*sent, *grid.replies, *grid.greetings) for item in get_all_nested_objects(one).values()]
+    return b"".join(path.read_bytes() for path in stored) + b"".join(item.deflate() for item in words)
 
 
 def test_a_canary_is_in_no_byte_that_the_server_stored_sent_or_received(tmp_path) -> None:
     """Searched as float64, on the grid, and after taking every seed that the server holds off every word it holds."""
     with_canary = guarded(tmp_path, {"type": "tests.guardians.canary:Canary"}, rounds=1)
-    seen: list[bytes] = []
-
-    class Listening(LoopGrid):
-        def push_messages(self, messages):
-            listed = list(messages)
-            seen.extend(wire(message) for message in listed)
-            return super().push_messages(listed)
-
-        def pull_messages(self, identities):
-            found = super().pull_messages(identities)
-            seen.extend(wire(message) for message in found)
-            return found
-
-    serve(Listening(with_canary.everyone()), with_canary.home, with_canary.run)
-    held = everything(with_canary.run.path) + b"".join(seen)
+    held = held_by_server(with_canary)
     assert len(held) > 10_000
     plan = load(with_canary.run.path).plan
-    request = next(Canary().server(setting_of(plan)).plan())
+    setting = Setting(space=problem().search_space, n_clients=plan.n_clients, rounds=plan.releases, public_seed=0)
+    request = next(Canary().server(setting).plan())
     mechanism = plan.privacy.mechanism(request, plan.noise_multiplier)
     row = own_units(mechanism, request, np.full((1, 5), CANARY), np.array([0]), SecureNoise())
     assert row[0, 0] > 1000
@@ -151,13 +141,7 @@ def test_a_canary_is_in_no_byte_that_the_server_stored_sent_or_received(tmp_path
         assert found_in(held[:5000] + leaked + held[5000:9000], row)
     # The same search finds it where the server is trusted.
     trusted = make(tmp_path / "trusted", {"type": "tests.guardians.canary:Canary"}, privacy={"noise_multiplier": 1.0})
-    seen.clear()
-    serve(Listening(trusted.nodes()), trusted.home, trusted.run)
-    assert np.float64(CANARY).tobytes() in b"".join(seen)
-
-
-def setting_of(plan) -> Setting:
-    return Setting(space=problem().search_space, n_clients=plan.n_clients, rounds=plan.releases, public_seed=0)
+    assert np.float64(CANARY).tobytes() in held_by_server(trusted)
 
 
 def found_in(held: bytes, row: np.ndarray) -> bool:
@@ -169,12 +153,6 @@ def found_in(held: bytes, row: np.ndarray) -> bool:
     first = units.view(np.uint64)[0, :1]
     seeds = (held[at : at + 32] for at in range(len(held) - 31))
     return any((first - expand(seed, 1)).tobytes() in words for seed in seeds)
-
-
-def wire(message: Message) -> bytes:
-    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
-
-    return b"".join(item.deflate() for item in get_all_nested_objects(message).values())
 
 
 # --- who is not there -------------------------------------------------------------------------------------
@@ -195,15 +173,16 @@ def test_a_guardian_that_is_gone_stops_the_run_and_it_goes_on_when_it_returns(tm
             assert len(book.entries()) == len(releases(federation)) == len(book.release_rows())
 
 
+def tampered(federation: Federation, tamper: Callable[[Message, int], Message | None]) -> list[Node]:
+    """Everybody, and between the second guardian and the wire somebody."""
+    *others, second = federation.everyone()
+    return [*others, dataclasses.replace(second, tamper=tamper)]
+
+
 def lossy(federation: Federation, at: int, lose: Callable[[Message], Message | None] = unavailable) -> list[Node]:
     """The second guardian acts and dies before its ``at``-th reply leaves."""
-    *others, second = federation.everyone()
     left = itertools.count(1)
-
-    def tamper(reply: Message, _round: object) -> Message | None:
-        return reply if next(left) <= at else lose(reply)
-
-    return [*others, dataclasses.replace(second, tamper=tamper)]
+    return tampered(federation, lambda reply, _: reply if next(left) <= at else lose(reply))
 
 
 def test_a_guardian_whose_answer_is_gone_draws_no_other(tmp_path) -> None:
@@ -231,9 +210,7 @@ def bent(node: Node, kind: str, change: Callable) -> Node:
         if "guard" in message.content.config_records:
             wanted, nonce = decode(GuardianQuestion, message.content), nonce_of(GuardianQuestion, message.content)
             changes = change(wanted) if wanted.kind == kind else {}
-            bent_content = encode(dataclasses.replace(wanted, **changes), nonce)
-            message.content.config_records.update(bent_content.config_records)
-            message.content.array_records.update(bent_content.array_records)
+            put(message, encode(dataclasses.replace(wanted, **changes), nonce))
         return node.app(message, context)
 
     return dataclasses.replace(node, app=handle)
@@ -275,19 +252,14 @@ def test_no_word_of_a_guardians_own_moves_the_servers_terminal(tmp_path) -> None
         return reply
 
     with pytest.raises(RunError, match=r"round 0: \\x1b\[2J; there is no release"):
-        federation.play([*federation.everyone()[:-1], dataclasses.replace(federation.everyone()[-1], tamper=tamper)])
+        federation.play(tampered(federation, tamper))
 
 
 def test_a_client_withheld_from_one_guardian_is_in_no_guardians_sum(tmp_path) -> None:
     federation = guarded(tmp_path)
     first, second = federation.guardians()
-    federation.play(
-        [
-            *federation.nodes(),
-            first,
-            bent(second, "receive", lambda wanted: {"encrypted_shares": wanted.encrypted_shares[1:]}),
-        ]
-    )
+    withheld = bent(second, "receive", lambda wanted: {"encrypted_shares": wanted.encrypted_shares[1:]})
+    federation.play([*federation.nodes(), first, withheld])
     statements = [json.loads(path.read_text()) for path in tmp_path.glob("guardian*/kept/*/rounds/000000.json")]
     sets = sorted(len(statement["content"]["share_ids"]) for statement in statements)
     assert sets == [len(SITES) - 1, len(SITES)]  # one ciphertext a site
@@ -301,7 +273,8 @@ def test_a_guardian_keeps_its_own_bound_over_all_runs_that_a_server_begins(tmp_p
     with pytest.raises(RunError, match="guardian2 are not connected, or would not guard the run"):
         federation.play()
     assert not federation.run.path.exists()
-    with unready(), pytest.raises(RunError, match=r"guardian2, round 0: PolicyError; there is no release"):
+    unready = mock.patch.object(answers, "_require_ready")  # parties say that they are ready whether they are or not
+    with unready, pytest.raises(RunError, match=r"guardian2, round 0: PolicyError; there is no release"):
         federation.play()
     with Ledger.open(federation.run.ledger_path) as book:
         assert not book.release_rows()
@@ -309,20 +282,10 @@ def test_a_guardian_keeps_its_own_bound_over_all_runs_that_a_server_begins(tmp_p
         assert len(book.book().runs) == 1
 
 
-def test_a_guardian_without_a_policy_guards_nothing(tmp_path) -> None:
-    federation = guarded(tmp_path)
-    change(tmp_path / "guardian2" / "guardian.toml", policy=None)
-    with unready(), pytest.raises(RunError, match="guardian2, round 0: PolicyError; there is no release"):
-        federation.play()
-    assert "refuses every question" in (tmp_path / "guardian2" / "kept" / "errors.log").read_text()
+LACKS = {"policy": "PolicyError", "approved": "RefusedError", "sealing.key": "RunError"}
 
 
-def unready() -> AbstractContextManager[object]:
-    """Parties say that they are ready whether they are or not."""
-    return mock.patch.object(answers, "_require_ready")
-
-
-@pytest.mark.parametrize("lack", ["policy", "approved", "sealing.key"])
+@pytest.mark.parametrize("lack", LACKS)
 def test_a_guardian_that_would_not_guard_a_run_is_found_before_the_charge(lack: str, tmp_path) -> None:
     federation = guarded(tmp_path)
     nodes, started = federation.everyone(), time.monotonic()
@@ -333,7 +296,7 @@ def test_a_guardian_that_would_not_guard_a_run_is_found_before_the_charge(lack: 
     assert time.monotonic() - started < 50.0  # who refuses is not waited for
     assert not federation.run.path.exists()
     assert not list(tmp_path.glob("*/kept/_policy"))
-    assert "Error" in (tmp_path / "guardian2" / "kept" / "errors.log").read_text()
+    assert f"{LACKS[lack]}: " in (tmp_path / "guardian2" / "kept" / "errors.log").read_text()
 
 
 def test_files_that_disagree_on_the_guardians_are_refused_before_anything_is_asked(tmp_path) -> None:
