@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import random
@@ -17,7 +18,6 @@ import privbo as pb
 from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Unit
 from accountant.ledger import Ledger
-from accountant.ledger.signing import ANSWERED, checked
 from accountant.verify.auditor import verify_bundle
 from privbo.audits.clipping import publish_norms
 from privbo.door.clipping import clip_rows
@@ -26,6 +26,7 @@ from privbo.door.payload import vet_rows
 from privbo.door.shares import NoisySum, joined
 from privbo.door.sums import lattice_sums
 from privbo.protocol.errors import ConfigurationError, RunError
+from privbo.protocol.files import read_lines
 from privbo.reports.bundle import write_bundle
 from privbo.reports.report import report
 from privbo.runs.in_process import in_process
@@ -110,22 +111,17 @@ def test_a_run_with_secure_noise_leaves_two_ledgers_beside_its_own_and_signed_re
     record = guarded_run(tmp_path / "run")
     assert [release.round for release in record.releases] == [0, 1, 2]
     own = [entry.event for entry in record.ledger.entries()]
-    for name in ("guardian1", "guardian2"):
+    for name in NAMES:
         with Ledger.open(tmp_path / "run/private/guardians" / name / "ledger.sqlite") as book:
             assert [entry.event for entry in book.entries()] == own
             assert book.guarantees
             assert book.verify().ok
-    lines = [json.loads(line) for line in (tmp_path / "run/guardians.jsonl").read_text().splitlines()]
-    assert [(row["round"], row["guardian"]) for row in lines] == [
-        (r, g) for r in range(3) for g in ("guardian1", "guardian2")
-    ]
-    for row in lines:
-        content = {key: value for key, value in row.items() if key not in ("key", "signature")}
-        assert checked({"content": content, "key": row["key"], "signature": row["signature"]}, ANSWERED) == content
+    said = [(row["round"], row["guardian"]) for row in read_lines(tmp_path / "run/guardians.jsonl")]
+    assert said == list(itertools.product(range(3), NAMES))
+    assert verify_bundle(write_bundle(tmp_path / "run").path).verified  # of their signatures, too
     assert not list((tmp_path / "run/private").rglob("rounds/*.npz"))
     assert not (tmp_path / "run/private/clipping.jsonl").exists()  # nobody saw what clipping did
-    again = load(tmp_path / "run")
-    assert again.ledger.verify().ok
+    assert load(tmp_path / "run").ledger.verify().ok
 
 
 def test_a_server_whose_ledger_was_rolled_back_gets_the_first_answers_again(tmp_path) -> None:
@@ -133,7 +129,7 @@ def test_a_server_whose_ledger_was_rolled_back_gets_the_first_answers_again(tmp_
     stopped(1, guarded_run, tmp_path / "run")
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     first = guarded_run(tmp_path / "run", resume=True)
-    for name in ("guardian1", "guardian2"):
+    for name in NAMES:
         shutil.rmtree(tmp_path / "copy/private/guardians" / name)
         shutil.copytree(tmp_path / "run/private/guardians" / name, tmp_path / "copy/private/guardians" / name)
     again = guarded_run(tmp_path / "copy", resume=True)
@@ -160,7 +156,7 @@ def test_other_guardians_than_those_of_the_beginning_are_refused(tmp_path) -> No
 def test_runs_on_one_population_share_the_guardians_ledgers_too(tmp_path) -> None:
     shared = pb.SharedLedger(path=str(tmp_path / "ward.sqlite"), population="ward", epsilon=5.0, delta=1e-5)
     guarded_run(tmp_path / "one", privacy={"epsilon": 3.0}, ledger=shared)
-    for name in ("guardian1", "guardian2"):
+    for name in NAMES:
         with Ledger.open(tmp_path / f"ward.sqlite.{name}") as book:
             assert len(book.entries()) == 3
     with pytest.raises(BudgetExceeded):
