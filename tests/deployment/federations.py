@@ -15,6 +15,7 @@ from flwr.app import Message
 from privbo.flower import server
 from privbo.flower.answers import client_app
 from privbo.flower.party import AppFiles, approve_files, read_party
+from privbo.flower.registry import read_federation
 from privbo.flower.scaffold import write_app, write_guardian
 from privbo.plans.policy import Policy
 from privbo.runs.manifest import RunDirectory
@@ -67,13 +68,14 @@ class Federation:
     def nodes(self, *, approved: bool = True, **changes) -> list[Node]:
         if approved:
             self.approve()
-        app = client_app(self.home)
+        app, entries = client_app(self.home), read_federation(self.home).sites
         return [
             Node(
                 node_id=100 + index,
                 app=app,
                 node_config={"site": str(self.site_file(name))},
                 run_config={"directory": str(self.run.path)},
+                public_key=(entries[name].public_key or "").encode(),
                 **changes,
             )
             for index, name in enumerate(self.sites)
@@ -101,14 +103,10 @@ def unasked() -> AbstractContextManager[object]:
     return mock.patch.object(server, "require_ready")
 
 
-def node_key() -> tuple[bytes, str]:
-    """A private key as OpenSSH PEM and its public key as a line."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return private, public.decode()
+def public_key() -> str:
+    """Of a pair that nobody else has, as OpenSSH writes it."""
+    key = ec.generate_private_key(ec.SECP384R1()).public_key()
+    return key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
 
 
 def make(
@@ -120,7 +118,8 @@ def make(
     privacy: dict | None = None,
     factory: str = "tests.conformance.small:problem",
     sites: dict[str, str] = SITES,
-    keys: dict[str, str] | None = None,
+    keys: dict[str, str] | bool = False,
+    arguments: dict | None = None,
     n_clients: int = N_CLIENTS,
     problem: dict | None = None,
     held: bool = False,
@@ -145,10 +144,9 @@ def make(
         "privacy": privacy or {"noise_multiplier": 1.0, "noise": "simulation"},
     } | {name: value for name, value in {"seed": seed, "final": final}.items() if value is not None}
     (made.home / "run.toml").write_text(tomli_w.dumps(run))
-    entries = {
-        name: {"clients": clients} | ({} if keys is None else {"public_key": keys[name]})
-        for name, clients in sites.items()
-    }
+    entries = {name: {"clients": clients} for name, clients in sites.items()}
+    for name in sites if keys else ():
+        entries[name]["public_key"] = public_key() if keys is True else keys[name]
     settings = {"round_timeout": 120.0, "start_timeout": 5.0, "sites": entries} | federation
     (made.home / "federation.toml").write_text(tomli_w.dumps(settings))
     if policy is POLICY:
@@ -156,7 +154,7 @@ def make(
         policy = policy | {"unit": asked.get("unit", "client"), "trust": [asked.get("trust", "server")]}
     for name in sites:
         made.site_file(name).parent.mkdir(parents=True)
-        own = {"factory": factory}
+        own = {"factory": factory, "arguments": arguments or {}}
         if held:
             own = {"factory": "tests.deployment.held:problem", "arguments": {"hold": str(made.hold(name))}}
         site = {"name": name, "directory": "kept", "problem": own}

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -33,12 +34,11 @@ from privbo.reports.report import report
 from privbo.runs.manifest import clipped_shares, derive_seed
 from privbo.runs.record import load
 from tests.cli.test_cli import privbo
-from tests.deployment.federations import Federation, change, make, node_key
-from tests.deployment.grid import Node, unavailable
+from tests.deployment.federations import Federation, change, make
+from tests.deployment.grid import unavailable
 from tests.deployment.processes import deployed, start_parties
 from tests.deployment.reading import ledger_of, releases
 
-FACTORY = "tests.deployment.test_own_noise:hospitals"
 COUNTS, N_POINTS = (120, 300, 80), 3
 SITES = {"north": "0", "south": "1", "west": "2"}
 PRIVACY: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "unit": "record", "protects": "records", "trust": "sites"}
@@ -52,21 +52,36 @@ def scores(client: int, params: dict[str, float]) -> FloatArray:
     return 1.0 - np.abs(params["dose"] - np.random.default_rng(client).random(COUNTS[client]))
 
 
-def hospitals() -> pb.Problem:
-    space = {"dose": pb.Real(0.0, 1.0)}
-    return pb.Problem(space=space, objective=scores, n_clients=3, n_records=COUNTS, name="hospitals")
+PLAIN = pb.Problem(space={"dose": pb.Real(0.0, 1.0)}, objective=scores, n_clients=3, n_records=COUNTS, name="hospitals")
+TOP = 30  # records of site 1 that lie at the upper end of the range, or beyond it
 
 
-def federation_of(root: Path, **changes: Any) -> Federation:
-    settings: dict[str, Any] = {
-        "rounds": 3,
-        "seed": None,
-        "privacy": PRIVACY,
-        "policy": POLICY,
-        "factory": FACTORY,
-    } | changes
+def ends(client: int, params: dict[str, float], *, at: float) -> FloatArray:
+    found = scores(client, params)
+    found[: TOP * (client == 1)] = at
+    return found
+
+
+TRAINED = Gaussian(noise_multiplier=9.0)
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "wide": {"score_range": (0.0, 10.0)},
+    "within": {"objective": partial(ends, at=1.0)},
+    "beyond": {"objective": partial(ends, at=4.0)},
+    "upper": {"objective": lambda client, p: scores(client, p) + 2.0 * (p["dose"] > 0.5)},  # half of the doses
+    "trained": {"objective": lambda client, p: (scores(client, p), TRAINED), "training": TRAINED},
+}
+
+
+def hospitals(kind: str = "plain") -> pb.Problem:
+    return dataclasses.replace(PLAIN, **KINDS[kind])
+
+
+def federation_of(root: Path, kind: str = "plain", **changes: Any) -> Federation:
+    settings = {"rounds": 3, "seed": None, "privacy": PRIVACY, "policy": POLICY} | changes
     algorithm = {"type": "multi-task", "release_when": "always", "front": N_POINTS}
-    return make(root, algorithm, sites=SITES, problem=PROBLEM, **settings)
+    own = {"factory": "tests.deployment.test_own_noise:hospitals", "arguments": {"kind": kind}}
+    return make(root, algorithm, sites=SITES, problem=PROBLEM, **own, **settings)
 
 
 def sent(replies: Iterable[Message]) -> dict[str, FloatArray]:
@@ -81,7 +96,7 @@ def sent(replies: Iterable[Message]) -> dict[str, FloatArray]:
 
 def exact(seed: int) -> FloatArray:
     """The sums that no site sends, recomputed from the data at the points of a public seed."""
-    public = Setting(space=hospitals().search_space, n_clients=len(COUNTS), rounds=1, public_seed=seed)
+    public = Setting(space=PLAIN.search_space, n_clients=len(COUNTS), rounds=1, public_seed=seed)
     points = front(public, np.arange(len(COUNTS)), N_POINTS)[:, :, 0]
     return np.array([[np.sum(scores(n, {"dose": x}) - 0.5) for x in row] for n, row in enumerate(points.tolist())])
 
@@ -96,6 +111,16 @@ def spent(ledger: Ledger) -> float:
     return numerical.epsilon(compose(ledger.book().paid), 1e-6, adjacency=Adjacency.REPLACE_ONE)
 
 
+def require_hidden(federation: Federation) -> None:
+    """Every site's sum has noise, of the plan's size, for which its ledger has paid."""
+    assert 0.0 < np.abs(missed(federation)).min()
+    assert np.abs(missed(federation)).max() < 7.0  # nine normal numbers: below 1e-10
+    for site in SITES:
+        with ledger_of(federation, site) as ledger:
+            assert ledger.policy.unit is Unit.RECORD
+            assert spent(ledger) == pytest.approx(2.0, rel=2e-3)
+
+
 def test_what_leaves_a_site_is_its_release_and_the_server_adds_nothing(tmp_path: Path) -> None:
     federation = federation_of(tmp_path)
     grid = federation.play()
@@ -104,15 +129,10 @@ def test_what_leaves_a_site_is_its_release_and_the_server_adds_nothing(tmp_path:
     assert set(vectors) == set(SITES)
     for block, site in enumerate(SITES):
         np.testing.assert_array_equal(release.values[block], vectors[site])
-    assert np.abs(missed(federation)).min() > 0.0
-    assert np.abs(missed(federation)).max() < 7.0  # nine normal numbers: below 1e-10
+    require_hidden(federation)
     record = pb.load(federation.run.path)
     assert record.epsilon() == pytest.approx(2.0, rel=2e-3)
     assert "each site adds its own noise" in pb.report(record).trust
-    for site in SITES:
-        with ledger_of(federation, site) as ledger:
-            assert ledger.policy.unit is Unit.RECORD
-            assert spent(ledger) == pytest.approx(2.0, rel=2e-3)
 
 
 def test_noise_of_one_round_is_drawn_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
@@ -166,8 +186,7 @@ def test_a_site_refuses_a_server_that_would_see_its_sums(tmp_path: Path) -> None
 
 def test_a_site_whose_scores_have_another_range_than_the_run_answers_nothing(tmp_path: Path) -> None:
     """The noise is computed from the run's range: scores in a wider one would move by more."""
-    federation = federation_of(tmp_path, factory="tests.deployment.test_own_noise:wide")
-    grid = federation.play()
+    grid = federation_of(tmp_path, "wide").play()
     assert not sent(grid.replies)
     assert {answer["error"] for answer in grid.answers} == {"ConfigurationError"}
 
@@ -175,7 +194,7 @@ def test_a_site_whose_scores_have_another_range_than_the_run_answers_nothing(tmp
 @pytest.mark.parametrize("declared", [9.0, 90.0])
 def test_every_site_pays_for_the_trainings_that_its_own_problem_declares(declared: float, tmp_path: Path) -> None:
     """Or answers nothing, where the run's files declare another training than the site's learner makes."""
-    federation = federation_of(tmp_path, factory="tests.deployment.test_own_noise:trained")
+    federation = federation_of(tmp_path, "trained")
     training = {"type": "gaussian", "noise_multiplier": declared}
     change(federation.home / "run.toml", problem=PROBLEM | {"training": training})
     grid = federation.play()
@@ -184,31 +203,10 @@ def test_every_site_pays_for_the_trainings_that_its_own_problem_declares(declare
         assert {answer["error"] for answer in grid.answers} == {"ConfigurationError"}
         return
     assert set(sent(grid.replies)) == set(SITES)
-    assert np.abs(missed(federation)).max() < 7.0
+    require_hidden(federation)
     for site in SITES:
         with ledger_of(federation, site) as ledger:
-            assert dict(compose(ledger.book().paid).parts)[Gaussian(noise_multiplier=9.0)] == N_POINTS
-            assert spent(ledger) == pytest.approx(2.0, rel=2e-3)
-
-
-TOP = 30  # records of site 1 that lie at the upper end of the range, or beyond it
-
-
-def ends(beyond: float) -> pb.Problem:
-    def objective(client: int, params: dict[str, float]) -> FloatArray:
-        found = scores(client, params)
-        found[: TOP * (client == 1)] = 1.0 + beyond
-        return found
-
-    return dataclasses.replace(hospitals(), objective=objective)
-
-
-def within() -> pb.Problem:
-    return ends(0.0)
-
-
-def beyond() -> pb.Problem:
-    return ends(3.0)
+            assert dict(compose(ledger.book().paid).parts)[TRAINED] == N_POINTS
 
 
 def left_sites(federation: Federation) -> list[dict[str, Any]]:
@@ -219,10 +217,7 @@ def left_sites(federation: Federation) -> list[dict[str, Any]]:
 
 def test_a_sites_operator_sees_what_was_clipped_of_its_scores_and_nobody_else(tmp_path: Path) -> None:
     """Two worlds of the same clipped scores: a tenth of site 1's lies at the end of the range, or beyond it."""
-    plain, clipped = (
-        federation_of(tmp_path / name, **SEEDED, factory=FACTORY.replace("hospitals", name))
-        for name in ("within", "beyond")
-    )
+    plain, clipped = (federation_of(tmp_path / kind, kind, **SEEDED) for kind in ("within", "beyond"))
     assert left_sites(plain) == left_sites(clipped)
     found = {}
     for site in SITES:
@@ -245,14 +240,9 @@ def test_a_sites_operator_sees_what_was_clipped_of_its_scores_and_nobody_else(tm
     assert "is a site's folder" in refused.stderr
 
 
-def upper() -> pb.Problem:
-    """Scores of one half of the doses lie beyond the range."""
-    return dataclasses.replace(hospitals(), objective=lambda client, p: scores(client, p) + 2.0 * (p["dose"] > 0.5))
-
-
 def test_scores_of_a_round_that_is_played_again_are_counted_once(tmp_path: Path) -> None:
     """Its answer and state are lost, as by a crash before they were kept."""
-    federation = federation_of(tmp_path, factory=FACTORY.replace("hospitals", "upper"))
+    federation = federation_of(tmp_path, "upper")
     nodes = federation.nodes()
     federation.play(nodes)
     (path,) = federation.root.glob("south/kept/*/scores.jsonl")
@@ -271,34 +261,20 @@ def test_scores_of_a_round_that_is_played_again_are_counted_once(tmp_path: Path)
 
 
 def test_a_reply_that_tells_how_many_scores_were_clipped_is_betrayed(tmp_path: Path) -> None:
-    counts: list[int] = []
-
-    def told(_: Path, client: int, clipped: int, scored: int, **_key: int) -> None:
-        counts.append(clipped)
+    counts, seen = list[int](), []
 
     def leaky(**fields: Any) -> Any:
-        return Reply(
-            **fields | {"clients": [*fields["clients"], 9], "vectors": [*fields["vectors"], bytes(sum(counts))]}
-        )
+        more = {"clients": [*fields["clients"], 9], "vectors": [*fields["vectors"], bytes(sum(counts))]}
+        return Reply(**fields | more)
 
-    seen = []
-    for name in ("within", "beyond"):
+    told = mock.patch.object(
+        answers, "keep_clipped", lambda _, client, clipped, *given, **named: counts.append(clipped)
+    )
+    for kind in ("within", "beyond"):
         counts.clear()
-        federation = federation_of(tmp_path / name, **SEEDED, factory=FACTORY.replace("hospitals", name))
-        with mock.patch.object(answers, "keep_clipped", told), mock.patch.object(answers, "Reply", leaky):
-            seen.append(left_sites(federation))
+        with told, mock.patch.object(answers, "Reply", leaky):
+            seen.append(left_sites(federation_of(tmp_path / kind, kind, **SEEDED)))
     assert seen[0] != seen[1]
-
-
-def trained() -> pb.Problem:
-    def objective(client: int, params: dict[str, float]) -> Any:
-        return scores(client, params), Gaussian(noise_multiplier=9.0)
-
-    return dataclasses.replace(hospitals(), objective=objective, training=Gaussian(noise_multiplier=9.0))
-
-
-def wide() -> pb.Problem:
-    return dataclasses.replace(hospitals(), score_range=(0.0, 10.0))
 
 
 # --- arithmetic -----------------------------------------------------------------------------------------------
@@ -319,19 +295,14 @@ def test_sites_blocks_are_those_of_one_door_and_their_noise_is_what_the_event_sa
     rows = np.random.default_rng(0).normal(0, 30, (3, 3))
     clipped = clip_rows(rows, mechanism.applied_bound)
     sums = lattice_sums(request.weights, clipped, np.ones((1, 3), dtype=bool), mechanism.grid_step())[0]
-    noise = np.array(
-        [
-            own_blocks(mechanism, request, rows[[1]], np.array([1]), SimulatedNoise(seed)) / mechanism.grid_step()
-            - sums[1]
-            for seed in range(4000)
-        ]
-    )
+    seeds = [SimulatedNoise(seed) for seed in range(4000)]
+    drawn = np.array([own_blocks(mechanism, request, rows[[1]], np.array([1]), seed) for seed in seeds])
+    noise = drawn / mechanism.grid_step() - sums[1]
     # 12,000 numbers: the deviation of the measured one is .65 %, so 4 % are six of them.
     assert noise.std() * mechanism.grid_step() == pytest.approx(mechanism.noise_stddev(), rel=0.04)
     assert mechanism.noise_stddev() >= 2.0 * request.unit_bound
-    monkeypatch.setattr(
-        door_sums, "hidden", lambda mechanism, totals, noise: totals * mechanism.grid_step()
-    )  # planted: no noise
+    # Planted: no noise.
+    monkeypatch.setattr(door_sums, "hidden", lambda mechanism, totals, noise: totals * mechanism.grid_step())
     bare = own_blocks(mechanism, request, rows, np.arange(3), SimulatedNoise(0))
     np.testing.assert_array_equal(bare, sums * mechanism.grid_step())
 
@@ -348,11 +319,7 @@ def test_three_hospitals_in_processes_of_their_own(tmp_path: Path) -> None:
     with deployed(federation) as deployment:
         start_parties(deployment, federation)
         deployment.play(federation.home, timeout=500)
-    assert np.abs(missed(federation)).min() > 0.0
-    assert np.abs(missed(federation)).max() < 7.0
-    for site in SITES:
-        with ledger_of(federation, site) as ledger:
-            assert spent(ledger) == pytest.approx(2.0, rel=2e-3)
+    require_hidden(federation)
 
 
 # ---- sampled clients asked alone, over a channel declared to hide it, and against whom the sampling then holds
@@ -362,26 +329,14 @@ ALONE = {f"phone{client}": str(client) for client in range(N)}
 HIDDEN = {"noise_multiplier": 1.0, "noise": "simulation", "sample_rate": 0.4, "channel": "anonymous"}
 
 
-def hidden(
-    root: Path,
-    *,
-    sites: dict[str, str] = ALONE,
-    times: bool = True,
-    keys: bool = True,
-    rounds: int = 3,
-    **privacy: Any,
-) -> tuple[Federation, list[Node]]:
-    public = {site: node_key()[1] for site in sites} if keys else None
-    federation = make(root, rounds=rounds, sites=sites, keys=public, privacy=HIDDEN | privacy)
+def hidden(root: Path, *, times: bool = True, rounds: int = 3, keys=True, sites=ALONE, **privacy: Any) -> Federation:
+    federation = make(root, rounds=rounds, sites=sites, keys=keys, privacy=HIDDEN | privacy)
     if times:
         change(federation.home / "run.toml", times={"round_seconds": 0.5})
-    nodes = federation.nodes()
-    for node, key in zip(nodes, (public or {}).values(), strict=False):
-        node.public_key = key.encode()
-    return federation, nodes
+    return federation
 
 
-def watched(federation: Federation, nodes: list[Node]) -> dict[int, set[int]]:
+def watched(federation: Federation) -> dict[int, set[int]]:
     """Play; who is asked in each round, as somebody sees it who watches the traffic."""
     asked: dict[int, set[int]] = {}
 
@@ -389,13 +344,13 @@ def watched(federation: Federation, nodes: list[Node]) -> dict[int, set[int]]:
         for message in messages:
             asked.setdefault(int(message.metadata.group_id), set()).add(message.metadata.dst_node_id - 100)
 
-    federation.play(nodes, note)
+    federation.play(pushed=note)
     return asked
 
 
 def test_who_is_not_drawn_is_not_asked_and_the_report_says_against_whom_that_holds(tmp_path: Path) -> None:
-    federation, nodes = hidden(tmp_path)
-    asked = watched(federation, nodes)
+    federation = hidden(tmp_path)
+    asked = watched(federation)
     made, root = releases(federation), derive_seed(federation.run.seed, "noise")
     sample = Sample(n_clients=N, sample_rate=0.4)
     drawn = [sample.draw(1, SimulatedNoise(root).stream(str(release.round)))[0] for release in made]
@@ -407,8 +362,8 @@ def test_who_is_not_drawn_is_not_asked_and_the_report_says_against_whom_that_hol
 
 
 def test_a_round_in_which_nobody_is_drawn_is_noise_and_goes_on(tmp_path: Path) -> None:
-    federation, nodes = hidden(tmp_path, rounds=1, sample_rate=1e-6)
-    asked, made = watched(federation, nodes), releases(federation)
+    federation = hidden(tmp_path, rounds=1, sample_rate=1e-6)
+    asked, made = watched(federation), releases(federation)
     assert len(made) == 1
     assert asked.keys() == {-1, 1}  # before the run, and local work at its end
     assert asked[-1] == set(range(N))
@@ -425,7 +380,8 @@ def test_a_round_in_which_nobody_is_drawn_is_noise_and_goes_on(tmp_path: Path) -
     ],
 )
 def test_a_channel_that_would_show_the_sample_is_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
-    federation, nodes = hidden(tmp_path, **changes)
+    federation = hidden(tmp_path, **changes)
+    nodes = federation.nodes()
     with pytest.raises(ConfigurationError, match=words):
         federation.play(nodes)
     assert not any(node.asked for node in nodes)

@@ -13,7 +13,6 @@ import privbo as pb
 from privbo.cli.check import examined, tried_out
 from privbo.flower import answers, messages, server
 from privbo.flower.party import read_site
-from privbo.flower.registry import read_federation
 from privbo.plans.plan import Plan
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
@@ -21,7 +20,7 @@ from privbo.protocol.problem import ProblemSource
 from privbo.runs.sources import require_code
 from privbo.testing import toy_problem
 from tests.cli.test_cli import privbo
-from tests.deployment.federations import POLICY, SITES, Federation, change, make, node_key
+from tests.deployment.federations import POLICY, SITES, Federation, change, make
 from tests.deployment.grid import LoopGrid, Node, unavailable
 from tests.deployment.reading import releases
 from tests.deployment.test_grid import stopped
@@ -79,8 +78,7 @@ def test_a_run_that_too_few_sites_would_answer_is_not_made(lack: str, tmp_path: 
 
 
 def test_nobody_connected_is_named_site_by_site(tmp_path: Path) -> None:
-    keys = {site: node_key()[1] for site in SITES}
-    federation = make(tmp_path, keys=keys, start_timeout=0.1)
+    federation = make(tmp_path, keys=True, start_timeout=0.1)
     assert "(north: not connected; south: not connected; west: not connected)" in refused(federation, [])
 
 
@@ -168,11 +166,8 @@ def test_no_word_of_a_sites_own_is_repeated(told: str, tmp_path: Path) -> None:
 
 
 def test_a_node_without_the_question_is_of_another_version(tmp_path: Path) -> None:
-    federation = make(tmp_path, keys={site: node_key()[1] for site in SITES})
-    keyed = [read_federation(federation.home).sites[site].public_key for site in SITES]
+    federation = make(tmp_path, keys=True)
     nodes = federation.nodes(tamper=lambda reply, _: unavailable(reply))
-    for node, key in zip(nodes, keyed, strict=True):
-        node.public_key = key.encode()
     assert refused(federation, nodes).count("its privbo is of another version, or its app failed") == len(SITES)
 
 

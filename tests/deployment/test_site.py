@@ -15,9 +15,6 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 import privbo as pb
-from accountant.events import Adjacency, Gaussian, Unit
-from accountant.ledger import Ledger, LedgerPolicy
-from accountant.ledger.book import Declaration
 from accountant.ledger.chain import encode_rows
 from privbo.flower import answers
 from privbo.flower.answers import client_app
@@ -33,8 +30,10 @@ from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 from privbo.runs.best import common_at_site
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.spec import parse_toml
+from tests.accountant.builders import declared, gaussian
+from tests.builders import ledger
 from tests.conformance.cases import bumps, problem
-from tests.deployment.federations import SITES, change, make, node_key
+from tests.deployment.federations import SITES, change, make, public_key
 from tests.deployment.grid import LoopGrid, Node
 
 ASKED: list[int] = []
@@ -72,11 +71,8 @@ def test_a_question_asked_twice_is_answered_with_the_same_bytes(tmp_path: Path) 
     assert len(ASKED) == evaluations  # a new process, and no new evaluation
 
 
-LEDGER = Ledger.create(None, LedgerPolicy(unit=Unit.CLIENT, adjacency=Adjacency.ZERO_OUT, population="p", n_clients=2))
-EVENT = Gaussian(noise_multiplier=4.0)
-PLAN = LEDGER.reserve(
-    Declaration(run="run", events=((EVENT, 9),), settings="s", plan="p", delta=1e-5, noise_source="simulation")
-)
+LEDGER, EVENT = ledger(), gaussian(4.0)
+PLAN = LEDGER.reserve(declared("run", 9, EVENT, noise_source="simulation"))
 for number in range(9):
     LEDGER.charge(f"run/{number}", EVENT, run="run", noise_source="simulation")
 
@@ -277,16 +273,13 @@ def test_error_classes_are_pythons_or_ours() -> None:
 
 
 def test_every_client_sends_the_same_size_whether_it_knows_anything_or_not(tmp_path: Path) -> None:
-    sizes = {}
-    for factory in ("tests.conformance.small:problem", "tests.deployment.test_site:silent_problem"):
-        federation = make(tmp_path / factory[-8:], "dp-fts-de", rounds=1, factory=factory)
-        sizes[factory] = {
-            (reply.metadata.src_node_id, reply.metadata.group_id): [
-                len(vector) for vector in reply.content.config_records["answer"]["vectors"]
-            ]
-            for reply in federation.play().replies
-        }
-    assert sizes["tests.conformance.small:problem"] == sizes["tests.deployment.test_site:silent_problem"]
+
+    def sizes(factory: str) -> dict[Any, list[int]]:
+        replies = make(tmp_path / factory[-8:], "dp-fts-de", rounds=1, factory=factory).play().replies
+        sent = {(one.metadata.src_node_id, one.metadata.group_id): one.content.config_records for one in replies}
+        return {name: list(map(len, records["answer"]["vectors"])) for name, records in sent.items()}
+
+    assert sizes("tests.conformance.small:problem") == sizes("tests.deployment.test_site:silent_problem")
 
 
 def silent_problem() -> pb.Problem:
@@ -320,13 +313,10 @@ def pem(line: str) -> bytes:
 
 
 def test_with_keys_a_node_is_the_site_of_its_key_whatever_it_says(tmp_path: Path) -> None:
-    keys = {site: node_key()[1] for site in SITES}
-    federation = make(tmp_path, rounds=1, keys=keys)
+    federation = make(tmp_path, rounds=1, keys=True)
     nodes = federation.nodes()
-    for node, site in zip(nodes, SITES, strict=True):
-        node.public_key = pem(keys[site])
     impostor = federation.nodes()[0]
-    impostor.node_id, impostor.public_key = 999, pem(node_key()[1])
+    impostor.node_id, impostor.public_key = 999, public_key().encode()
     nodes[1].node_config = nodes[0].node_config  # south answers with north's file
     federation.play([impostor, *nodes])
     assert impostor.asked == []
@@ -342,7 +332,7 @@ def sited(*sites: tuple[str, str | None]) -> Federation:
 
 
 def test_registries_that_do_not_fit_are_refused() -> None:
-    one, two = node_key()[1], node_key()[1]
+    one, two = public_key(), public_key()
     for n_clients, sites, words in (
         (3, [("0-1", None), ("1-2", None)], "exactly one site"),
         (3, [("0-1", None)], "exactly one site"),
