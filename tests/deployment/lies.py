@@ -107,22 +107,15 @@ def files_with(federation: Federation, **changes: object) -> Path:
     return home
 
 
-def _changed(value: object) -> object:
-    """Another value of the same type."""
-    match value:
-        case bool():
-            return not value
-        case int():
-            return value + 1
-        case float():
-            return value * 1e-6
-        case str():
-            return value + "0" if not value or value[-1] != "0" else value[:-1] + "1"
-        case bytes():
-            return value[:-1] + bytes([value[-1] ^ 1]) if value else b"x"
-        case list() | tuple():
-            return value[1:] if value else [value]
-    raise TypeError(f"no other value of {value!r}; name one here")
+# Another value of the same type.
+_CHANGED: dict[type, Callable[[Any], object]] = {
+    bool: lambda value: not value,
+    int: lambda value: value + 1,
+    float: lambda value: value * 1e-6,
+    str: lambda value: value[:-1] + "1" if value.endswith("0") else value + "0",
+    bytes: lambda value: value[:-1] + bytes([value[-1] ^ 1]) if value else b"x",
+    list: lambda value: value[1:] if value else [value],
+}
 
 
 def _bent(message: Any, name: str) -> Any:
@@ -132,7 +125,7 @@ def _bent(message: Any, name: str) -> Any:
         return message
     if isinstance(value, Mapping):
         return dataclasses.replace(message, **{name: {key: _other(array) for key, array in value.items()}})
-    return dataclasses.replace(message, **{name: _changed(value)})
+    return dataclasses.replace(message, **{name: _CHANGED[type(value)](value)})
 
 
 def _other(array: np.ndarray) -> np.ndarray:
@@ -158,8 +151,10 @@ TO_GUARDIANS: dict[str, tuple[type, str]] = {
 }
 
 
-def bend_question(message: Message, asked: type, kind: type, name: str) -> None:
+def bend_question(asked: type, kind: type, name: str, message: Message) -> None:
     """Change a field of a question to a site or a guardian, or of what is in it."""
+    if asked.record not in message.content.config_records:
+        return
     question, nonce = decode(asked, message.content), nonce_of(asked, message.content)
     if isinstance(question, GuardianQuestion) and question.kind == "meet":
         return
@@ -177,8 +172,10 @@ def put(message: Message, content: Any) -> None:
     message.content.array_records.update(content.array_records)
 
 
-def bend_rows(message: Message, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+def bend_rows(change: Callable[[dict[str, Any]], dict[str, Any] | None], message: Message) -> None:
     """Show a site another ledger, every digest of which is right: ``change`` gives other contents of a row, or None."""
+    if Question.record not in message.content.config_records:
+        return
     question, nonce = decode(Question, message.content), nonce_of(Question, message.content)
     rows, plan = list[Row](), question.standing.plan
     for row in decode_rows(question.chain):

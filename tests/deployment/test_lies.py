@@ -4,7 +4,8 @@ import contextlib
 import dataclasses
 import shutil
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +104,11 @@ OTHERS = {
 }
 
 
-def lying_home(federation: Federation, key: str, lie: object = None) -> Path:
+def lying_home(federation: Federation, key: str, told: dict[str, Any] = SHIPPED) -> Path:
     """The server's own copy of the app with a lie in its ``run.toml``."""
-    asked, (table, _, name) = tomllib.loads((federation.home / "run.toml").read_text()), key.partition(".")
-    value: Any = SHIPPED[key] if lie is None else lie
+    asked, value = tomllib.loads((federation.home / "run.toml").read_text()), told[key]
+    key = key.partition(" ")[0]
+    table, _, name = key.partition(".")
     if value == "other":
         value = OTHERS[name][asked["privacy"].get(name, next(iter(OTHERS[name])))]
     changed = {table: {name: value}} if name else {key: value}
@@ -126,54 +128,29 @@ def lying_home(federation: Federation, key: str, lie: object = None) -> Path:
 NAMED = ["privacy.delta", "privacy.noise_multiplier", "algorithm.reward_range", "privacy", "rounds"]
 
 
-def first(keys: list[str]) -> list[Any]:
-    """The named ones in every run of the suite, all of them in ``make slow``."""
-    return [key if key in NAMED else pytest.param(key, marks=pytest.mark.slow) for key in keys]
+def first(told: Iterable[str], *given: object) -> list[Any]:
+    """The named ones in every run of the suite, all of them in ``make slow``; none of a machine's own settings."""
+    keys = [key for key in told if key not in lies.OWN]
+    return [pytest.param(*given, key, marks=() if key in NAMED else pytest.mark.slow) for key in keys]
 
 
-@pytest.mark.parametrize("key", first([key for key in SHIPPED if key not in lies.OWN]))
-def test_sites_refuse_a_trusted_servers_ledger_of_another_run(key: str, tmp_path: Path) -> None:
-    """The server plays other settings under approved files: its ledger binds them, and a site sees that it does."""
-    federation = trusting(tmp_path)
-    nodes = federation.nodes()
-    grid = lies.play(federation, nodes, lying_home(federation, key))
-    assert not lies.vectors_of(grid)
-    assert not list(tmp_path.glob("*/kept/*/sent/*.npz"))
-    for reply in grid.answers:
-        assert reply["error"] in {"RefusedError", "ConfigurationError", "PolicyError"}
-
-
-def honest_rows(federation: Federation) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
-    """What a server shows that forges its ledger: rows as those of the approved run would be."""
+def forging(federation: Federation) -> Callable[[Message], None]:
+    """Show a forged ledger: rows as those of the approved run would be."""
     spec = public_spec(federation.home)
     plan = plan_run(spec)
     event = next(event for event, _ in plan.schedule)
+    terms = {"unit": plan.unit, "adjacency": plan.adjacency.value, "n_clients": plan.n_clients}
 
     def change(row: dict[str, Any]) -> dict[str, Any] | None:
-        terms = {"unit": plan.unit, "adjacency": plan.adjacency.value, "n_clients": plan.n_clients}
         if row.get("row") == "reservation":
             return row | declared_by(plan, run=row["run"], settings=spec.digest()).to_dict() | terms
         return row | {"event": to_dict(event)} | terms
 
-    return change
-
-
-def forging(federation: Federation) -> Callable[[Message], None]:
-    change = honest_rows(federation)
-
-    def bend(message: Message) -> None:
-        if "question" in message.content.config_records:
-            lies.bend_rows(message, change)
-
-    return bend
-
-
-# What a run with guardians declares; the rest of the settings is of the server alone, or is no lie to guardians.
-ACROSS = [key for key in SHIPPED if key not in lies.OWN | {"ledger", "times", "attendance"}]
+    return partial(lies.bend_rows, change)
 
 
 @pytest.mark.parametrize("unit", ["client", "reward"])
-@pytest.mark.parametrize("key", first(ACROSS))
+@pytest.mark.parametrize("key", first(key for key in SHIPPED if key not in {"ledger", "times", "attendance"}))
 def test_guardians_add_the_approved_noise_or_refuse_whatever_the_server_plays(
     key: str, unit: str, tmp_path: Path
 ) -> None:
@@ -196,6 +173,9 @@ def test_an_honest_server_of_the_same_federations_is_answered(tmp_path: Path) ->
         assert lies.vectors_of(grid)
         assert lies.require_paid(federation, NAMES) == 2 * len(NAMES)
         assert not any(lies.refusals(federation, party) for party in (*federation.sites, *NAMES))
+    federation = federation_of(tmp_path / "hiding")
+    assert set(answered(federation, lies.play(federation, federation.nodes(), bend=forging(federation)))) == set(SITES)
+    assert not any(lies.refusals(federation, site) for site in SITES)
 
 
 # --- messages ---------------------------------------------------------------------------------------------------
@@ -208,11 +188,7 @@ HARMLESS = {"Broadcast.arrays", "Question.public_seed"}
 
 @pytest.mark.parametrize("case", lies.TO_SITES)
 def test_a_bent_question_is_refused_by_every_site(case: str, tmp_path: Path) -> None:
-    federation = trusting(tmp_path)
-
-    def bend(message: Message) -> None:
-        lies.bend_question(message, lies.Question, *lies.TO_SITES[case])
-
+    federation, bend = trusting(tmp_path), partial(lies.bend_question, lies.Question, *lies.TO_SITES[case])
     grid = lies.play(federation, federation.nodes(), bend=bend)
     assert grid.answers
     if case not in HARMLESS:
@@ -244,12 +220,7 @@ def test_a_silent_phase_takes_no_more_pulls_than_a_site_has_left(more: int, tmp_
 
 @pytest.mark.parametrize("case", lies.TO_GUARDIANS)
 def test_a_bent_question_to_all_guardians_is_refused_or_paid_for(case: str, tmp_path: Path) -> None:
-    federation = guarded(tmp_path)
-
-    def bend(message: Message) -> None:
-        if "guard" in message.content.config_records:
-            lies.bend_question(message, lies.GuardianQuestion, *lies.TO_GUARDIANS[case])
-
+    federation, bend = guarded(tmp_path), partial(lies.bend_question, lies.GuardianQuestion, *lies.TO_GUARDIANS[case])
     lies.play(federation, federation.everyone(), bend=bend)
     answered = lies.require_paid(federation, NAMES)
     # A ciphertext less is a client less, and the seed is the server's to draw: no lie about a number that protects.
@@ -294,7 +265,7 @@ def test_sites_refuse_a_ledger_that_declares_something_else(field: str, tmp_path
             return row | {"events": [[event, count + (1 if field == "more events" else -1)], *others]}
         return row | {field: _LIES_OF_ROWS[field]} if field in _LIES_OF_ROWS else None
 
-    grid = lies.play(federation, federation.nodes(), bend=lambda message: lies.bend_rows(message, change))
+    grid = lies.play(federation, federation.nodes(), bend=partial(lies.bend_rows, change))
     assert grid.answers
     assert not lies.vectors_of(grid)
     assert not lies.sent_vectors(federation)
@@ -344,11 +315,6 @@ LIES |= {
     "problem of fewer records": PROBLEM | {"n_records": [12, 30, 8]},
     "problem with a training": PROBLEM | {"training": {"type": "gaussian", "noise_multiplier": 0.5}},
 }
-LIES = {key: lie for key, lie in LIES.items() if key not in lies.OWN}
-
-
-def lie(federation: Federation, key: str) -> Path:
-    return lying_home(federation, key.partition(" ")[0], LIES[key])
 
 
 def answered(federation: Federation, grid: LoopGrid) -> dict[str, FloatArray]:
@@ -372,35 +338,36 @@ def answered(federation: Federation, grid: LoopGrid) -> dict[str, FloatArray]:
     return vectors
 
 
-def test_an_honest_server_of_the_same_federation_is_answered(tmp_path: Path) -> None:
-    """The control: what is refused below is refused for the lie."""
-    federation = federation_of(tmp_path)
-    assert set(answered(federation, lies.play(federation, federation.nodes(), bend=forging(federation)))) == set(SITES)
-    assert not any(lies.refusals(federation, site) for site in SITES)
+TOLD: dict[str, tuple[Callable[..., Federation], dict[str, Any]]] = {
+    "trusting": (trusting, SHIPPED),
+    "hiding": (federation_of, LIES),
+}
 
 
-@pytest.mark.parametrize("key", first(list(LIES)))
-def test_sites_refuse_a_ledger_of_another_run(key: str, tmp_path: Path) -> None:
-    federation = federation_of(tmp_path)
-    grid = lies.play(federation, federation.nodes(), lie(federation, key))
-    assert not answered(federation, grid)
-    assert not lies.sent_vectors(federation)
+@pytest.mark.parametrize(("kind", "key"), [case for kind, (_, told) in TOLD.items() for case in first(told, kind)])
+def test_sites_refuse_a_trusted_servers_ledger_of_another_run(kind: str, key: str, tmp_path: Path) -> None:
+    """The server plays other settings under approved files: its ledger binds them, and a site sees that it does."""
+    made, told = TOLD[kind]
+    federation = made(tmp_path)
+    nodes = federation.nodes()
+    grid = lies.play(federation, nodes, lying_home(federation, key, told))
+    assert not lies.vectors_of(grid)
+    assert not list(tmp_path.glob("*/kept/*/sent/*.npz"))
     assert {reply["error"] for reply in grid.answers} <= {"RefusedError", "ConfigurationError", "PolicyError"}
+    if kind == "hiding":
+        assert not answered(federation, grid)
 
 
-@pytest.mark.parametrize("key", first(list(LIES)))
+@pytest.mark.parametrize("key", first(LIES))
 def test_behind_a_forged_ledger_what_leaves_has_the_approved_noise_and_price(key: str, tmp_path: Path) -> None:
     federation = federation_of(tmp_path)
-    answered(federation, lies.play(federation, federation.nodes(), lie(federation, key), forging(federation)))
+    home = lying_home(federation, key, LIES)
+    answered(federation, lies.play(federation, federation.nodes(), home, forging(federation)))
 
 
 @pytest.mark.parametrize("case", [*sorted(HARMLESS), "Question.run"])
 def test_a_bent_question_is_refused_or_answered_as_approved(case: str, tmp_path: Path) -> None:
-    federation = federation_of(tmp_path)
-
-    def bend(message: Any) -> None:
-        lies.bend_question(message, lies.Question, *lies.TO_SITES[case])
-
+    federation, bend = federation_of(tmp_path), partial(lies.bend_question, lies.Question, *lies.TO_SITES[case])
     grid = lies.play(federation, federation.nodes(), bend=bend)
     assert grid.answers
     assert bool(answered(federation, grid)) == (case in HARMLESS)
