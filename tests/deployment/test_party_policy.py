@@ -63,49 +63,25 @@ def last_words(federation: Federation, site: str = SITE) -> str:
     return log.read_text().strip().splitlines()[-1]
 
 
+# What else a policy refuses, in process and at a site alike: tests/plans/test_policy.py.
 HOSTILE = {
-    "none = true": ({"privacy": {"none": True}}, {}, "privacy.none=true, and policy.no_privacy=false"),
-    "epsilon 1000": (
-        {"privacy": {"epsilon": 1000.0, "delta": 1e-6}},
-        {},
-        "from epsilon 2 to 1001 at delta 1e-06, and policy.epsilon=4",
-    ),
-    "another unit": (
-        {"privacy": HONEST | {"unit": "reward"}},
-        {},
-        "privacy.unit='reward', and policy.unit='client'; set one to the other",
-    ),
-    "another noise": (
-        {"privacy": HONEST | {"noise": "simulation"}},
-        {},
-        "privacy.noise='simulation', and policy.noise=['secure', 'exact']",
-    ),
-    "another algorithm": (
-        {"algorithm": {"type": "dp-fts-de", "n_features": 12}},
-        {"algorithms": ["fed-pne"]},
-        "algorithm.type='dp-fts-de', and policy.algorithms=['fed-pne']",
-    ),
-    "too many rounds": ({"rounds": 3}, {"max_rounds": 2}, "rounds=3, and policy.max_rounds=2; plan fewer rounds"),
-    "a delta of almost 1": (
-        {"privacy": {"epsilon": 2.0, "delta": 1.0 - 1e-15}},
-        {},
-        "at delta 1e-06, and policy.epsilon=4",
-    ),
-    "a noise multiplier of 1e-5": ({"privacy": {"noise_multiplier": 1e-5}}, {}, "and policy.epsilon=4"),
+    "none = true": ({"none": True}, "privacy.none=true, and policy.no_privacy=false"),
+    "epsilon 1000": ({"epsilon": 1000.0, "delta": 1e-6}, "from epsilon 2 to 1001 at delta 1e-06, and policy.epsilon=4"),
+    "a delta of almost 1": ({"epsilon": 2.0, "delta": 1.0 - 1e-15}, "at delta 1e-06, and policy.epsilon=4"),
 }
 
 
 @pytest.mark.filterwarnings("ignore:delta = 1 is above 1/N")
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_run_leaves_nothing_but_the_class_of_the_error(case: str, tmp_path: Path) -> None:
-    hostile, policy, words = HOSTILE[case]
-    federation = federation_of(tmp_path, policy=BOUND | policy)
+    hostile, words = HOSTILE[case]
+    federation = federation_of(tmp_path)
     assert any("vectors" in reply for reply in played(federation))
     assert ASKED
     with ledger_of(federation, SITE) as ledger:
         before = ledger.head
     sent_before = files_sent(federation)
-    asks(federation, **hostile)
+    asks(federation, privacy=hostile)
     replies = played(federation)
     assert not ASKED
     assert replies
@@ -167,17 +143,17 @@ def test_rewards_of_a_run_are_charged_as_they_were_judged(tmp_path: Path) -> Non
 
 
 def test_a_hospital_joins_and_the_same_ledger_goes_on(tmp_path: Path) -> None:
-    twelve = federation_of(tmp_path / "a", sites={"north": "0-3", "south": "4-7", "west": "8-11"}, n_clients=12)
-    joined = {"east": "0", "north": "1-4", "south": "5-8", "west": "9-12"}
-    thirteen = federation_of(tmp_path / "b", sites=joined, n_clients=13, privacy={"epsilon": 1.0, "delta": 1e-6})
-    for federation, n_clients in ((twelve, 12), (thirteen, 13)):
+    twelve = {"sites": {"north": "0-3", "south": "4-7", "west": "8-11"}, "n_clients": 12}
+    joined = {"sites": {"east": "0", "north": "1-4", "south": "5-8", "west": "9-12"}, "n_clients": 13}
+    for changes in (twelve, joined | {"privacy": {"epsilon": 1.0, "delta": 1e-6}}):
+        n_clients = changes["n_clients"]
+        federation = federation_of(tmp_path / str(n_clients), arguments={"n_clients": n_clients}, **changes)
         for name in federation.sites:
-            own = {"factory": FACTORY, "arguments": {"n_clients": n_clients}}
-            change(federation.site_file(name), problem=own, directory=str(tmp_path / "disks" / name))
+            change(federation.site_file(name), directory=str(tmp_path / "disks" / name))
         assert any("vectors" in reply for reply in played(federation))
     first = pb.plan(counting_problem(12), ALWAYS, privacy=pb.Privacy(epsilon=2.0, delta=1e-6), rounds=2).event
     alone = numerical.epsilon(repeat(first, 1), 1e-6, adjacency=Adjacency.ZERO_OUT)
-    with ledger_of(thirteen, SITE) as old, ledger_of(thirteen, "east") as new:
+    with ledger_of(federation, SITE) as old, ledger_of(federation, "east") as new:
         assert [r.run for r in old.book().reservations] != [r.run for r in new.book().reservations]
         assert len(old.book().reservations) == 2
         assert len(new.book().reservations) == 1
