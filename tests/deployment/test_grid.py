@@ -13,14 +13,11 @@ from privbo.flower.server import serve
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Release
 from privbo.runs.sources import algorithm_table
+from tests.builders import same_releases
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, Case, problem, without_none
 from tests.deployment.federations import POLICY, Federation, make, unasked
 from tests.deployment.grid import LoopGrid, through_bytes, unavailable
 from tests.deployment.reading import releases, require_same, sites
-
-
-def many() -> pb.Problem:
-    return problem(24)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -37,12 +34,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Release]:
     federation = make(tmp_path_factory.mktemp("plain"))
     federation.play()
     return releases(federation)
-
-
-def require_equal(federation: Federation, expected: list[Release]) -> None:
-    for ours, theirs in zip(releases(federation), expected, strict=True):
-        assert ours.sequence == theirs.sequence
-        np.testing.assert_array_equal(ours.values, theirs.values)
 
 
 def stopped(federation: Federation) -> None:
@@ -67,18 +58,17 @@ def test_a_restarted_server_asks_again_and_charges_nothing_twice(tmp_path: Path,
         assert ledger.stored_release(ledger.entries()[1].release_id) is None
     resumed = federation.play()
     assert next(iter(resumed.nodes.values())).asked[0].metadata.group_id == "1"
-    require_equal(federation, expected)
+    same_releases(releases(federation), expected)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"sampling": "random-allocation", "participations": 2},
-        {"sampling": "truncated-poisson", "max_cohort": 3},
-        {"sampling": "poisson", "sample_rate": 0.2},
-    ],
-    ids=lambda asked: asked["sampling"],
-)
+SAMPLINGS: list[dict[str, Any]] = [
+    {"sampling": "random-allocation", "participations": 2},
+    {"sampling": "truncated-poisson", "max_cohort": 3},
+    {"sampling": "poisson", "sample_rate": 0.2},
+]
+
+
+@pytest.mark.parametrize("asked", SAMPLINGS, ids=lambda asked: asked["sampling"])
 def test_a_restarted_server_goes_on_with_its_draw_and_everyone_is_asked(asked: dict[str, Any], tmp_path: Path) -> None:
     privacy = {"noise_multiplier": 2.0} | asked
     # Sites whose rule counts Gaussian releases only would refuse a truncated sample.
@@ -103,14 +93,11 @@ def test_a_site_that_was_away_comes_back_with_its_history(tmp_path: Path) -> Non
     federation = make(tmp_path, "dp-fts-de")
     nodes = federation.nodes()
 
-    def away(app: Any) -> Any:
-        def handle(message: Any, context: Any) -> Any:
-            nodes[0].online = int(message.metadata.group_id) != 0  # gone when round 1 is asked
-            return app(message, context)
+    def away(reply: Any, round_: int) -> Any:
+        nodes[0].online = round_ != 0  # gone when round 1 is asked
+        return reply
 
-        return handle
-
-    nodes[1].app = away(nodes[1].app)
+    nodes[1].tamper = away
     federation.play(nodes)
     rounds = [site["rounds"] for site in sites(federation)]
     assert 1 in rounds[1]
@@ -144,14 +131,8 @@ class FetchesTogether(LoopGrid):
 def test_a_bad_reply_loses_nobody_but_itself_however_many_are_asked(tmp_path: Path) -> None:
     n_sites, bad = 24, {103, 111, 112, 119}
     sites = {f"site-{index}": str(index) for index in range(n_sites)}
-    federation = make(
-        tmp_path,
-        rounds=1,
-        sites=sites,
-        n_clients=n_sites,
-        factory="tests.deployment.test_grid:many",
-        round_timeout=20.0,
-    )
+    clients = {"n_clients": n_sites, "arguments": {"n_clients": n_sites}}
+    federation = make(tmp_path, rounds=1, sites=sites, round_timeout=20.0, **clients)
     grid = FetchesTogether(federation.nodes())
     grid.breaking = frozenset(bad)
     serve(grid, federation.home, federation.run)
@@ -214,7 +195,7 @@ def test_a_superlink_that_is_gone_stops_the_run_and_it_goes_on_later(tmp_path: P
     with pytest.raises(pb.RunError, match="run the app again"):
         federation.play(nodes)
     federation.play()
-    require_equal(federation, expected)
+    same_releases(releases(federation), expected)
 
 
 def test_without_enough_sites_nothing_is_asked_and_the_run_goes_on_later(
@@ -227,4 +208,4 @@ def test_without_enough_sites_nothing_is_asked_and_the_run_goes_on_later(
         federation.play(nodes)
     assert not any(node.asked for node in nodes)
     federation.play()
-    require_equal(federation, expected)
+    same_releases(releases(federation), expected)

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from privbo.protocol.files import read_lines
-from privbo.testing import toy_problem
 from tests.builders import same_releases
 from tests.deployment.federations import Federation, make
 from tests.deployment.grid import unavailable
@@ -14,26 +13,22 @@ from tests.deployment.processes import deployed, wait_until
 from tests.deployment.reading import releases
 
 BATCH, ODD = len(VECTORS), 5
+N_CLIENTS = 3 + BATCH + ODD
 SITES = {"honest": "0-2", "batch": f"3-{BATCH + 2}"} | {f"odd{i}": str(BATCH + 3 + i) for i in range(ODD)}
-NODES: dict[str, dict[str, int]] = {"honest": {}, "batch": {"vectors": 1}} | {
-    f"odd{i}": {"replies": i, "step": ODD} for i in range(ODD)
-}
+NODES: dict[str, dict[str, int]] = {"honest": {}, "batch": {"vectors": 1}}
+NODES |= {f"odd{i}": {"replies": i, "step": ODD} for i in range(ODD)}
 
 
 def hostile_federation(root: Path, **changes) -> Federation:
     return make(
         root,
         sites=SITES,
-        n_clients=BATCH + 3 + ODD,
-        factory="tests.deployment.test_hostile_nodes:problem",
+        n_clients=N_CLIENTS,
+        arguments={"n_clients": N_CLIENTS},
         algorithm={"type": "fed-pne", "horizon": 6000, "c": 0.02, "release_when": "always"},
         rounds=5,
         **changes,
     )
-
-
-def problem():
-    return toy_problem(BATCH + 3 + ODD)
 
 
 def honest_alone(root: Path) -> list:
@@ -70,12 +65,9 @@ def test_every_hostile_answer_is_an_absence(tmp_path: Path) -> None:
 def test_hostile_processes_crash_nothing(tmp_path: Path) -> None:
     federation = hostile_federation(tmp_path / "hostile", round_timeout=120.0, start_timeout=600.0)
     app = federation.home / "federated_app.py"
-    text = app.read_text().replace("client_app(HOME)", "hostile_app(HOME)")
-    app.write_text(
-        text.replace(
-            "import client_app, server_app", "import server_app\nfrom tests.deployment.hostile import hostile_app"
-        )
-    )
+    imports = "from tests.deployment.hostile import hostile_app as client_app\n"
+    text = app.read_text().replace("import client_app, server_app", f"import server_app\n{imports}")
+    app.write_text(text)
     with deployed(federation) as deployment:
         for name, how in NODES.items():
             settings = " ".join(f"{key}={value}" for key, value in how.items())

@@ -20,12 +20,11 @@ from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Standing
 from privbo.reports.bundle import write_receipt
 from privbo.runs.recovery import recover
+from tests.builders import same_releases
 from tests.deployment.federations import SITES, Federation, make
 from tests.deployment.grid import Node, unavailable
 from tests.deployment.reading import releases
 from tests.deployment.test_site import LEDGER, PLAN, VECTORS, Echo, question
-
-LEDGER_FILES = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite.commits")
 
 
 def test_every_round_leaves_a_countersigned_receipt_with_the_operator_and_the_site(tmp_path: Path) -> None:
@@ -36,12 +35,11 @@ def test_every_round_leaves_a_countersigned_receipt_with_the_operator_and_the_si
         heads = [row.digest for row in ledger.book().rows]
         plan = ledger.book().reservations[0].digest
     assert {row["site"] for row in kept} == set(SITES)
-    keys = {}
+    keys, run = {}, pb.load(federation.run.path).run_id
     for row in kept:
         assert heads[row["sequence"] - 1] == row["head"]
         assert row["plan"] == plan
         seen = {name: row[name] for name in ("round", "sequence", "head", "plan")}
-        run = pb.load(federation.run.path).run_id
         statement = {"content": {"run": run} | seen, "key": row["key"], "signature": row["signature"]}
         assert checked(statement, PURPOSE)["round"] == row["round"]
         keys.setdefault(row["site"], set()).add(row["key"])
@@ -231,9 +229,8 @@ def test_what_lags_behind_a_federations_ledger_loses_nothing_and_draws_nothing_a
     made = releases(federation)
     put_back(old, federation.root, parts)
     federation.play()
-    for ours, theirs in zip(releases(federation), made, strict=True):
-        assert (ours.sequence, ours.head) == (theirs.sequence, theirs.head)
-        np.testing.assert_array_equal(ours.values, theirs.values)
+    same_releases(releases(federation), made)
+    assert [release.head for release in releases(federation)] == [release.head for release in made]
     assert verify(federation.run.path, [receipt]).verified
 
 
@@ -259,15 +256,10 @@ def test_a_federations_ledger_restored_with_any_parts_is_refused_or_betrayed_by_
 
 
 def test_after_a_recovery_sites_answer_again(tmp_path: Path) -> None:
-    federation = make(tmp_path, privacy={"noise_multiplier": 4.0})
-    copy = tmp_path / "copy"
-    federation.play(backed_up(federation, 1, federation.run.path, copy))
-    for name in LEDGER_FILES:
-        (federation.run.path / name).unlink(missing_ok=True)
-        if (copy / name).exists():
-            shutil.copy(copy / name, federation.run.path / name)
-    found = recover(federation.run)
-    assert found.releases >= 1
+    federation = make(tmp_path / "all", privacy={"noise_multiplier": 4.0})
+    federation.play(backed_up(federation, 1, tmp_path / "all", tmp_path / "old"))
+    put_back(tmp_path / "old", tmp_path / "all", ("ledger", "commits"))
+    assert recover(federation.run).releases >= 1
     federation.play()
     assert verify(federation.run.path).verified
     assert "once more" in verify(federation.run.path).text
