@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
 
 import privbo as pb
@@ -105,16 +104,6 @@ def test_a_site_that_was_away_comes_back_with_its_history(tmp_path: Path) -> Non
     assert {-1, 2, 3} <= set(rounds[0])
 
 
-@pytest.fixture(scope="module")
-def without_north(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """The first release when the first site's clients are absent."""
-    federation = make(tmp_path_factory.mktemp("absent"), rounds=1)
-    nodes = federation.nodes()
-    nodes[0].tamper = lambda reply, _: unavailable(reply)
-    federation.play(nodes)
-    return releases(federation)[0]
-
-
 class FetchesTogether(LoopGrid):
     """As Flower: the replies of one call are lost together where one of them breaks its decoding."""
 
@@ -164,7 +153,7 @@ def test_a_superlink_that_takes_nothing_stops_the_run(tmp_path: Path) -> None:
     assert len(releases(federation)) > 0
 
 
-def test_a_node_that_hangs_holds_up_nobody_else(tmp_path: Path, without_north: Release) -> None:
+def test_a_node_that_hangs_holds_up_nobody_else(tmp_path: Path) -> None:
     """Were all replies fetched one after the other, the others' would never come while it hangs."""
     federation = make(tmp_path, rounds=1, round_timeout=600.0)
     nodes, arrived, seen = federation.nodes(), threading.Semaphore(0), list[bool]()
@@ -179,7 +168,8 @@ def test_a_node_that_hangs_holds_up_nobody_else(tmp_path: Path, without_north: R
     federation.play(nodes)
     assert seen
     assert all(seen)
-    np.testing.assert_array_equal(releases(federation)[0].values, without_north.values)
+    rows = read_lines(federation.run.private / "transport.jsonl")
+    assert [row["answered"] for row in rows] == [["south", "west"]] * len(rows)
 
 
 def test_a_superlink_that_is_gone_stops_the_run_and_it_goes_on_later(tmp_path: Path, expected: list[Release]) -> None:
@@ -194,18 +184,5 @@ def test_a_superlink_that_is_gone_stops_the_run_and_it_goes_on_later(tmp_path: P
     nodes[0].tamper = cut
     with pytest.raises(pb.RunError, match="run the app again"):
         federation.play(nodes)
-    federation.play()
-    same_releases(releases(federation), expected)
-
-
-def test_without_enough_sites_nothing_is_asked_and_the_run_goes_on_later(
-    tmp_path: Path, expected: list[Release]
-) -> None:
-    federation = make(tmp_path, min_sites=3, start_timeout=0.3)
-    nodes = federation.nodes()
-    nodes[2].online = False
-    with pytest.raises(pb.RunError, match="2 of 3 sites"):
-        federation.play(nodes)
-    assert not any(node.asked for node in nodes)
     federation.play()
     same_releases(releases(federation), expected)

@@ -9,7 +9,7 @@ from tests.builders import same_releases
 from tests.deployment.federations import Federation, make
 from tests.deployment.grid import unavailable
 from tests.deployment.hostile import REPLIES, VECTORS, hostile_app
-from tests.deployment.processes import deployed, wait_until
+from tests.deployment.processes import deployed
 from tests.deployment.reading import releases
 
 BATCH, ODD = len(VECTORS), 5
@@ -72,9 +72,7 @@ def test_hostile_processes_crash_nothing(tmp_path: Path) -> None:
         for name, how in NODES.items():
             settings = " ".join(f"{key}={value}" for key, value in how.items())
             deployment.start_supernode(name, federation.site_file(name), config=settings)
-        done = deployment.flwr("run", str(federation.home), timeout=300)
-        assert done.returncode == 0, done.stdout + done.stderr
-        wait_until(federation.run.report_path.exists, "the run is over", timeout=1500)
+        deployment.play(federation.home, timeout=1500)
     check(federation, tmp_path / "alone")
     rows = read_lines(federation.run.private / "transport.jsonl")
     assert len(rows) * ODD >= len(REPLIES)  # every reply of the list was sent

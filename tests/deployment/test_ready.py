@@ -28,11 +28,6 @@ from tests.deployment.test_grid import stopped
 CALLED: list[str] = []
 
 
-def raising_factory() -> pb.Problem:
-    CALLED.append("factory")
-    raise ValueError("patient 17 is ill")
-
-
 def refused(federation: Federation, nodes: list[Node] | None = None) -> str:
     """The words of a run that was not made."""
     grid = LoopGrid(federation.nodes() if nodes is None else nodes)
@@ -286,17 +281,6 @@ def test_readiness_calls_nothing_of_the_sites_so_no_value_decides_it(tmp_path: P
     federation.play(nodes)
     assert called == [[], [], []]
     assert {"factory", "objective"} <= set(CALLED)
-
-
-def test_a_run_goes_on_where_the_data_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a factory or an import can is a fact of clients: readiness must not depend on it."""
-    federation = make(tmp_path, factory="tests.deployment.test_ready:raising_factory", rounds=1, min_sites=3)
-    (tmp_path / "ward_at_top.py").write_text(MODULES["raises"])
-    monkeypatch.syspath_prepend(tmp_path)
-    other_code(federation, "ward_at_top:problem", "south")
-    errors = {(str(answer["site"]), answer["error"]) for answer in federation.play().answers}
-    assert errors == {("north", "ValueError"), ("south", "ConfigurationError"), ("west", "ValueError")}
-    assert len(releases(federation)) == 1
 
 
 def test_a_run_that_was_charged_goes_on_whoever_is_ready(tmp_path: Path) -> None:

@@ -1,25 +1,22 @@
-"""Runs over real processes: TLS and node keys, Flower's own simulation, and guardians that are killed on the way."""
+"""Runs over real processes: TLS and node keys, Flower's own simulation, and sites and a server that are killed."""
 
-import contextlib
-import threading
-import time
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from accountant.ledger import Ledger
-from accountant.verify.auditor import verify_bundle
 from privbo.flower.keys import AUTHORITY, make_keys
-from privbo.flower.launch import LOOPBACK, free_port
-from privbo.protocol.errors import RunError
+from privbo.flower.launch import LOOPBACK, Deployment, free_port
 from privbo.protocol.files import load_arrays, read_lines
-from privbo.reports.bundle import write_bundle
-from privbo.runs.record import load
-from tests.deployment.federations import ALGORITHMS, SITES, make
-from tests.deployment.processes import deployed, keyed, register, start_parties, wait_until
-from tests.deployment.reading import in_process, require_same
-from tests.guardians.test_flower import NAMES, guarded, guardian_ledger
+from tests.deployment.federations import ALGORITHMS, SITES, Federation, make
+from tests.deployment.processes import deployed, keyed, kill_marked, register, rounds_played, start_parties, wait_until
+from tests.deployment.reading import in_process, releases, require_same, sites
 
 pytestmark = pytest.mark.deployment
 ROUNDS = 2
@@ -70,31 +67,109 @@ def test_flowers_simulation_gives_the_numbers_of_one_process(name: str, tmp_path
     require_same(federation, in_process(name, rounds=2), found)
 
 
-@pytest.mark.slow
-def test_killed_guardians_start_again_and_no_round_gets_two_noises(tmp_path: Path) -> None:
-    """A guardian's SuperNode is killed (SIGKILL) while the run waits for it; its ledger and bytes go on."""
-    federation = guarded(tmp_path, seed=None, start_timeout=120.0, round_timeout=40.0)
-    with deployed(federation) as deployment:
-        start_parties(deployment, federation)
+# ---- killed with -9 in mid-round: a site comes back with its history, a server goes on from its ledger
 
-        def kill_one(name: str) -> None:
-            deadline = time.monotonic() + 200
-            while not list((tmp_path / name / "kept").glob("*/rounds/000000.json")) and time.monotonic() < deadline:
-                time.sleep(0.05)
-            deployment.kill(name)
-            deployment.start_supernode(name, tmp_path / name / "guardian.toml")
 
-        threading.Thread(target=kill_one, args=(NAMES[1],), daemon=True).start()
-        for _ in range(6):
-            with contextlib.suppress(RunError):  # it stopped with a word; the same command goes on
-                deployment.play(federation.home, timeout=500)
-                break
-    assert verify_bundle(write_bundle(federation.run.path).path).verified
-    record = load(federation.run.path)
-    assert len(record.ledger.entries()) == record.plan.releases > 0
-    for name in NAMES:
-        with guardian_ledger(federation, name) as book:
-            stored = book.release_rows()
-            assert len(stored) == len(book.entries()) == len(record.ledger.entries())
-    with Ledger.open(federation.run.ledger_path) as book:
-        assert len(book.release_rows()) == len(book.entries())
+def start_run(deployment: Deployment, federation: Federation) -> None:
+    done = deployment.flwr("run", str(federation.home), timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def reached(federation: Federation, site: str) -> bool:
+    return federation.hold(site).with_suffix(".reached").exists()
+
+
+def answered(federation: Federation, site: str, round_: int) -> bool:
+    return any((federation.root / site / "kept").glob(f"*/sent/{round_:06d}.npz"))
+
+
+@contextmanager
+def run_held_in_mid_round(tmp_path: Path) -> Iterator[tuple[Federation, Path, Deployment]]:
+    """A run under way: north has answered round 0 and waits in the middle of a later one."""
+    keys, public = keyed(tmp_path)
+    federation = make(tmp_path, held=True, keys=public, round_timeout=60.0, start_timeout=600.0)
+    with deployed(federation, keys) as deployment:
+        register(deployment, keys)
+        start_parties(deployment, federation, keys)
+        start_run(deployment, federation)
+        wait_until(lambda: answered(federation, "north", 0), "north has answered round 0")
+        federation.hold("north").touch()
+        wait_until(lambda: reached(federation, "north"), "north is in the middle of a round")
+        yield federation, keys, deployment
+
+
+def loaded(federation: Federation, site: str) -> list[int]:
+    """Processes that loaded a site's problem, in order."""
+    return [int(line) for line in federation.hold(site).with_suffix(".loaded").read_text().split()]
+
+
+def test_killed_sites_are_missed_for_a_while_and_come_back_with_their_history(tmp_path: Path) -> None:
+    """First the process that has loaded the data is killed, in the next round the SuperNode and all its others."""
+    with run_held_in_mid_round(tmp_path) as (federation, keys, deployment):
+        lost = rounds_played(federation)
+        (first,) = loaded(federation, "north")
+        federation.hold("north").with_suffix(".reached").unlink()
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: reached(federation, "north"), "north's next process is in the middle of the next round")
+        assert rounds_played(federation) == lost + 1
+        assert len(set(loaded(federation, "north"))) == 2
+        deployment.kill("north")
+        wait_until(lambda: answered(federation, "south", lost + 1), "south has answered that round")
+        federation.hold("south").touch()  # the rounds that follow wait for north's return
+        federation.hold("north").unlink()
+        wait_until(lambda: rounds_played(federation) > lost + 1, "the round is over without north")
+        come_back(deployment, federation, "north", keys)
+        federation.hold("south").unlink()
+        wait_until(federation.run.report_path.exists, "the run is over", timeout=900)
+    rows = read_lines(federation.run.private / "transport.jsonl")
+    missed = [row["round"] for row in rows if row["answered"] == ["south", "west"]]
+    assert missed[:2] == [lost, lost + 1]
+    assert rows[-1]["answered"] == sorted(SITES)
+    assert [len(loaded(federation, site)) for site in ("north", "south", "west")] == [3, 1, 1]
+    north, south = sites(federation)[:2]
+    assert 0 in north["rounds"]
+    assert not {lost, lost + 1} & set(north["rounds"])
+    assert north["rounds"].max() == south["rounds"].max() == len(rows) - 1
+    made, whole = releases(federation), in_process().releases
+    assert [r.noise_stddev for r in made][: lost + 1] == [r.noise_stddev for r in whole][: lost + 1]
+    np.testing.assert_array_equal(made[0].values, whole[0].values)
+
+
+def come_back(deployment: Deployment, federation: Federation, name: str, keys) -> None:
+    """Start a site again as a service manager does: Flower turns it away until it has missed the dead one."""
+    log = deployment.log(name)
+    seen = log.read_text().count("SuperNode ID:")
+
+    def connected() -> bool:
+        process = deployment.processes.get(name)
+        if process is None or process.poll() is not None:
+            deployment.start_supernode(name, federation.site_file(name), key=keys / f"{name}.key")
+        return log.read_text().count("SuperNode ID:") > seen
+
+    wait_until(connected, f"{name} is connected again")
+
+
+def test_a_killed_server_goes_on_from_its_ledger(tmp_path: Path) -> None:
+    with run_held_in_mid_round(tmp_path) as (federation, _, deployment):
+        round_ = rounds_played(federation)
+        assert kill_marked(deployment, "flwr-serverapp")
+        deployment.kill("superlink")
+        paid = charges(federation)
+        assert list(paid.values()) == [True] * round_ + [False]  # the open round is paid, nothing of it was released
+        federation.hold("north").unlink()
+        deployment.start_superlink()
+        start_run(deployment, federation)
+        wait_until(federation.run.report_path.exists, "the run is over", timeout=900)
+    require_same(federation, in_process())
+    assert list(paid) == list(charges(federation))[: len(paid)]
+    rows = [row for row in read_lines(federation.run.history_path) if row["released"]]
+    assert [row["sequence"] for row in rows] == [release.sequence for release in releases(federation)]
+
+
+def charges(federation: Federation) -> dict[str, bool]:
+    """Every charge in order, and whether its release is stored."""
+    with Ledger.open(federation.run.ledger_path) as ledger:
+        assert ledger.verify().ok
+        ids = [entry.release_id for entry in ledger.entries()]
+        assert len(set(ids)) == len(ids)
+        return {identity: ledger.stored_release(identity) is not None for identity in ids}

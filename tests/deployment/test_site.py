@@ -35,6 +35,7 @@ from tests.builders import ledger
 from tests.conformance.cases import bumps, problem
 from tests.deployment.federations import SITES, change, make, public_key
 from tests.deployment.grid import LoopGrid, Node
+from tests.deployment.reading import releases
 
 ASKED: list[int] = []
 
@@ -195,20 +196,27 @@ def test_a_server_cannot_name_a_folder_of_its_choice(name: str, tmp_path: Path) 
         SiteRecord.open(tmp_path, name)
 
 
-def test_a_site_that_fails_sends_the_class_of_its_error_and_nothing_else(tmp_path: Path) -> None:
-    federation = make(tmp_path, rounds=1, factory="tests.deployment.test_site:failing_problem")
+def test_a_site_that_fails_sends_the_class_of_its_error_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a factory or an import can read its data is a fact of clients: all are ready, and the run goes on."""
+    federation = make(tmp_path, rounds=1, min_sites=3, factory="tests.deployment.test_site:failing_problem")
+    (tmp_path / "ward_at_top.py").write_text("DATA = open('/no/such/patient')\n\ndef problem():\n    return None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    change(federation.site_file("south"), problem={"factory": "ward_at_top:problem"})
     replies = federation.play().replies
     assert replies
     for reply in replies:
         assert not reply.has_error()
         fields = dict(reply.content.config_records["answer"])
-        assert fields["error"] == "ValueError"
+        assert fields["error"] == ("ConfigurationError" if fields["site"] == "south" else "ValueError")
         assert set(fields) == {"site", "nonce", "error"}
         assert b"patient" not in repr(reply).encode().lower()
     log = next((tmp_path / "north" / "kept").glob("*/errors.log"))
     assert "patient 17 is ill" in log.read_text()
     public = [path for path in federation.run.path.rglob("*") if path.is_file()]
     assert not any(b"patient" in path.read_bytes().lower() for path in public)
+    assert len(releases(federation)) == 1
 
 
 def illegible(client: int, params: dict[str, Any]) -> float:

@@ -2,10 +2,8 @@
 
 import dataclasses
 import itertools
-import json
 import shutil
 import time
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -24,7 +22,7 @@ from privbo.flower import answers
 from privbo.flower.messages import GuardianQuestion, decode, encode, nonce_of
 from privbo.flower.party import read_party
 from privbo.flower.registry import public_spec, read_federation, require_guardians
-from privbo.flower.scaffold import write_app, write_guardian
+from privbo.flower.scaffold import write_app
 from privbo.guardians.ciphertexts import guardian_keys
 from privbo.protocol.errors import ConfigurationError, RunError
 from privbo.protocol.files import read_lines
@@ -33,7 +31,7 @@ from privbo.reports.bundle import write_bundle
 from privbo.reports.report import report
 from privbo.runs.record import load
 from tests.conformance.cases import ROUNDS, problem
-from tests.deployment.federations import SITES, Federation, change, make
+from tests.deployment.federations import Federation, change, make
 from tests.deployment.grid import Node, unavailable
 from tests.deployment.lies import put
 from tests.deployment.reading import KINDS, releases, require_same
@@ -255,16 +253,6 @@ def test_no_word_of_a_guardians_own_moves_the_servers_terminal(tmp_path) -> None
         federation.play(tampered(federation, tamper))
 
 
-def test_a_client_withheld_from_one_guardian_is_in_no_guardians_sum(tmp_path) -> None:
-    federation = guarded(tmp_path)
-    first, second = federation.guardians()
-    withheld = bent(second, "receive", lambda wanted: {"encrypted_shares": wanted.encrypted_shares[1:]})
-    federation.play([*federation.nodes(), first, withheld])
-    statements = [json.loads(path.read_text()) for path in tmp_path.glob("guardian*/kept/*/rounds/000000.json")]
-    sets = sorted(len(statement["content"]["share_ids"]) for statement in statements)
-    assert sets == [len(SITES) - 1, len(SITES)]  # one ciphertext a site
-
-
 def test_a_guardian_keeps_its_own_bound_over_all_runs_that_a_server_begins(tmp_path) -> None:
     federation = guarded(tmp_path, privacy={"epsilon": 2.0, "delta": 1e-5, "trust": "guardians"}, rounds=1, seed=None)
     change(tmp_path / "guardian2" / "guardian.toml", policy={"epsilon": 2.5, "delta": 1e-5})
@@ -318,24 +306,3 @@ def test_the_scaffold_writes_a_federation_with_guardians_whose_keys_stay_here(tm
     assert "guardians/" in (home / ".gitignore").read_text().split()
     with pytest.raises(ConfigurationError, match="one guardian would see every vector"):
         write_app(tmp_path / "one", n_sites=2, clients_per_site=3, epsilon=4.0, delta=1e-6, n_guardians=1)
-
-
-# --- keys ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_replaced_sealing_key_stops_the_run_until_its_card_is_registered(tmp_path) -> None:
-    federation = guarded(tmp_path, seed=None)
-    with pytest.raises(RunError):
-        federation.play(lossy(federation, 2))
-    (tmp_path / "guardian2/kept/sealing.key").unlink()
-    with pytest.raises(RunError, match="register its card"):
-        federation.play()
-    table = tomllib.loads((federation.home / "federation.toml").read_text())["guardians"]
-    lines = write_guardian(tmp_path / "guardian2", "guardian2", pb.Policy(epsilon=1e5, delta=1e-6))
-    change(federation.home / "federation.toml", guardians=table | tomllib.loads(lines)["guardians"])
-    with pytest.raises(RunError, match="guardian2 differ"):
-        federation.play()
-    (federation.run.path / "guardians.json").unlink()
-    federation.play()  # what it had received stands, and later ciphertexts are sealed to the new key
-    assert len(releases(federation)) > 1

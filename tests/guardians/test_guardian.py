@@ -169,15 +169,6 @@ def test_a_share_that_was_bent_opens_never() -> None:
 # --- sums -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_guardians", [2, 3, 5])
-def test_noiseless_answers_add_up_to_the_clients_sum(n_guardians: int) -> None:
-    guardians = circle(n_guardians, noise=Silence)
-    made = mechanism(REQUEST, n_guardians=n_guardians)
-    rows = np.random.default_rng(1).normal(size=(N, DIM))
-    expected = own_units(made, REQUEST, rows, np.arange(N), Silence(0)).sum(axis=0)
-    assert committee(guardians, Silence(0)).gather(0, made, REQUEST, rows).tolist() == expected.tolist()
-
-
 def test_a_client_that_is_missing_at_one_guardian_counts_as_zero_at_all() -> None:
     guardians, written = begun(noise=Silence)
     names = list(guardians)

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -48,8 +49,7 @@ from privbo.runs.record import Record
 from privbo.runs.sources import algorithm_table
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, without_none
 from tests.whole_run.clinic import N_CLIENTS, N_RECORDS, WORLD
-from tests.whole_run.quoted import underquoted
-from tests.whole_run.worlds import DRY, EXPORT, FULL, HOME, NORMS, SHORT, Step, moved, play, reach
+from tests.whole_run.worlds import DRY, EXPORT, FULL, HOME, NORMS, SHORT, Step, moved, play, reach, underquoted
 
 # Pairs of neighbouring worlds. Neighbours by client are with and without it (zero-out adjacency), so that a client
 # that answers otherwise is held against one that answers nothing.
@@ -144,18 +144,6 @@ def refused(self: Sharing, rewards: Any) -> Any:
     return rewards
 
 
-def to_the_microsecond() -> str:
-    return datetime.now(UTC).isoformat()
-
-
-def shows_scores(*given: Any, **named: Any) -> Any:
-    return CARRY_OUT(*given, **named | {"show_private": True})
-
-
-def half(*given: Any, **named: Any) -> float:
-    return SENSITIVITY(*given, **named) / 2
-
-
 CARRY_OUT, SENSITIVITY = running.carry_out, mechanism.sensitivity
 FED = next(case for case in CASES if case.name == "fed-pne")
 PUBLISHING = (DRY, SHORT[0], NORMS, ("report", HOME, "--json"), EXPORT)
@@ -165,8 +153,12 @@ PLANTED: dict[str, tuple[Worlds, tuple[object, str, object], str]] = {
     "a headline without its publication": (SLOW, (Record, "publications", ()), "3 report out --json: guaranteed"),
     "one reward ends the run": (("absent", "hostile"), (Sharing, "admit", refused), RUN),
     "files tell when they were written": (SLOW, (RunDirectory, "settle", lambda *_: None), f"{RUN}: out/"),
-    "the manifest tells the time": (SLOW, (opening, "today", to_the_microsecond), f"{RUN}: out/config.json"),
-    "scores on the terminal": (("plain", "absent"), (running, "carry_out", shows_scores), RUN),
+    "the manifest tells the time": (
+        SLOW,
+        (opening, "today", lambda: str(datetime.now(UTC))),
+        f"{RUN}: out/config.json",
+    ),
+    "scores on the terminal": (("plain", "absent"), (running, "carry_out", partial(CARRY_OUT, show_private=True)), RUN),
 }
 
 
@@ -180,7 +172,7 @@ def test_a_planted_fault_is_betrayed(fault: str, tmp_path: Path) -> None:
 
 
 def test_half_the_sensitivity_is_betrayed_by_a_sum_that_moves_too_far(tmp_path: Path) -> None:
-    with mock.patch.object(mechanism, "sensitivity", half):
+    with mock.patch.object(mechanism, "sensitivity", lambda *given, **named: SENSITIVITY(*given, **named) / 2):
         _, moves = audit({"run.toml": configuration(CASES[0])}, ("plain", "absent"), tmp_path, SHORT)
     assert max(moves) == pytest.approx(2.0, rel=1e-3)
 
@@ -303,23 +295,17 @@ def of_records(goal: str = "own") -> dict[str, Any]:
     }
 
 
-def require_only_releases(worlds: tuple[str, str], folder: Path, steps: tuple[Step, ...], goal: str = "own") -> None:
-    moves = require_bounded(of_records(goal), worlds, folder, steps)
-    assert (max(moves) > 0.05) == (worlds[1] != "slow"), "the worlds are one"
+RECORDS = [("own", WORLDS[0], SHORT), ("common", WORLDS[0], SHORT)]
+RECORDS += [pytest.param("own", worlds, FULL, marks=pytest.mark.slow) for worlds in WORLDS]
 
 
-@pytest.mark.parametrize("goal", ["own", "common"])
-def test_nothing_but_releases_tells_apart_what_a_record_is(goal: str, tmp_path: Path) -> None:
-    """A common setting has two releases, the second at points that follow from the first."""
-    require_only_releases(WORLDS[0], tmp_path, SHORT, goal)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("worlds", WORLDS, ids=str)
-def test_nothing_but_the_release_tells_any_records_apart_by_any_command(
-    worlds: tuple[str, str], tmp_path: Path
+@pytest.mark.parametrize(("goal", "worlds", "steps"), RECORDS, ids=str)
+def test_nothing_but_releases_tells_apart_what_a_record_is(
+    goal: str, worlds: Worlds, steps: Sequence[Step], tmp_path: Path
 ) -> None:
-    require_only_releases(worlds, tmp_path, FULL)
+    """A common setting has two releases, the second at points that follow from the first."""
+    moves = require_bounded(of_records(goal), worlds, tmp_path, steps)
+    assert (max(moves) > 0.05) == (worlds[1] != "slow"), "the worlds are one"
 
 
 def test_a_score_that_is_not_clipped_is_betrayed(tmp_path: Path) -> None:
@@ -339,13 +325,9 @@ def test_a_second_release_at_points_of_a_sites_own_is_betrayed(tmp_path: Path) -
         print("next", points)
         return points
 
-    with mock.patch.object(LocalModel, "propose", told), mock.patch("privbo.runs.loop.printed_to", unheard):
+    with mock.patch.object(LocalModel, "propose", told), mock.patch("privbo.runs.loop.printed_to"):
         differing, _ = audit({"run.toml": of_records()}, WORLDS[0], tmp_path, SHORT)
     assert any(name.startswith(RUN) for name in differing), differing
-
-
-def unheard(_: object) -> Any:
-    return mock.MagicMock()
 
 
 PROPOSE = LocalModel.propose

@@ -9,7 +9,9 @@ import contextlib
 import gc
 import hashlib
 import itertools
+import json
 import logging
+import math
 import os
 import secrets
 import shutil
@@ -24,6 +26,8 @@ from unittest import mock
 import numpy as np
 import tomli_w
 
+from accountant import Adjacency, compose, from_dict, numerical
+from accountant.events import Event
 from accountant.ledger import Ledger
 from privbo.door import noise
 from privbo.door.payload import decode_release
@@ -245,6 +249,15 @@ def reach(algorithm: str, worlds: tuple[str, str]) -> float:
     return (2 if algorithm == "f-lcb" and "absent" in worlds else 1) + 1e-6
 
 
+def require_alike(first: Outcome, second: Outcome, most: float = 1 + 1e-6) -> list[float]:
+    """Nothing but releases differs, each by so much at most, and none was drawn twice; gives by how much each does."""
+    assert first.drawn_again == second.drawn_again == []
+    assert first.differences(second) == []
+    moves = moved(first, second)
+    assert max(moves) <= most
+    return moves
+
+
 def moved(first: Outcome, second: Outcome) -> list[float]:
     """By how much every release differs, in units of the stated sensitivity (with noise multiplier 1 sigma is it)."""
     found = []
@@ -255,3 +268,52 @@ def moved(first: Outcome, second: Outcome) -> list[float]:
         assert ours.noise_stddev == theirs.noise_stddev
         found.append(float(np.linalg.norm(ours.values - theirs.values)) / ours.noise_stddev)
     return found
+
+
+def underquoted(outcome: Outcome) -> list[str]:
+    """Commands that quote less than everything planned or charged costs at least, by number and name.
+
+    The lower end of the tight accountant is certified and attained by two data sets, so a number below it is
+    below the truth, whatever rule it was made by.
+    A plan counts from its ``--dry-run`` on, a charge beside the plans from the ``ledger export`` of the
+    whole population that names it; every number is held to what was known when the last command ended.
+    """
+    plans = [from_dict(json.loads(text)["plan"]["event"]) for _, text in _said(outcome, "--dry-run", "--json")]
+    owed = compose([*plans, *_charges_beside(outcome)])
+    found = []
+    for name, quoted, delta, adjacency in _quoted(outcome, alone=len(plans) == 1):
+        least = numerical.epsilon_interval(owed, delta, adjacency=adjacency).lower
+        if quoted < least * (1 - 1e-9):
+            found.append(f"{name}: {quoted:.6g} at delta {delta:.3g}, the least is {least:.6g}")
+    return found
+
+
+def _said(outcome: Outcome, *words: str) -> Iterator[tuple[str, str]]:
+    """Standard output of the commands that ended well and hold these words."""
+    for name, seen in outcome.seen.items():
+        if ": " not in name and isinstance(seen, tuple) and seen[0] == 0 and set(words) <= set(name.split()):
+            yield name, str(seen[1])
+
+
+def _charges_beside(outcome: Outcome) -> Iterator[Event]:
+    """Charges, by the last export, of what is no run but published beside one."""
+    *_, (_, text) = [("", ""), *_said(outcome, "export", "--population")]
+    for row in map(json.loads, text.splitlines()):
+        if row["run"].endswith("-norms"):
+            yield from_dict(row["event"])
+
+
+def _quoted(outcome: Outcome, *, alone: bool) -> Iterator[tuple[str, float, float, Adjacency]]:
+    """The last report's total and, of a run alone on its ledger, its headlines, with where they hold."""
+    reports = list(_said(outcome, "report", "--json"))
+    for name, text in reports[-1:]:
+        report = json.loads(text)
+        at, adjacency = report["delta"], Adjacency(report["adjacency"])
+        yield f"{name}: total", _number(report["total"]["epsilon"]), report["total"]["delta"], adjacency
+        if alone:
+            yield f"{name}: guaranteed", _number(report["guaranteed"]), at, adjacency
+            yield f"{name}: epsilon", min(map(_number, report["epsilon"].values())), at, adjacency
+
+
+def _number(value: float | None) -> float:
+    return math.inf if value is None else value
