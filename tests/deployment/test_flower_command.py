@@ -131,7 +131,7 @@ def test_up_plays_the_run_stops_everything_and_sends_nothing_anywhere_but_loopba
     assert found["wanted"] == 0
 
 
-# ---- flower's programs as forks, and a site's run that is kept while its files stay the same; kills: ``test_real_processes``
+# ---- flower's programs as forks, and a site's run that is kept while its files stay the same
 
 WORDS = """
 import sys
