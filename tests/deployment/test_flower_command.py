@@ -9,6 +9,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -87,19 +88,19 @@ def test_a_federation_that_does_not_fit_is_not_started(tmp_path: Path) -> None:
 IN_NAMESPACE = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c"]
 
 
-FAMILY = ["sh", "-c", "sleep 600 & echo $!; exec sleep 601"]
+def ran(*words: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """A process that ends, and what it says."""
+    plain = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 1200}
+    return subprocess.run(words, check=False, **plain | settings)
 
 
 def test_a_process_whose_watcher_cannot_start_is_stopped_with_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none_left(_: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(launch, "_watched", none_left)
+    monkeypatch.setattr(launch, "_watched", mock.Mock(side_effect=BlockingIOError(11, "Resource unavailable")))
     with Deployment(root=tmp_path) as deployment:
         with pytest.raises(BlockingIOError):
-            deployment.start("family", FAMILY)
+            deployment.start("family", ["sh", "-c", "sleep 600 & echo $!; exec sleep 601"])
         (process,) = deployment.processes.values()
     assert process.returncode == -15
 
@@ -112,10 +113,10 @@ def test_up_plays_the_run_stops_everything_and_sends_nothing_anywhere_but_loopba
     command("flower", "init", home, *BOUND)
     run = (home / "run.toml").read_text()
     (home / "run.toml").write_text(run.replace("rounds = 10", "rounds = 2"))
-    alone = not subprocess.run([*IN_NAMESPACE, loopback], check=False, capture_output=True).returncode
+    alone = not ran(*IN_NAMESPACE, loopback).returncode
     words = [sys.executable, "-m", "tests.deployment.offline", str(home)]
     played = [*IN_NAMESPACE, f"{loopback} && {shlex.join(words)}"] if alone else words
-    done = subprocess.run(played, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False)
+    done = ran(*played)
     assert done.returncode == 0, done.stdout + done.stderr
     assert QUIET_NOTE in done.stderr
     assert {"FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK"} <= set(QUIET)
@@ -142,17 +143,12 @@ start("flower-supernode", sys.argv[1:], lambda: None)
 
 def test_a_program_ends_as_flowers_own_does_and_leaves_nothing(tmp_path: Path) -> None:
     before = set(Path(tempfile.gettempdir()).glob("privbo-*/ask.py"))
-    done = subprocess.run(
-        [sys.executable, "-c", WORDS, "--version"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
-    )
-    assert "Flower version" in done.stdout
+    done = ran(sys.executable, "-c", WORDS, "--version")
+    assert (done.returncode, "Flower version" in done.stdout) == (0, True)
     assert set(Path(tempfile.gettempdir()).glob("privbo-*/ask.py")) <= before
     deep = tmp_path / ("deep" * 30)  # too long for a socket: Flower's own program takes over
     deep.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", WORDS, "--no-such-option"],
-        cwd=ROOT, env=os.environ | {"TMPDIR": str(deep)}, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = ran(sys.executable, "-c", WORDS, "--no-such-option", env=os.environ | {"TMPDIR": str(deep)})
     assert done.returncode == 2
     assert "set TMPDIR" in done.stderr
     assert list(deep.iterdir()) == []
@@ -172,8 +168,7 @@ def test_what_a_supernode_starts_finds_modules_in_the_folder_that_it_is_started_
     def started_instead(program: str, arguments: list[str], answer: object) -> None:
         assert (arguments, sys.path[0]) == (["--port", "9"], str(tmp_path))  # of forks
         assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(tmp_path), str(ROOT)]
-        words = [sys.executable, "-c", "import ward_model; print(ward_model.BEDS)"]
-        done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=120, check=True)
+        done = ran(sys.executable, "-c", "import ward_model; print(ward_model.BEDS)", cwd="/")
         started.extend([program, done.stdout.strip()])
 
     monkeypatch.setattr(launch, "start", started_instead)
@@ -219,8 +214,6 @@ def test_a_full_disk_leaves_a_partys_settings_as_they_are(tmp_path: Path) -> Non
 STARTED = """
 import sys, time
 from pathlib import Path
-from types import SimpleNamespace
-from unittest import mock
 from privbo.flower.launch import Deployment
 
 with Deployment(root=Path(sys.argv[1])) as deployment:
@@ -232,16 +225,13 @@ with Deployment(root=Path(sys.argv[1])) as deployment:
 
 def is_alive(process: int) -> bool:
     """Whether it runs; who was killed stays in the table until it is reaped, which is no business of ours."""
-    state = subprocess.run(["ps", "-o", "state=", "-p", str(process)], capture_output=True, text=True, check=False)
-    return state.stdout.strip()[:1] not in {"", "Z"}
+    return ran("ps", "-o", "state=", "-p", str(process)).stdout.strip()[:1] not in {"", "Z"}
 
 
 def test_what_a_deployment_starts_ends_with_it_even_by_kill_9(tmp_path: Path) -> None:
     require_tool("ps")
-    parent = subprocess.Popen(
-        [sys.executable, "-c", STARTED, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    assert parent.stdout is not None
+    words = [sys.executable, "-c", STARTED, str(tmp_path)]
+    parent = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     started = int(parent.stdout.readline())
     wait_until(lambda: (tmp_path / "idle.log").read_text().strip().isdecimal(), "it has started its own")
     both = [started, int((tmp_path / "idle.log").read_text())]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -13,7 +14,6 @@ import privbo as pb
 from privbo.cli.check import examined, tried_out
 from privbo.flower import answers, messages, server
 from privbo.flower.party import read_site
-from privbo.plans.plan import Plan
 from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 from privbo.protocol.problem import ProblemSource
@@ -82,11 +82,8 @@ def test_another_plan_than_the_servers_is_found_before_the_charge(
 ) -> None:
     """As of a server with another version of privbo: it computes other settings from the same files."""
     federation, terms_of = make(tmp_path), server.terms_of
-
-    def of_another_version(plan: Plan, **named: Any) -> Any:
-        return terms_of(plan, **named | {"settings": "0" * 64})
-
-    monkeypatch.setattr(server, "terms_of", of_another_version)
+    another = {"settings": "0" * 64}
+    monkeypatch.setattr(server, "terms_of", lambda plan, **named: terms_of(plan, **named | another))
     assert "computes another plan from them" in refused(federation)
     assert {row["field"] for row in read_lines(tmp_path / "north" / "kept" / "refused.jsonl")} == {"server's settings"}
 
@@ -132,9 +129,7 @@ def test_people_are_told_that_their_policy_refuses_code_which_is_not_imported_to
         assert found.content["refused"] is True
         assert "its algorithm was not imported, so it has no price" in str(found.parts[0])
     change(run_file, problem={"factory": "nowhere:problem", "space": {"x": {"type": "real", "low": 0, "high": 1}}})
-    with pytest.raises(
-        pb.ConfigurationError, match=r"must state n_clients and space next to factory='nowhere:problem'"
-    ):
+    with pytest.raises(pb.ConfigurationError, match="must state n_clients and space next to factory='nowhere:problem'"):
         examined(site, run_file, trust=True)
 
 
@@ -167,16 +162,14 @@ def test_a_node_without_the_question_is_of_another_version(tmp_path: Path) -> No
 
 
 def test_a_question_of_another_format_names_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    federation = make(tmp_path)
-    nodes, act = federation.nodes(), messages.decode
+    federation, act = make(tmp_path), messages.decode
 
     def of_an_older(kind: type, content: RecordDict) -> Any:
-        with monkeypatch.context() as older:
-            older.setattr(messages, "_FORMAT", 5)
+        with mock.patch.object(messages, "_FORMAT", 5):
             return act(kind, content)
 
     monkeypatch.setattr(answers, "decode", of_an_older)
-    assert "its privbo is of another version (use one)" in refused(federation, nodes)
+    assert "its privbo is of another version (use one)" in refused(federation)
 
 
 def test_questions_live_as_long_as_their_replies_are_awaited(tmp_path: Path) -> None:
@@ -185,15 +178,11 @@ def test_questions_live_as_long_as_their_replies_are_awaited(tmp_path: Path) -> 
     assert (lives["-1"], lives["0"]) == (7.0, 60.0)
 
 
-def test_a_site_whose_disk_is_full_still_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_whose_disk_is_full_still_says_what_it_lacks(tmp_path: Path) -> None:
     federation = make(tmp_path)
     other_code(federation, "no_such_ward:problem")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(answers, "keep_refusal", full)
-    assert refused(federation).count("its objective is not found there") == len(SITES)
+    with mock.patch.object(answers, "keep_refusal", side_effect=OSError(28, "No space left on device")):
+        assert refused(federation).count("its objective is not found there") == len(SITES)
 
 
 def test_what_simulated_sites_write_before_the_run_is_in_a_private_folder(tmp_path: Path) -> None:
@@ -268,17 +257,15 @@ def counted() -> pb.Problem:
 
 def test_readiness_calls_nothing_of_the_sites_so_no_value_decides_it(tmp_path: Path) -> None:
     federation = make(tmp_path, factory="tests.deployment.test_ready:counted", min_sites=3)
-    nodes, called = federation.nodes(), list[list[str]]()
+    called = list[list[str]]()
 
     def noted(reply: Message, round_: int) -> Message:
         if round_ < 0:
             called.append(list(CALLED))
         return reply
 
-    for node in nodes:
-        node.tamper = noted
     CALLED.clear()
-    federation.play(nodes)
+    federation.play(federation.nodes(tamper=noted))
     assert called == [[], [], []]
     assert {"factory", "objective"} <= set(CALLED)
 

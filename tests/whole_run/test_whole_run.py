@@ -25,7 +25,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -144,6 +143,10 @@ def refused(self: Sharing, rewards: Any) -> Any:
     return rewards
 
 
+def shows_scores(*given: Any, **named: Any) -> Any:
+    return CARRY_OUT(*given, **named | {"show_private": True})
+
+
 CARRY_OUT, SENSITIVITY = running.carry_out, mechanism.sensitivity
 FED = next(case for case in CASES if case.name == "fed-pne")
 PUBLISHING = (DRY, SHORT[0], NORMS, ("report", HOME, "--json"), EXPORT)
@@ -158,7 +161,7 @@ PLANTED: dict[str, tuple[Worlds, tuple[object, str, object], str]] = {
         (opening, "today", lambda: str(datetime.now(UTC))),
         f"{RUN}: out/config.json",
     ),
-    "scores on the terminal": (("plain", "absent"), (running, "carry_out", partial(CARRY_OUT, show_private=True)), RUN),
+    "scores on the terminal": (("plain", "absent"), (running, "carry_out", shows_scores), RUN),
 }
 
 
