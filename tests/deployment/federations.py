@@ -154,7 +154,7 @@ def make(
         policy = policy | {"unit": asked.get("unit", "client"), "trust": [asked.get("trust", "server")]}
     for name in sites:
         made.site_file(name).parent.mkdir(parents=True)
-        own = {"factory": factory, "arguments": arguments or {}}
+        own = {"factory": factory} | ({"arguments": arguments} if arguments else {})
         if held:
             own = {"factory": "tests.deployment.held:problem", "arguments": {"hold": str(made.hold(name))}}
         site = {"name": name, "directory": "kept", "problem": own}
