@@ -25,9 +25,9 @@ from privbo.cli.run import carry_out, read_run, report_run
 from privbo.protocol.messages import Algorithm
 from privbo.protocol.problem import ProblemSource
 from privbo.runs.loop import run_spec
+from tests.builders import SIMULATED, play, problem as small
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
-from tests.runs.test_run import SIMULATED
 
 X = {"x": {"type": "real", "low": 0.0, "high": 1.0}}
 
@@ -62,31 +62,38 @@ def ran(*arguments: object, ends: int = 0) -> subprocess.CompletedProcess:
     return done
 
 
-def written(folder: Path) -> Path:
+def refused(*arguments: object, says: str, ends: int = 2) -> subprocess.CompletedProcess:
+    """The command, which ends with this code and says this of its errors."""
+    done = ran(*arguments, ends=ends)
+    assert says in done.stderr, done.stderr
+    return done
+
+
+def written(folder: Path, text: str = CONFIG) -> Path:
     """The configuration in a file."""
-    (folder / "tiny.toml").write_text(CONFIG)
+    (folder / "tiny.toml").write_text(text)
     return folder / "tiny.toml"
+
+
+def played(folder: Path, text: str, name: str = "run") -> Path:
+    """The directory of a run of this configuration."""
+    ran("run", written(folder, text), "--out", folder / name)
+    return folder / name
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
-    done = ran("run", written(folder), "--out", folder / "run")
-    assert "local only" not in done.stdout
-    assert "--show-private" in done.stdout
-    assert "report.html" in done.stdout.replace("\n", "")
+    said = ran("run", written(folder), "--out", folder / "run").stdout.replace("\n", "")
+    assert [words in said for words in ("--show-private", "report.html", "local only")] == [True, True, False]
     return folder / "run"
 
 
 def test_calibrate_prints_the_golden_figures() -> None:
     """moments 9.908 and renyi 8.361 for N=200's delta: shared reference, computed with the accountant's own goldens."""
-    done = privbo(
-        "calibrate", "--sample-rate", "0.25", "--noise-multiplier", "1", "--rounds", "40",
-        "--delta", "0.00294352", "--json",
-    )  # fmt: skip
-    epsilon = json.loads(done.stdout)["epsilon"]
-    assert epsilon["moments"] == pytest.approx(9.908, abs=5e-4)
-    assert epsilon["renyi"] == pytest.approx(8.361, abs=5e-4)
+    options = "--sample-rate 0.25 --noise-multiplier 1 --rounds 40 --delta 0.00294352 --json"
+    epsilon = json.loads(ran("calibrate", *options.split()).stdout)["epsilon"]
+    assert (epsilon["moments"], epsilon["renyi"]) == pytest.approx((9.908, 8.361), abs=5e-4)
 
 
 @pytest.mark.parametrize("missing", ["rounds", "sample_rate", "noise_multiplier", "epsilon"])
@@ -111,8 +118,7 @@ def test_report_page_opens_offline_and_carries_the_headline(finished: Path) -> N
     ran("report", finished, "--statement")
     assert (finished / "statement.html").read_text().count("[to be filled in") == 6
     told = ("--purpose", "a dose", "--organisation", "<b>Clinics</b>", "--client-is", "a clinic")
-    kept = privbo("report", finished, "--statement", *told)
-    assert (kept.returncode, "move it away, or name another folder: --out" in kept.stderr) == (2, True)
+    refused("report", finished, "--statement", *told, says="move it away, or name another folder: --out")
     assert (finished / "statement.html").read_text().count("[to be filled in") == 6
     (finished / "statement.html").unlink()
     ran("report", finished, "--statement", *told)
@@ -120,8 +126,7 @@ def test_report_page_opens_offline_and_carries_the_headline(finished: Path) -> N
     sheet = (finished / "statement.html").read_text()
     assert sheet.count("[to be filled in") == 3
     assert "<dd>&lt;b&gt;Clinics&lt;/b&gt;</dd>" in sheet
-    refused = privbo("report", finished, *told)
-    assert (refused.returncode, "add --statement" in refused.stderr) == (2, True)
+    refused("report", finished, *told, says="add --statement")
     assert 1.99 < float(re.search(r'<b id="epsilon">([0-9.]+)</b>', page)[1]) <= 2.0
 
 
@@ -164,35 +169,27 @@ def test_private_diagnostics_are_off_unless_asked_for(finished: Path, tmp_path) 
 @pytest.mark.parametrize("algorithm", ["fed-pne", "pf-pne", "parallel"])
 def test_controls_that_end_sooner_than_the_run_stay_where_they_ended(algorithm: str, tmp_path) -> None:
     """An elimination on its own plays its whole horizon in one silent round."""
-    config = tmp_path / "tiny.toml"
-    config.write_text(
-        CONFIG.replace("dp-fts-de", algorithm).replace("n_features = 10", 'horizon = 60\nrelease_when = "always"')
-    )
-    job, home = read_run(config, [], resume=None, directory=tmp_path / "run")
-    space = {"x": pb.Real(0.0, 1.0)}
-    quick = pb.Problem(space=space, batch_objective=lambda clients, units: units[:, 0], n_clients=6, name="quick")
-    job = dataclasses.replace(job, problem=quick)
-    written = carry_out(job, home, resume=False, progress=False, show_private=True)
-    shown = written.milestones
-    over_rounds, at_the_end = written.diagnostics.verdicts
+    chosen = {"type": algorithm, "horizon": 60, "release_when": "always"}
+    text = toml(controls=["local", "zeroed"], algorithm=chosen)
+    job, home = read_run(written(tmp_path, text), [], resume=None, directory=tmp_path / "run")
+    quick = small(n_clients=6, batch_objective=lambda clients, units: units[:, 0], name="quick")
+    done = carry_out(dataclasses.replace(job, problem=quick), home, resume=False, progress=False, show_private=True)
+    over_rounds, at_the_end = done.diagnostics.verdicts
     words = " evaluations per client versus 60 alone" if algorithm == "parallel" else " rounds versus 7 alone"
     assert over_rounds.because.endswith(words)
     assert at_the_end.because == (over_rounds.because if algorithm == "parallel" else "")
-    assert len(shown) == 3
-    assert len({tuple(row) for row in shown.values()}) == 1, "one table, the same columns for all"
-    assert all(np.isfinite(list(row.values())).all() for row in shown.values())
+    assert len(done.milestones) == 3
+    assert len({tuple(row) for row in done.milestones.values()}) == 1, "one table, the same columns for all"
+    assert all(np.isfinite(list(row.values())).all() for row in done.milestones.values())
     report_run(home, private=True)
     assert "not covered by epsilon" in (home / "private" / "report.html").read_text()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["run"], ["run", "no-such.toml"], ["report", "no-such-dir"], ["calibrate"], ["run", "--what"], ["rum"]],
-)
-def test_bad_commands_exit_with_2(arguments: list[str]) -> None:
-    done = ran(*arguments, ends=2)
+@pytest.mark.parametrize("line", ["run", "run no-such.toml", "report no-such-dir", "calibrate", "run --what", "rum"])
+def test_bad_commands_exit_with_2(line: str) -> None:
+    done = ran(*line.split(), ends=2)
     assert "Traceback" not in done.stderr
-    assert done.stderr.count("Did you mean") == (arguments == ["rum"])
+    assert done.stderr.count("Did you mean") == (line == "rum")
 
 
 def test_a_folder_that_cant_be_written_is_one_line_and_exit_code_2(tmp_path) -> None:
@@ -205,27 +202,20 @@ def test_a_folder_that_cant_be_written_is_one_line_and_exit_code_2(tmp_path) -> 
 # ---- what is refused at the border
 
 
-def test_a_space_without_names_is_refused_with_the_form_it_needs() -> None:
-    with pytest.raises(pb.ConfigurationError, match=r"space=\[Real.* has no names; give a dict"):
-        pb.Problem(space=[pb.Real(0, 1)], objective=score, n_clients=3)  # type: ignore[arg-type]  # the mistake
-    with pytest.raises(pb.ConfigurationError, match="a parameter's name is"):
-        pb.Problem(space={"": pb.Real(0, 1)}, objective=score, n_clients=3)
-    for numbers, blocks in ((600, 3), ([600], "ten")):
-        with pytest.raises(pb.ConfigurationError, match="give a list, the records of every client, and a whole number"):
-            pb.in_blocks(score, n_records=numbers, n_blocks=blocks)  # type: ignore[arg-type]  # the mistake
-    problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=3)
-    with pytest.raises(pb.ConfigurationError, match="directory=3 is no path; write directory='runs/first'"):
-        pb.run(problem, pb.SharedPrior(), privacy=pb.NoPrivacy(), rounds=2, directory=3)  # type: ignore[arg-type]  # the mistake
-    with pytest.raises(pb.ConfigurationError, match="direction is unknown; larger is better: return the negated loss"):
-        pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=3, direction=1)  # type: ignore[call-arg]  # the mistake
-
-
-def test_a_name_of_configuration_files_is_refused_with_the_class_it_stands_for() -> None:
-    problem = pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=3)
-    for name, wanted in (("shared-prior", "SharedPrior"), ("f-lcb", "FederatedFLCB")):
-        with pytest.raises(pb.ConfigurationError, match=rf"give pb\.{wanted}\(\)"):
-            pb.plan(problem, name, privacy=pb.NoPrivacy(), rounds=2)  # type: ignore[arg-type]  # the mistake
-        assert hasattr(pb, wanted)
+def test_what_python_is_given_wrongly_is_refused_with_the_form_it_needs() -> None:
+    numbers = "give a list, the records of every client, and a whole number"
+    for mistaken, words in (
+        (lambda: small(space=[pb.Real(0, 1)]), r"space=\[Real.* has no names; give a dict"),
+        (lambda: small(space={"": pb.Real(0, 1)}), "a parameter's name is"),
+        (lambda: small(direction=1), "direction is unknown; larger is better: return the negated loss"),
+        (lambda: pb.in_blocks(score, n_records=600, n_blocks=3), numbers),
+        (lambda: pb.in_blocks(score, n_records=[600], n_blocks="ten"), numbers),
+        (lambda: play(small(), directory=3), "directory=3 is no path; write directory='runs/first'"),
+        (lambda: pb.plan(small(), "f-lcb", privacy=SIMULATED, rounds=2), r"give pb\.FederatedFLCB\(\)"),
+        (lambda: pb.plan(small(), "shared-prior", privacy=SIMULATED, rounds=2), r"give pb\.SharedPrior\(\)"),
+    ):
+        with pytest.raises(pb.ConfigurationError, match=words):
+            mistaken()
 
 
 @pytest.mark.parametrize(
@@ -254,8 +244,7 @@ def score(client: int, params: dict) -> float:
 
 
 def mixed_run(home: Path, algorithm: Algorithm) -> pb.Record:
-    mixed = pb.Problem(space=MIXED, objective=score, n_clients=5, name="mixed")
-    return pb.run(mixed, algorithm, privacy=SIMULATED, rounds=3, seed=2, directory=home)
+    return play(small(5, space=MIXED, objective=score, name="mixed"), algorithm, seed=2, directory=home)
 
 
 ALGORITHMS = {
@@ -293,9 +282,7 @@ def test_what_cannot_be_answered_is_refused_in_one_line(tmp_path) -> None:
         ((str(tmp_path / "run"), "--toml", "--json"), "give one of them"),
         ((str(tmp_path),), "neither a run's directory nor a site's"),
     ):
-        refused = ran("best", *arguments, ends=2)
-        assert words in refused.stderr
-        assert refused.stderr.count("\n") == 1
+        assert refused("best", *arguments, says=words).stderr.count("\n") == 1
     facts = tmp_path / "site0" / "kept" / "run" / "facts.json"  # as of a site: its settings' folder, then its own
     facts.parent.mkdir(parents=True)
     facts.write_text("{}")
@@ -329,13 +316,7 @@ def test_a_run_that_ends_in_its_first_round_or_before_its_controls_is_to_be_gone
 def test_after_a_federation_each_site_reads_its_own_and_the_server_none(tmp_path) -> None:
     federation = make(tmp_path, {"type": "shared-prior", "n_features": 8, "release_when": "always"})
     federation.play()
-    alike = pb.run(
-        problem(),
-        pb.SharedPrior(n_features=8, release_when="always"),
-        privacy=pb.Privacy(noise_multiplier=1.0, noise="simulation"),
-        rounds=4,
-        seed=3,
-    )
+    alike = play(problem(), pb.SharedPrior(n_features=8), rounds=4, seed=3)
     seen = {}
     for site in federation.sites:
         found = json.loads(privbo("best", federation.site_file(site).parent / "kept", "--json").stdout)
@@ -343,8 +324,7 @@ def test_after_a_federation_each_site_reads_its_own_and_the_server_none(tmp_path
         assert all("value" in row for row in found["clients"])
     assert sorted(seen) == list(range(7))
     assert seen == {best.client: pytest.approx(best.params) for best in alike.best()}
-    at_server = ran("best", federation.run.path, ends=2)
-    assert "never came here" in at_server.stderr
+    refused("best", federation.run.path, says="never came here")
     assert not list(federation.run.path.rglob("facts.json"))
 
 

@@ -2,19 +2,14 @@
 
 import dataclasses
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 
 import privbo as pb
 from accountant.errors import BudgetExceeded
@@ -25,7 +20,7 @@ from privbo.cli.compare import cell_progress
 from privbo.cli.terminal import render
 from privbo.comparisons.cells import Cell, CellResult, Reuse, setting_of
 from privbo.comparisons.comparison import Comparison, recommend
-from privbo.comparisons.sweep import PrivateRun, SweepResult, compare, run_sweep, settings_name
+from privbo.comparisons.sweep import PrivateRun, SweepResult, compare, run_sweep
 from privbo.comparisons.sweep_file import read_sweep
 from privbo.comparisons.verdict import Setting, difference
 from privbo.plans.cost import Spending
@@ -33,33 +28,28 @@ from privbo.reports.comparison import document, figures, markdown, numbers, tabl
 from privbo.runs.code import CodeKey
 from privbo.runs.record import level
 from privbo.runs.spec import Spec, read_spec
+from tests.conformance.cases import without_none
 from tests.reports.runs import small_run
 
 ROOT = Path(__file__).parent.parent.parent
-BASE = """
-[base]
-name = "small"
-rounds = 3
-[base.problem]
-factory = "tests.crash_problem:problem"
-[base.algorithm]
-type = "dp-fts-de"
-n_features = 8
-[base.privacy]
-epsilon = 2.0
-"""
-PUBLIC = 'name = "levels"\nseeds = 2\ndata = "public"\n' + BASE + '[grid]\n"privacy.epsilon" = [1.0, 4.0]\n'
-PRIVATE = (
-    'name = "levels"\nseeds = 2\ndata = "private"\n'
-    + BASE
-    + '[grid]\n"privacy.epsilon" = [1.0, 2.0]\n[ledger]\npopulation = "ward"\npath = "{path}"\n{bound}'
-)
+PROBLEM = {"factory": "tests.crash_problem:problem"}
+ALGORITHM = {"type": "dp-fts-de", "n_features": 8}
+SMALL = {"name": "small", "rounds": 3, "problem": PROBLEM, "algorithm": ALGORITHM, "privacy": {"epsilon": 2.0}}
+
+
+def sweep_of(**tables: Any) -> str:
+    """A sweep's file: two seeds of the small problem, but for the keys and tables that are named."""
+    return tomli_w.dumps(without_none({"name": "levels", "seeds": 2, "data": "public", "base": SMALL} | tables))
+
+
+LEDGER = {"population": "ward", "path": "{path}"}
+PUBLIC = sweep_of(grid={"privacy.epsilon": [1.0, 4.0]})
+PRIVATE = sweep_of(data="private", grid={"privacy.epsilon": [1.0, 2.0]}, ledger=LEDGER) + "{bound}"
 LEVELS = [
     "epsilon=1.0", "epsilon=4.0", "local only", "non-private",
     "noise-only control, epsilon=1.0", "noise-only control, epsilon=4.0",
 ]  # fmt: skip
 # Names of its cells: one that changes, because a setting was added, would charge people again for what they paid.
-PAID_SHARED = "5_5f43a3512ffba7f2"  # in rounds 0, 2 and 5
 PAID = {"5_65dbe8f4b5976cbf", "5_745074744b5d3767", "5_e8a3282eadbe1ee4", "5_f05ff56145431b5d"}
 
 
@@ -72,7 +62,7 @@ def swept(folder: Path, text: str | None = None, **how: Any) -> SweepResult:
 
 
 def setting(label, finals, epsilon=1.0, kind="private", strict=None):
-    curves = np.array(finals)[:, None] * np.ones(3)
+    curves, seeds = np.array(finals)[:, None] * np.ones(3), tuple(range(len(finals)))
     costs = {
         "epsilon": epsilon,
         "delta": 1e-5,
@@ -80,10 +70,7 @@ def setting(label, finals, epsilon=1.0, kind="private", strict=None):
         "strict_delta": 1e-6,
         "releases": 2,
     }
-    seeds, made = (
-        tuple(range(len(finals))),
-        {"evaluations": np.full(len(finals), 22.0), "valued": np.full_like(curves, 20.0)},
-    )
+    made = {"evaluations": np.full(len(finals), 22.0), "valued": np.full_like(curves, 20.0)}
     return Setting(label=label, kind=kind, **costs, overrides={}, seeds=seeds, curves=curves, **made)
 
 
@@ -156,12 +143,6 @@ def test_settings_are_compared_at_one_safe_delta_whatever_delta_they_ask_for() -
         recommend(comparison(setting("many", [0.5, 0.6]), others, *controls), 2.0)
 
 
-def test_a_sweep_is_private_unless_it_says_otherwise_and_seeded_noise_is_said(tmp_path) -> None:
-    with pytest.raises(pb.ConfigurationError, match=r'ledger.*say data = "public"'):
-        swept(tmp_path, PUBLIC.replace('data = "public"\n', ""))
-    assert "seeded" in str(swept(tmp_path, PUBLIC).to_dict()["noise"])
-
-
 def test_tables_are_escaped() -> None:
     evil = comparison(setting("a|b & c_d", [0.5, 0.6], strict=9.0), setting("none", [0.5, 0.6], None, "non-private"))
     assert "a\\|b & c_d" in markdown(evil)
@@ -177,42 +158,48 @@ def test_tables_are_escaped() -> None:
     assert rows[2].startswith("none,non-private,inf,1e-05,inf,1e-06,")
 
 
+def kept(folder: Path) -> dict[Path, int]:
+    """When each cell of a sweep was written."""
+    return {path: path.stat().st_mtime_ns for path in (folder / "out" / "cells").iterdir()}
+
+
 def test_a_sweep_and_its_frame_and_figure(tmp_path) -> None:
     done: list[str] = []
     found = swept(tmp_path, PUBLIC, on_cell=lambda cell, _: done.append(cell.label))
     assert sorted(done) == sorted(LEVELS * 2)
+    assert "seeded" in str(found.to_dict()["noise"])
     assert [s.epsilon for s in found.comparisons[0].private] == pytest.approx([1.0, 4.0], rel=1e-3)
-    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()}
+    before = kept(tmp_path)
     assert swept(tmp_path).comparisons[0].rows() == found.comparisons[0].rows()
-    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "cells").iterdir()} == before
+    assert kept(tmp_path) == before
     assert list(numbers(found.comparisons[0]).frame()["setting"]) == LEVELS
     assert set(numbers(found.comparisons[0]).frame()["evaluations"]) == {13.0}  # ten first points, three rounds
     assert len(figures(found.comparisons[0])["frontier"].series) == 4
     verdicts = found.comparisons[0].verdicts()
-    assert [(v.alone, v.noise_only) for v in verdicts] == [
-        ("local only", f"noise-only control, epsilon={epsilon}") for epsilon in ("1.0", "4.0")
-    ]
+    noise_only = [f"noise-only control, epsilon={epsilon}" for epsilon in ("1.0", "4.0")]
+    assert [(v.alone, v.noise_only) for v in verdicts] == [("local only", name) for name in noise_only]
     other = PUBLIC.replace("n_features = 8", "n_features = 10").replace("seeds = 2", "seeds = 1\ncontrols = []")
     swept(tmp_path, other)
-    assert len(list((tmp_path / "out" / "cells").iterdir())) > len(before)
+    assert len(kept(tmp_path)) > len(before)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("seeds = 2", "seeds = 0"), "seeds"),
-        (("seeds = 2", "seeds = 2\nfirst_seed = -1"), "first_seed=-1: "),
-        (('"privacy.epsilon" = [1.0, 4.0]', '"privacy.epsilon" = 1.0'), "must be a list"),
-        (('"privacy.epsilon" = [1.0, 4.0]', '"rounds.x" = [1.0]'), "not a table"),
-        (("[grid]", '[ledger]\npath = "x"\npopulation = "w"\n[grid]'), "charges nothing"),
-        (('data = "public"', 'data = "secret"'), "sweep.data='secret'"),
-        (('name = "levels"', 'name = "levels"\nconfig = "x.toml"'), "exactly one"),
-        (("[1.0, 4.0]", "[1.0, -4.0]"), "epsilon=-4"),
+        ({"seeds": 0}, "seeds"),
+        ({"first_seed": -1}, "first_seed=-1: "),
+        ({"grid": {"privacy.epsilon": 1.0}}, "must be a list"),
+        ({"grid": {"rounds.x": [1.0]}}, "not a table"),
+        ({"grid": {"privacy.epsilon": [1.0, -4.0]}}, "epsilon=-4"),
+        ({"ledger": LEDGER}, "charges nothing"),
+        ({"data": "secret"}, "sweep.data='secret'"),
+        ({"data": None}, r'ledger.*say data = "public"'),
+        ({"config": "x.toml"}, "exactly one"),
     ],
 )
 def test_bad_sweeps_and_settings_are_refused_before_the_first_cell(tmp_path, change, words):
     with pytest.raises(pb.ConfigurationError, match=words):
-        swept(tmp_path, PUBLIC.replace(*change))
+        swept(tmp_path, sweep_of(**{"grid": {"privacy.epsilon": [1.0, 4.0]}} | change))
     assert not (tmp_path / "out").exists()
 
 
@@ -252,19 +239,6 @@ def test_a_sweep_over_private_data_is_a_composition(tmp_path, monkeypatch) -> No
         assert len(ledger.entries()) == charged
 
 
-def test_a_shared_prior_cell_that_was_paid_for_keeps_its_name_and_todays_default_has_another() -> None:
-    """The first schedule was charged under a name without it; written out, it is the same cell."""
-    shared = BASE.replace("dp-fts-de", "shared-prior")
-
-    def named(algorithm: pb.SharedPrior) -> str:
-        spec = dataclasses.replace(Spec.from_dict(tomllib.loads(shared)["base"], trusted=True), algorithm=algorithm)
-        return settings_name(spec.departures(), None)
-
-    first = pb.SharedPrior(n_features=8, schedule=(0, 2, 5), shares=(5.0, 2.0, 1.0))
-    assert named(first) == PAID_SHARED
-    assert named(pb.SharedPrior(n_features=8)) != PAID_SHARED
-
-
 def test_a_population_that_cannot_pay_for_all_cells_stops_the_sweep_before_the_first_one(tmp_path) -> None:
     """Nor may all together pass a policy that each alone keeps; clients alone, who release nothing, count not."""
     policy = "epsilon = 20.0\ndelta = 1e-5\n[base.policy]\nepsilon = 2.5\ndelta = 1e-5\n"
@@ -299,9 +273,9 @@ def test_every_cell_is_reserved_before_the_first_is_played_and_a_crash_costs_not
 
 
 def test_a_worker_without_the_folder_of_the_sweep_runs_nothing(tmp_path) -> None:
-    table = tomllib.loads(BASE)["base"] | {"ledger": {"path": str(tmp_path / "people.sqlite"), "population": "ward"}}
+    table = {"ledger": {"path": str(tmp_path / "people.sqlite"), "population": "ward"}}
     with pytest.raises(pb.ConfigurationError, match="not on this machine"):
-        PrivateRun(table=table, home=tmp_path / "cells" / "0")()
+        PrivateRun(table=SMALL | table, home=tmp_path / "cells" / "0")()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -321,10 +295,8 @@ def test_a_cell_whose_run_is_gone_is_another_run_and_paid_for_again(tmp_path) ->
 
 
 def test_finished_runs_side_by_side(tmp_path) -> None:
-    runs = [
-        small_run(tmp_path / f"{index}", seed=index, rounds=2, privacy=pb.Privacy(epsilon=2.0, noise="simulation"))
-        for index in range(2)
-    ]
+    simulated = {"rounds": 2, "privacy": pb.Privacy(epsilon=2.0, noise="simulation")}
+    runs = [small_run(tmp_path / f"{seed}", seed=seed, **simulated) for seed in range(2)]
     other = small_run(tmp_path / "other", seed=0, rounds=2, privacy=pb.Privacy(epsilon=1.0), name="other")
     found = compare([*runs, tmp_path / "other"])
     assert [len(s.seeds) for s in found.settings] == [2, 1]
@@ -336,20 +308,17 @@ def test_finished_runs_side_by_side(tmp_path) -> None:
     assert not found.exportable().shows_utility
     assert found.differences()[0].n_seeds == 1
     assert other.epsilon() == found.settings[1].epsilon
-    again = small_run(tmp_path / "again", seed=0, rounds=2, privacy=runs[0].spec.privacy)  # as if it were another draw
+    again = small_run(tmp_path / "again", seed=0, **simulated)  # as if it were another draw
     for same in (tmp_path / "0", again):
         with pytest.raises(pb.ConfigurationError, match="given twice, which would count as two seeds"):
             compare([runs[0], same])
     assert compare(tmp_path / "0").settings[0].seeds == compare(runs[0]).settings[0].seeds == (0,)
-    away = [
-        small_run(tmp_path / f"away-{s}", seed=s, rounds=2, privacy=runs[0].spec.privacy, attendance=absent)
-        for s, absent in enumerate((pb.Attendance(dropout=1.0), pb.Attendance(dropout=1.0, seed=5)))
-    ]
+    absences = enumerate((pb.Attendance(dropout=1.0), pb.Attendance(dropout=1.0, seed=5)))
+    away = [small_run(tmp_path / f"away-{s}", seed=s, attendance=absent, **simulated) for s, absent in absences]
     assert [len(s.seeds) for s in compare([*runs, *away]).settings] == [2, 2]
-    for wrong in ({"data": "Private"}, {"data": ["private"]}, {"measure": "mean"}, {"measure": "last regret"}):
-        ((name, value),) = wrong.items()
+    for name, value in (("data", "Private"), ("data", ["private"]), ("measure", "mean"), ("measure", "last regret")):
         with pytest.raises(pb.ConfigurationError, match=re.escape(f"{name}={value!r} must be one of '")):
-            compare(runs, **wrong)
+            compare(runs, **{name: value})
     for wrong in ({"data": "Public"}, {"measure": "mean"}):
         with pytest.raises(pb.ConfigurationError, match="must be one of"):
             dataclasses.replace(found, **wrong)
@@ -373,31 +342,23 @@ def test_a_setting_costs_what_its_most_expensive_run_costs(dear: float | None) -
     assert (found.epsilon, found.strict_epsilon) == (dear, dear)
 
 
-@pytest.mark.slow
 def test_runs_of_other_lengths_are_level() -> None:
     """In some rounds of PF-PNE no client has a pull left: the values decide in how many."""
     rows = level([np.array([np.nan, 2.5, 4.5]), np.array([1.0, 2.0]), np.empty(0)])
     np.testing.assert_array_equal(rows, [[np.nan, 2.5, 4.5], [1.0, 2.0, 2.0], [np.nan] * 3])
 
 
-def test_killed_and_resumed_without_redoing_finished_cells(tmp_path) -> None:
-    path, out = tmp_path / "sweep.toml", tmp_path / "out"
-    path.write_text(PUBLIC.replace("seeds = 2", "seeds = 2\ncontrols = []"))
-    command = [sys.executable, "-m", "privbo.cli.main", "compare", str(path), "--out", str(out), "--jobs", "1"]
-    settings = {"cwd": ROOT, "env": os.environ | {"OMP_NUM_THREADS": "1"}, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True, **settings)
-    deadline = time.monotonic() + 90
-    while len(list((out / "cells").glob("*.json"))) < 3:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    before = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
-    assert len(before) < 10
-    found = swept(tmp_path)
-    after = {p: p.stat().st_mtime_ns for p in (out / "cells").glob("*.json")}
-    assert len(after) == 10
+def test_resumed_without_redoing_finished_cells(tmp_path) -> None:
+    """A cell is on disk, whole, before the next one begins: whatever kills a sweep costs it the one under way."""
+
+    def killed(*_: object) -> None:
+        if len(kept(tmp_path)) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        swept(tmp_path, PUBLIC.replace("seeds = 2", "seeds = 2\ncontrols = []"), on_cell=killed)
+    before, found, after = kept(tmp_path), swept(tmp_path), kept(tmp_path)
+    assert (len(before), len(after)) == (3, 10)
     assert before.items() <= after.items()
     assert [len(s.seeds) for s in found.comparisons[0].settings] == [2] * 5
 
@@ -429,10 +390,8 @@ def test_the_repositorys_own_configurations_are_read() -> None:
 @pytest.mark.parametrize("first", [True, False])
 def test_a_setting_without_any_value_is_shown_as_a_dash_and_never_chosen(first: bool) -> None:
     """Negative scores: 0 in place of no value led them all."""
-    nothing, alone = (
-        setting("no value", [np.nan] * 4, 0.0, "local"),
-        setting("alone", [-0.5, -0.6, -0.4, -0.5], 0.0, "local"),
-    )
+    nothing = setting("no value", [np.nan] * 4, 0.0, "local")
+    alone = setting("alone", [-0.5, -0.6, -0.4, -0.5], 0.0, "local")
     shared, noise = setting("shared", [np.nan] * 4), setting("noise", [-0.6, -0.7, -0.5, -0.6], 1.0, "zeroed")
     found = comparison(shared, *((nothing, alone) if first else (alone, nothing)), noise)
     chosen = recommend(found, 2.0)

@@ -17,7 +17,7 @@ from privbo.comparisons import cells
 from privbo.protocol.settings import plain, read_settings
 from privbo.reports.comparison import markdown
 from privbo.runs.code import CodeKey, code_key
-from tests.comparisons.test_compare import swept
+from tests.comparisons.test_compare import SMALL, sweep_of, swept
 
 OBJECTIVE = '''"""Clinics."""
 from doses import ideal
@@ -31,27 +31,9 @@ HELPER = '''"""Doses."""
 def ideal(client):
     return 0.3  # of everybody
 '''
-SWEEP = """
-name = "clinics"
-seeds = 2
-data = "{data}"
-controls = []
-[base]
-name = "clinics"
-rounds = 2
-[base.problem]
-objective = "clinics:score"
-n_clients = 5
-space = {{ x = {{ type = "real", low = 0.0, high = 1.0 }} }}
-[base.algorithm]
-type = "dp-fts-de"
-n_features = 8
-[base.privacy]
-epsilon = 2.0
-[[arms]]
-label = "ours"
-"""
-POPULATION = '[ledger]\npath = "people.sqlite"\npopulation = "ward"\n'
+PROBLEM = {"objective": "clinics:score", "n_clients": 5, "space": {"x": {"type": "real", "low": 0.0, "high": 1.0}}}
+SWEEP = {"controls": [], "base": SMALL | {"rounds": 2, "problem": PROBLEM}, "arms": [{"label": "ours"}]}
+POPULATION = {"ledger": {"path": "people.sqlite", "population": "ward"}}
 
 
 class Clinic:
@@ -62,7 +44,7 @@ class Clinic:
         self.write("clinics.py", OBJECTIVE)
         self.write("doses.py", HELPER)
         self.write("bystander.py", "# nothing of this is imported\nVALUE = 1\n")
-        self.write("sweep.toml", SWEEP.format(data=data) + (POPULATION if data == "private" else ""))
+        self.write("sweep.toml", sweep_of(data=data, **SWEEP, **POPULATION if data == "private" else {}))
 
     def write(self, name: str, content: str) -> None:
         path = self.folder / name
@@ -224,8 +206,7 @@ def test_arms_contrasts_measures_and_panels(tmp_path) -> None:
         np.testing.assert_allclose(loss.curves, 1.0 - 0.01 * np.cos(np.arange(6)).mean() + near.settings[0].curves)
     assert [(d.first, d.second) for d in near.differences()] == [("two regions", "alone")]
     assert [(d.first, d.second) for d in short.differences()] == [
-        ("two regions", "alone"),
-        ("two regions", "noise alone"),
+        ("two regions", arm) for arm in ("alone", "noise alone")
     ]
     assert markdown(near).count(", two-sided, not adjusted), 2 seeds") == 1
     gap = near.settings[0].curves[:, 1:].sum(axis=1) - near.settings[1].curves[:, 1:].sum(axis=1)
@@ -233,33 +214,17 @@ def test_arms_contrasts_measures_and_panels(tmp_path) -> None:
     assert found.to_dict()["panels"][1]["name"] == "short"
 
 
-STUDY = """
-name = "study"
-data = "public"
-statement = "Two regions beat nobody."
-seeds = 2
-first_seed = 3
-measure = "cumulative regret"
-contrasts = [["two regions", "alone"], ["two regions", "noise alone"]]
-[base]
-name = "small"
-rounds = 3
-problem = { factory = "tests.crash_problem:with_optimum" }
-algorithm = { type = "dp-fts-de", n_features = 8 }
-privacy = { epsilon = 2.0 }
-[[arms]]
-label = "two regions"
-overrides = { algorithm.n_regions = 2 }
-[[arms]]
-label = "alone"
-kind = "local"
-[[panels]]
-name = "near"
-[[panels]]
-name = "short"
-overrides = { rounds = 2 }
-arms = [{ label = "noise alone", kind = "zeroed" }]
-"""
+ARMS = [{"label": "two regions", "overrides": {"algorithm": {"n_regions": 2}}}, {"label": "alone", "kind": "local"}]
+SHORT = {"name": "short", "overrides": {"rounds": 2}, "arms": [{"label": "noise alone", "kind": "zeroed"}]}
+STUDY = sweep_of(
+    statement="Two regions beat nobody.",
+    first_seed=3,
+    measure="cumulative regret",
+    contrasts=[["two regions", "alone"], ["two regions", "noise alone"]],
+    base=SMALL | {"problem": {"factory": "tests.crash_problem:with_optimum"}},
+    arms=ARMS,
+    panels=[{"name": "near"}, SHORT],
+)
 
 
 def test_a_measure_the_problem_can_not_give_is_refused_with_the_remedy(tmp_path) -> None:

@@ -20,7 +20,7 @@ from privbo.reports.comparison import table
 from privbo.reports.diagnostics import diagnostics
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.spec import Spec
-from tests.comparisons.test_compare import comparison, setting, swept
+from tests.comparisons.test_compare import ALGORITHM, SMALL, comparison, setting, sweep_of, swept
 
 NOTHING, HELPFUL = 400, 200
 MOST_FALSE = int(binom.isf(1e-6, NOTHING, 0.05))  # 45: a test that keeps 5 % exceeds it once in a million
@@ -234,37 +234,17 @@ class Eager(Zoom):
         return pb.DPFTSDE(n_features=8).local()
 
 
-SWEEP = """
-name = "praised"
-seeds = 2
-data = "public"
-measure = "final"
-[base]
-name = "small"
-rounds = 3
-problem = { factory = "tests.crash_problem:problem" }
-privacy = { epsilon = 2.0 }
-[[arms]]
-label = "search"
-algorithm = { type = "experiments.baselines.private_search:PrivateSearch" }
-[[arms]]
-label = "zoom"
-algorithm = { type = "experiments.examples.zoom:Zoom" }
-[[arms]]
-label = "eager"
-algorithm = { type = "tests.comparisons.test_verdict:Eager" }
-[[arms]]
-label = "another engine"
-kind = "local"
-algorithm = { type = "dp-fts-de", n_features = 8 }
-[[arms]]
-label = "alone by itself"
-algorithm = { type = "pe", horizon = 6 }
-"""
+ARMS = [
+    {"label": "search", "algorithm": {"type": "experiments.baselines.private_search:PrivateSearch"}},
+    {"label": "zoom", "algorithm": {"type": "experiments.examples.zoom:Zoom"}},
+    {"label": "eager", "algorithm": {"type": "tests.comparisons.test_verdict:Eager"}},
+    {"label": "another engine", "kind": "local", "algorithm": ALGORITHM},
+    {"label": "alone by itself", "algorithm": {"type": "pe", "horizon": 6}},
+]
 
 
 def test_a_sweep_adds_own_arms_each_once_and_praises_nothing_that_they_refute(tmp_path) -> None:
-    (found,) = swept(tmp_path, SWEEP).comparisons
+    (found,) = swept(tmp_path, sweep_of(measure="final", base=SMALL | {"algorithm": None}, arms=ARMS)).comparisons
     kinds = {s.label: s.kind for s in found.settings}
     assert kinds.pop("alone by itself") == "local"  # it shares nothing, so it needs no arms
     assert list(kinds) == [
@@ -283,14 +263,8 @@ def test_a_sweep_adds_own_arms_each_once_and_praises_nothing_that_they_refute(tm
     assert recommend(found, 3.0).epsilon == 0.0
 
 
-TABLE = {
-    "name": "tiny", "rounds": 3, "controls": ["local", "zeroed"], "algorithm": {"type": "dp-fts-de", "n_features": 8},
-    "problem": {"factory": "tests.crash_problem:problem"}, "privacy": {"epsilon": 2.0},
-}  # fmt: skip
-
-
 def test_a_run_says_whether_sharing_helped_where_it_is_asked_for(tmp_path) -> None:
-    spec = Spec.from_dict(TABLE, trusted=True).loaded()
+    spec = Spec.from_dict(SMALL | {"controls": ["local", "zeroed"]}, trusted=True).loaded()
     quiet = carry_out(spec, tmp_path / "quiet", resume=False, progress=False)
     assert quiet.diagnostics is None
     assert "verdict" not in json.dumps(quiet.to_dict())

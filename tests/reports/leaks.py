@@ -43,18 +43,20 @@ def telling(values: Iterable[float]) -> set[float]:
     return {v for v in values if np.isfinite(v) and abs(v) > 1e-9 and v != round(v, 2)}
 
 
+def held(path: Path) -> object:
+    """What a file of arrays, of lines or of a table holds, and nothing of any other."""
+    if path.suffix == ".npz":
+        with np.load(path) as archive:
+            return dict(archive)
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    return json.loads(path.read_text()) if path.suffix == ".json" else None
+
+
 def private_folder_numbers(folder: Path) -> set[float]:
     """Every number below a folder's private side, but those of public files in it (a cell's own run)."""
-    found: set[float] = set()
-    for path in (p for p in folder.rglob("*") if p.is_file() and p.name not in {"config.json", "history.jsonl"}):
-        if path.suffix == ".npz":
-            with np.load(path) as archive:
-                found |= set().union(*(numbers(archive[name]) for name in archive.files))
-        elif path.suffix == ".jsonl":
-            found |= set().union(*(numbers(json.loads(line)) for line in path.read_text().splitlines()), set())
-        elif path.suffix == ".json":
-            found |= numbers(json.loads(path.read_text()))
-    return telling(found)
+    files = (p for p in folder.rglob("*") if p.is_file() and p.name not in {"config.json", "history.jsonl"})
+    return telling(numbers([held(path) for path in files]))
 
 
 def sets_as_text(participants: np.ndarray) -> set[bytes]:
@@ -84,13 +86,8 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 def _stored(content: bytes) -> set[float]:
     """Every eight bytes read as a float of either order."""
-    found: set[float] = set()
-    for start in range(8):
-        whole = content[start : start + (len(content) - start) // 8 * 8]
-        for order in ("<f8", ">f8"):
-            values = np.frombuffer(whole, dtype=order)
-            found |= set(values[np.isfinite(values)].tolist())
-    return found
+    parts = (content[start : start + (len(content) - start) // 8 * 8] for start in range(8))
+    return numbers([np.frombuffer(part, dtype=order) for part in parts for order in ("<f8", ">f8")])
 
 
 def _inside(path: Path) -> bytes:
@@ -117,14 +114,11 @@ def scramble(folder: Path) -> None:
     """Change every number below a private folder."""
     for path in [p for p in folder.rglob("*") if p.is_file()]:
         if path.suffix == ".npz":
-            with np.load(path) as archive:
-                arrays = {name: _moved(archive[name]) for name in archive.files}
-            np.savez(path, **arrays)
+            np.savez(path, **_moved(held(path)))
         elif path.suffix == ".jsonl":
-            rows = [json.loads(line) for line in path.read_text().splitlines()]
-            path.write_text("".join(json.dumps(_moved(row)) + "\n" for row in rows))
+            path.write_text("".join(json.dumps(_moved(row)) + "\n" for row in held(path)))
         elif path.suffix == ".json" and path.name not in {"seed.json", "config.json"}:
-            path.write_text(json.dumps(_moved(json.loads(path.read_text()))))
+            path.write_text(json.dumps(_moved(held(path))))
 
 
 def _moved(content):

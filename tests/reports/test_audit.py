@@ -2,8 +2,10 @@
 
 import dataclasses
 import itertools
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +18,15 @@ from accountant.gaussian_dp import epsilon_from_mu
 from accountant.tight import numerical
 from privbo.audits import empirical
 from privbo.audits.clipping import advise, agreement, price_of_norms, publish_norms
-from privbo.audits.empirical import Point, World, audit_curve, audit_run, releases, scores
+from privbo.audits.empirical import World, audit_curve, audit_run, epsilon_lower_bound, releases, scores
 from privbo.cli.terminal import render
 from privbo.door.adaptive import AdaptiveSum
 from privbo.door.clipping import BOUND_FACTORS, clip_rows, measure_clipping
 from privbo.door.mechanism import Mechanism, PrivateSum
-from privbo.door.noise import SecureNoise, SimulatedNoise
-from privbo.plans.plan import Plan, price_plan
-from privbo.protocol.files import append_line, read_lines
-from privbo.protocol.messages import Records, Request, Setting
+from privbo.door.noise import SimulatedNoise
+from privbo.plans.plan import price_plan
+from privbo.protocol.files import read_lines
+from privbo.protocol.messages import Records, Request
 from privbo.reports.audit import audit_figures, write_audit
 from privbo.runs.manifest import RunDirectory
 from tests.accountant.builders import gaussian, poisson
@@ -38,14 +40,13 @@ from tests.statistical.faults import quieter
 def test_a_run_is_audited_and_the_page_stays_private(tmp_path) -> None:
     result = small_run(tmp_path / "run", rounds=3)
     audit = pb.audit(result)
-    assert len(audit.rounds) == 3
-    assert len(audit.rounds[0].bias_by_region) == 2
+    assert [len(each.bias_by_region) for each in audit.rounds] == [2, 2, 2]
     assert audit.rounds[0].noise == pytest.approx(result.releases[0].noise_stddev * math.sqrt(16))
     assert audit.advice.use == "direction"
     assert audit.by_factor()[1.0] == pytest.approx(audit.advice.now)
     assert audit.advice.factor in audit.by_factor()
-    assert len(audit_figures(audit)["bias-and-noise"].series) == 3
-    assert len(audit_figures(audit)["norms"].series) == 5  # a fan of three, the median and the bound
+    drawn = {name: len(figure.series) for name, figure in audit_figures(audit).items()}
+    assert (drawn["bias-and-noise"], drawn["norms"]) == (3, 5)  # a fan of three, the median and the bound
     assert audit.verdict.startswith(("Keep S = ", "S = "))
     with pytest.raises(pb.RunError, match="in memory"):
         pb.audit(dataclasses.replace(result, directory=None))
@@ -53,11 +54,8 @@ def test_a_run_is_audited_and_the_page_stays_private(tmp_path) -> None:
 
 def planted(home: Path, **change) -> tuple[str, ...]:
     """Warnings after every round's statistics were changed."""
-    private = RunDirectory(home)
-    lines = read_lines(private.clipping_path)
-    private.clipping_path.unlink()
-    for line in lines:
-        append_line(private.clipping_path, line | change)
+    path = RunDirectory(home).clipping_path
+    path.write_text("".join(f"{json.dumps(line | change)}\n" for line in read_lines(path)))
     return pb.audit(pb.load(home)).warnings
 
 
@@ -158,57 +156,27 @@ def test_page_and_terminal_round_what_was_attacked_down_and_what_is_claimed_up(t
     assert all(f">{number}</td>" in page for number in ("0.01234", "0.01235"))
 
 
-def plan_of(requests: Sequence[Request]) -> Plan:
-    """Their plan, at a noise multiplier of 1."""
-    n_clients = requests[0].weights.shape[1]
-    return price_plan(pb.Privacy(noise_multiplier=1.0, delta=1e-5), requests, n_clients=n_clients)
-
-
-def test_a_mechanism_that_claims_too_much_is_caught() -> None:
-    """Planted: the event says four times the noise that is drawn."""
-
-    request = next(iter(pb.DPFTSDE(n_features=8).server(setting()).plan()))
-    honest = mechanism_for(request, noise_multiplier=1.0)
-    boaster = Changed(honest, event=lambda: gaussian(4 * honest.noise_multiplier))
-    assert all(e.passed for e in empirical.audit_plan(plan_of([request]), [request], trials=20_000))
-    caught = audit_curve(lambda _: boaster, request.weights, noise=SecureNoise(), world="others zero", trials=20_000)
-    assert not caught.passed
-
-
 def test_an_audit_says_how_many_of_a_plans_mechanisms_it_attacked(tmp_path) -> None:
     requests = [Request(dim=1, clipping_norm=norm, weights=WEIGHTS) for norm in (1.0, 2.0, 2.0, 3.0, 4.0, 5.0)]
-    found = empirical.audit_plan(plan_of(requests), requests, trials=1000)
+    plan = price_plan(pb.Privacy(noise_multiplier=1.0, delta=1e-5), requests, n_clients=3)
+    found = empirical.audit_plan(plan, requests, trials=1000)
     audit = empirical.Audit(name="five", clipping=None, empirical=found)
-    said = "9 attacks on 3 of 5 different mechanisms"
-    for text in (
-        repr(audit),
-        "\n".join(map(str, render(audit))),
-        write_audit(audit, tmp_path / "audit.html").read_text(),
-    ):
-        assert said in text
-
-
-def setting() -> Setting:
-    return Setting(space=problem().search_space, n_clients=7, rounds=2, public_seed=1)
-
-
-def shared(tmp_path, epsilon: float = 50.0) -> pb.SharedLedger:
-    return pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=epsilon, delta=1e-5)
+    page = write_audit(audit, tmp_path / "audit.html").read_text()
+    for text in (repr(audit), "\n".join(map(str, render(audit))), page):
+        assert "9 attacks on 3 of 5 different mechanisms" in text
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if not c.name.startswith("zoom")], ids=str)
 def test_norms_are_published_only_against_a_charge(tmp_path, case) -> None:
-    result = small_run(tmp_path / "run", case.algorithm, rounds=3, ledger=shared(tmp_path),
-                       privacy=pb.Privacy(noise_multiplier=3.0))  # fmt: skip
-    before = len(result.ledger.entries())
-    evaluated = result.clients.values.size
+    people = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=50.0, delta=1e-5)
+    result = small_run(tmp_path / "run", case.algorithm, ledger=people, privacy=pb.Privacy(noise_multiplier=3.0))
+    before, evaluated = result.ledger.entries(), result.clients.values.size
     found = publish_norms(result, noise_multiplier=2.0)
-    assert len(result.ledger.entries()) == before + 1
-    assert result.ledger.entries()[-1].event == gaussian(2.0)
     assert found.noise_stddev == pytest.approx(2.0)
     assert abs(sum(found.counts) - 7) < 2.0 * math.sqrt(len(found.counts)) * 6
     assert publish_norms(result, noise_multiplier=2.0) == found
-    assert len(result.ledger.entries()) == before + 1
+    (*same, paid) = result.ledger.entries()
+    assert (same, paid.event) == (before, gaussian(2.0))
     assert pb.load(result.directory).clients.values.size == evaluated
     for ask in (price_of_norms, publish_norms):
         with pytest.raises(pb.ConfigurationError, match=r"published already, as Gaussian.*2\.0.*ask with its noise"):
@@ -235,7 +203,6 @@ def test_a_run_without_releases_has_an_empty_history_and_nothing_to_audit(tmp_pa
 
 WEIGHTS = np.array([[0.3, 0.2, 0.6], [0.1, 0.2, 0.8]])  # the last client is the canary, of norm 1
 WORLDS = ["others zero", "others opposing", "alone"]
-EPSILONS = np.array(empirical.EPSILONS)
 BOUND = 2.0 / math.sqrt(2)  # S = 2 over two blocks
 
 
@@ -280,14 +247,12 @@ def test_a_score_has_the_mean_and_spread_of_all_samples_and_the_noise() -> None:
     mechanism, direction = build(sample_rate=0.25), np.array([0.6, 0.8])
     rows = np.array([[5.0], [-0.5], [-9.0]])
     clipped = np.array([BOUND, -0.5, -BOUND])
-    mean = square = 0.0
-    for who in itertools.product([0, 1], repeat=3):
-        chance = 0.25 ** sum(who) * 0.75 ** (3 - sum(who))
-        score = direction @ (WEIGHTS @ (np.array(who) * clipped)) / 0.25
-        mean, square = mean + chance * score, square + chance * score**2
+    samples = np.array(list(itertools.product([0, 1], repeat=3)))
+    chances, score = np.where(samples, 0.25, 0.75).prod(axis=1), (samples * clipped) @ WEIGHTS.T @ direction / 0.25
+    mean = chances @ score
     centre, spread = empirical.moments(mechanism, WEIGHTS, rows, direction, 0.7)
     assert centre == pytest.approx(mean)
-    assert spread == pytest.approx(math.sqrt(square - mean**2 + 0.7**2))
+    assert spread == pytest.approx(math.sqrt(chances @ (score - mean) ** 2 + 0.7**2))
 
 
 def test_releases_are_made_by_the_shipped_sums() -> None:
@@ -301,9 +266,9 @@ def test_releases_are_made_by_the_shipped_sums() -> None:
 # --- the audit ------------------------------------------------------------------------------
 
 
-def worth(seen: int, trials: int, level: float) -> np.ndarray:
-    """The curve's bounds where one world shows something in ``seen`` of its trials and the other never."""
-    return stats.beta.ppf(level, seen, trials - seen + 1) - np.exp(EPSILONS) * (1 - level ** (1 / trials))
+def worth(epsilon: float, level: float, trials: int = 400) -> float:
+    """The curve's bound where one world shows something in all of its trials and the other never."""
+    return stats.beta.ppf(level, trials, 1) - math.exp(epsilon) * (1 - level ** (1 / trials))
 
 
 @pytest.mark.parametrize(("blocks", "n_scores"), [([0], 1), ([0, 1], 5)])
@@ -312,8 +277,7 @@ def test_every_sign_score_threshold_tail_and_direction_shares_the_false_alarm_ra
     everyone = ScriptedNoise(participants=np.ones(1, dtype=bool))
     found = audit_curve(build, WEIGHTS[blocks], noise=everyone, world="others zero", trials=400, alpha=1e-3)
     assert not found.passed
-    bounds = worth(400, 400, 1e-3 / (2 * n_scores * 49 * 4 * 2))
-    assert found.delta_lower == pytest.approx(bounds[empirical.EPSILONS.index(found.epsilon)], rel=1e-9)
+    assert found.delta_lower == pytest.approx(worth(found.epsilon, 1e-3 / (2 * n_scores * 49 * 4 * 2)), rel=1e-9)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -326,11 +290,9 @@ def test_a_leak_of_one_sign_of_the_canary_is_seen(sign: float, world: str) -> No
         made = releases(mechanism, weights, rows, trials, noise)
         return made + 10 * sign * mechanism.noise_stddev() * (sign * rows[-1, 0] > 0)
 
-    found = [
-        audit_curve(build, WEIGHTS, noise=SimulatedNoise(1), world=world, trials=2000, release=release)
-        for release in (releases, leaking)
-    ]
-    assert [audit.passed for audit in found] == [True, False]
+    for release, sound in ((releases, True), (leaking, False)):
+        found = audit_curve(build, WEIGHTS, noise=SimulatedNoise(1), world=world, trials=2000, release=release)
+        assert found.passed is sound
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -345,22 +307,34 @@ def test_opposing_clients_are_taken_out_by_their_mean_and_spread(sign: float) ->
 
     settings = {"noise": SimulatedNoise(1), "world": "others opposing", "trials": 400, "alpha": 1e-3}
     found = audit_curve(build, WEIGHTS[:1], release=release, **settings)
-    bounds = worth(400, 400, 1e-3 / (2 * 49 * 4 * 2))
-    assert found.delta_lower == pytest.approx(bounds[empirical.EPSILONS.index(found.epsilon)], rel=1e-9)
+    assert found.delta_lower == pytest.approx(worth(found.epsilon, 1e-3 / (2 * 49 * 4 * 2)), rel=1e-9)
+
+
+def verdicts(built: Callable[..., Mechanism], faults: Iterable, world: World, weights: np.ndarray = WEIGHTS) -> list:
+    """Whether a mechanism passes with each of the faults: 20,000 releases a side, false alarms 1e-6 an audit."""
+    settings = {"world": world, "trials": 20_000}
+    found = (audit_curve(partial(built, fault), weights, noise=SimulatedNoise(1), **settings) for fault in faults)
+    return [point.passed for point in found]
+
+
+def test_a_mechanism_that_claims_too_much_is_caught() -> None:
+    """Planted: the event says four times the noise that is drawn."""
+
+    def built(claimed: float, weights: np.ndarray) -> Changed:
+        return Changed(build(weights, sample_rate=1.0), event=lambda: gaussian(claimed))
+
+    assert verdicts(built, (1.0, 4.0), "others zero") == [True, False]
 
 
 @pytest.mark.parametrize("n_counted", [1, 2, 3])
 @pytest.mark.parametrize("world", WORLDS)
 def test_as_many_noises_of_guardians_are_drawn_as_are_counted(n_counted: int, world: World) -> None:
-    """20,000 releases a side, false alarms 1e-6 an audit; planted: half of every guardian's noise."""
+    """Planted: half of every guardian's noise."""
 
-    def audited(factor: float) -> Point:
-        def built(weights: np.ndarray) -> PrivateSum:
-            return quieter(build(weights, sample_rate=1.0, n_noises=3, n_counted=n_counted), factor)
+    def built(factor: float, weights: np.ndarray) -> PrivateSum:
+        return quieter(build(weights, sample_rate=1.0, n_noises=3, n_counted=n_counted), factor)
 
-        return audit_curve(built, WEIGHTS, noise=SimulatedNoise(1), world=world, trials=20_000)
-
-    assert [audited(factor).passed for factor in (1.0, 0.5)] == [True, False]
+    assert verdicts(built, (1.0, 0.5), world) == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -368,18 +342,15 @@ def test_as_many_noises_of_guardians_are_drawn_as_are_counted(n_counted: int, wo
 )
 @pytest.mark.parametrize("world", WORLDS)
 def test_an_adaptive_bound_is_attacked_with_its_bits(unit: float, settings: dict, world: World) -> None:
-    """20,000 releases a side, false alarms 1e-6 an audit; planted: a third of the noise, of vectors and of bits."""
+    """Planted: a third of the noise, of vectors and of bits."""
 
-    def audited(**factors: float) -> Point:
-        def built(weights: np.ndarray) -> AdaptiveSum:
-            made = AdaptiveSum(base=build(weights, **settings), clipping_norm=3.0, count_stddev=1.5 * unit)
-            for part, factor in factors.items():
-                object.__setattr__(made, part, quieter(getattr(made, part), factor))
-            return made
+    def built(part: str | None, weights: np.ndarray) -> AdaptiveSum:
+        made = AdaptiveSum(base=build(weights, **settings), clipping_norm=3.0, count_stddev=1.5 * unit)
+        if part is not None:
+            object.__setattr__(made, part, quieter(getattr(made, part), 0.33))
+        return made
 
-        return audit_curve(built, WEIGHTS, noise=SimulatedNoise(1), world=world, trials=20_000)
-
-    assert [audited(**fault).passed for fault in ({}, {"vectors": 0.33}, {"bits": 0.33})] == [True, False, False]
+    assert verdicts(built, (None, "vectors", "bits"), world) == [True, False, False]
 
 
 def test_an_adaptive_runs_bits_are_attacked() -> None:
@@ -395,30 +366,23 @@ def test_an_adaptive_runs_bits_are_attacked() -> None:
 @pytest.mark.parametrize("training", [gaussian(0.8), gaussian(8.0)], ids=str)
 @pytest.mark.parametrize("world", WORLDS)
 def test_a_release_of_trained_models_is_held_against_its_sum_alone(training: Gaussian, world: World) -> None:
-    """20,000 releases a side, false alarms 1e-6 an audit; planted: a quarter of the noise, z 4 that is worth 1."""
+    """Planted: a quarter of the noise, z 4 that is worth 1."""
     request = Records(counts=(50, 50, 50), low=0.0, high=1.0, training=training).request(1)
+    whole = request.weights
 
-    def mechanism(weights: np.ndarray) -> Mechanism:
+    def built(factor: float, weights: np.ndarray) -> PrivateSum:
         described = dataclasses.replace(request, weights=weights)
-        return mechanism_for(described, noise_multiplier=4.0, adjacency=Adjacency.REPLACE_ONE)
+        return quieter(mechanism_for(described, noise_multiplier=4.0, adjacency=Adjacency.REPLACE_ONE), factor)
 
-    def audited(factor: float) -> Point:
-        def built(weights: np.ndarray) -> PrivateSum:
-            return quieter(mechanism(weights), factor)
-
-        return audit_curve(built, request.weights, noise=SimulatedNoise(1), world=world, trials=20_000)
-
-    assert [audited(factor).passed for factor in (1.0, 0.25)] == [True, False]
-    _, claimed = empirical.epsilon_lower_bound(
-        mechanism(request.weights), request.weights, noise=SimulatedNoise(1), delta=1e-5, trials=100
-    )
+    assert verdicts(built, (1.0, 0.25), world, whole) == [True, False]
+    _, claimed = epsilon_lower_bound(built(1.0, whole), whole, noise=SimulatedNoise(1), delta=1e-5, trials=100)
     assert claimed == pytest.approx(epsilon_from_mu(0.25, 1e-5), rel=1e-3)
 
 
 # --- the bound on epsilon -------------------------------------------------------------------
 
 
-def bounded(with_canary, without, *, delta=1e-5, alpha=None, **settings) -> tuple[float, float]:
+def bounded(with_canary, without, *, level=(), **settings) -> tuple[float, float]:
     """The bound where the canary's score takes the given shares of the stated move, its absence the others."""
     mechanism = build(**settings)
     move = BOUND / mechanism.sample.rate  # the canary's column has norm 1
@@ -429,11 +393,8 @@ def bounded(with_canary, without, *, delta=1e-5, alpha=None, **settings) -> tupl
         assert rows[:2].tolist() == [[0.0], [0.0]]
         return np.outer(shares[float(rows[2, 0])][:trials], WEIGHTS[:, 2]) * move
 
-    chosen = {} if alpha is None else {"alpha": alpha}
-    noise, trials = SimulatedNoise(1), len(with_canary)
-    return empirical.epsilon_lower_bound(
-        mechanism, WEIGHTS, noise=noise, delta=delta, trials=trials, release=release, **chosen
-    )
+    how = {"noise": SimulatedNoise(1), "delta": 1e-5, "trials": len(with_canary), "release": release} | dict(level)
+    return epsilon_lower_bound(mechanism, WEIGHTS, **how)
 
 
 def mu_of(errors: int, trials: int, alpha: float, rate: float) -> float:
@@ -444,20 +405,16 @@ def mu_of(errors: int, trials: int, alpha: float, rate: float) -> float:
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 def test_the_bound_follows_from_the_errors_of_the_threshold_midway(adjacency: Adjacency) -> None:
     middle = 0.5 if adjacency is Adjacency.ZERO_OUT else 0.0
-    with_canary, without = np.full(200, middle + 0.01), np.full(200, middle - 0.01)
-    with_canary[:7] = middle - 0.01
-    without[:3] = middle + 0.01
+    with_canary, without = (middle + np.repeat([-0.01, 0.01], counts) for counts in ([7, 193], [197, 3]))
     found, claimed = bounded(with_canary, without, sample_rate=1.0, adjacency=adjacency)
     assert found == pytest.approx(epsilon_from_mu(mu_of(10, 200, 0.05, 1.0), 1e-5), rel=1e-3)
     assert claimed == pytest.approx(epsilon_from_mu(1.0, 1e-5), rel=1e-3)
-    stricter, _ = bounded(with_canary, without, sample_rate=1.0, adjacency=adjacency, alpha=1e-6)
+    stricter, _ = bounded(with_canary, without, sample_rate=1.0, adjacency=adjacency, level={"alpha": 1e-6})
     assert stricter == pytest.approx(epsilon_from_mu(mu_of(10, 200, 1e-6, 1.0), 1e-5), rel=1e-3)
 
 
 def test_below_rate_one_the_bound_is_that_of_a_sampled_gaussian() -> None:
-    with_canary, without = np.full(2000, 0.49), np.full(2000, 0.49)
-    with_canary[:900] = 0.51
-    found, _ = bounded(with_canary, without, sample_rate=0.5)
+    found, _ = bounded(np.repeat([0.51, 0.49], [900, 1100]), np.full(2000, 0.49), sample_rate=0.5)
     event = poisson(0.5, 1 / mu_of(1100, 2000, 0.05, 0.5))
     interval = numerical.epsilon_interval(event, 1e-5, adjacency=Adjacency.ZERO_OUT)
     assert found == pytest.approx(interval.lower, rel=1e-6)

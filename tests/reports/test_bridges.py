@@ -9,6 +9,7 @@ import pytest
 
 import privbo as pb
 from privbo.runs.record import PrivateRound
+from tests.builders import same_releases
 from tests.reports.leaks import leaks, private_folder_numbers
 from tests.reports.runs import small_run
 
@@ -23,15 +24,21 @@ SPACE = pb.Space(
 )
 
 
+def followed(opened, home: Path) -> tuple[pb.Record, set[float]]:
+    """A run that a tracker follows, and the numbers of its private side."""
+    with opened as tracker:
+        result = small_run(home, on_round=tracker.on_round)
+        tracker.finished(result)
+    return result, private_folder_numbers(home / "private")
+
+
 def test_tensorboard_gets_every_release(tmp_path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     from privbo.bridges.writers import tensorboard
 
-    with tensorboard(tmp_path / "events") as tracker:
-        result = small_run(tmp_path / "run", rounds=3, on_round=tracker.on_round)
-        tracker.finished(result)
+    result, private = followed(tensorboard(tmp_path / "events"), tmp_path / "run")
     events = EventAccumulator(str(tmp_path / "events")).Reload()
     seen = [event.tensor_proto.float_val[0] for event in events.Tensors("release/norm")]
     assert seen == pytest.approx([float(np.linalg.norm(r.values)) for r in result.releases], rel=1e-6)
@@ -41,7 +48,7 @@ def test_tensorboard_gets_every_release(tmp_path) -> None:
     assert {path.stat().st_mtime % 86_400 for path in (tmp_path / "run").glob("*.*")} == {0.0}
     (said,) = events.Tensors("run/text_summary")
     assert f"| ledger/head | {result.ledger.head} |" in said.tensor_proto.string_val[0].decode()
-    assert leaks((tmp_path / "events").iterdir(), private_folder_numbers(tmp_path / "run" / "private")) == []
+    assert leaks((tmp_path / "events").iterdir(), private) == []
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's own deprecations are not ours to fix
@@ -52,26 +59,24 @@ def test_mlflow_gets_every_release(tmp_path) -> None:
     from privbo.bridges.writers import mlflow
 
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    with mlflow("small", tracking_uri=uri, artifacts=(tmp_path / "artifacts").as_uri()) as tracker:
-        result = small_run(tmp_path / "run", rounds=3, on_round=tracker.on_round)
-        tracker.finished(result)
+    opened = mlflow("small", tracking_uri=uri, artifacts=(tmp_path / "artifacts").as_uri())
+    result, private = followed(opened, tmp_path / "run")
     client = MlflowClient(tracking_uri=uri)
     experiment = client.get_experiment_by_name("privbo")
     run = client.search_runs([experiment.experiment_id])[0]
     assert run.info.status == "FINISHED"
-    seen = [metric.value for metric in client.get_metric_history(run.info.run_id, "release/norm")]
-    assert seen == pytest.approx([float(np.linalg.norm(r.values)) for r in result.releases])
-    stamps = {metric.timestamp for metric in client.get_metric_history(run.info.run_id, "release/norm")}
-    assert {stamp % 86_400_000 for stamp in (*stamps, run.info.start_time, run.info.end_time)} == {0}
+    norms = client.get_metric_history(run.info.run_id, "release/norm")
+    assert [norm.value for norm in norms] == pytest.approx([float(np.linalg.norm(r.values)) for r in result.releases])
+    stamps = {norm.timestamp for norm in norms} | {run.info.start_time, run.info.end_time}
+    assert {stamp % 86_400_000 for stamp in stamps} == {0}
     found = pb.report(result)
-    assert run.data.params["ledger/head"] == result.ledger.head
-    assert float(run.data.params["epsilon"]) == found.smallest_epsilon
-    assert float(run.data.params["delta"]) == found.delta
-    assert run.data.params["privacy.noise_multiplier"] == str(result.spec.privacy.noise_multiplier)
+    names = ("ledger/head", "privacy.noise_multiplier", "epsilon", "delta")
+    told = (result.ledger.head, result.spec.privacy.noise_multiplier, found.smallest_epsilon, found.delta)
+    assert [run.data.params[name] for name in names] == list(map(str, told))
     spent = [metric.value for metric in client.get_metric_history(run.info.run_id, "privacy/epsilon")]
     assert spent == pytest.approx([entry.cumulative_epsilon for entry in found.entries])
     assert [path.name for path in (tmp_path / "artifacts").rglob("*.html")] == ["report.html"]
-    assert leaks([tmp_path / "mlflow.db"], private_folder_numbers(tmp_path / "run" / "private")) == []
+    assert leaks([tmp_path / "mlflow.db"], private) == []
 
 
 @pytest.mark.filterwarnings("ignore")  # W&B's own deprecations are not ours to fix
@@ -80,15 +85,13 @@ def test_weights_and_biases_gets_every_release(tmp_path) -> None:
     pytest.importorskip("wandb")
     from privbo.bridges.writers import wandb
 
-    with wandb("privbo", "small", folder=tmp_path, offline=True) as tracker:
-        result = small_run(tmp_path / "run", rounds=3, on_round=tracker.on_round)
-        tracker.finished(result)
+    result, private = followed(wandb("privbo", "small", folder=tmp_path, offline=True), tmp_path / "run")
     (kept,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     said = kept.read_bytes()
     assert result.ledger.head.encode() in said
     assert b"release/norm" in said
     assert [path.name for path in tmp_path.glob("wandb/offline-run-*/files/*.html")] == ["report.html"]
-    assert leaks([kept], private_folder_numbers(tmp_path / "run" / "private")) == []
+    assert leaks([kept], private) == []
 
 
 def test_a_callback_on_the_clients_side_is_told_values_and_its_errors_change_nothing(tmp_path) -> None:
@@ -100,11 +103,10 @@ def test_a_callback_on_the_clients_side_is_told_values_and_its_errors_change_not
             raise (ValueError if event.index % 2 else KeyboardInterrupt)("too good")
 
     without = pb.run(problem(score), ALGORITHM, **SETTINGS)
-    followed = pb.run(problem(score), ALGORITHM, on_private_round=follow, **SETTINGS)
-    for ours, theirs in zip(followed.releases, without.releases, strict=True):
-        np.testing.assert_array_equal(ours.values, theirs.values)
+    told = pb.run(problem(score), ALGORITHM, on_private_round=follow, **SETTINGS)
+    same_releases(told, without)
     assert [index for index, _ in seen] == list(range(5))
-    assert seen[-1][1] == np.isfinite(followed.clients.values).sum()
+    assert seen[-1][1] == np.isfinite(told.clients.values).sum()
 
 
 @pytest.fixture
@@ -145,14 +147,6 @@ def begun(root: Path, rounds: int = 4) -> object:
     return pb.start(problem("ask"), ALGORITHM, directory=root / "run", **SETTINGS | {"rounds": rounds})
 
 
-def told(run) -> object:
-    """Tell every trial the same value until the run is over."""
-    while trials := run.site.ask():
-        for trial in trials:
-            run.site.tell(trial, 0.5)
-    return run.result()
-
-
 def tuned(optuna, run, objective, *, direction: str = "maximize", pruner=None, **settings) -> list:
     """A study per client, in a thread each; they stop when the run is over."""
 
@@ -174,8 +168,7 @@ def test_studies_whose_points_come_from_a_federation_make_the_run_of_a_called_ob
     studies = tuned(optuna, run, lambda c, trial: sign * score(c, suggested(trial)), direction=direction)
     record = run.result()
     np.testing.assert_array_equal(record.clients.units, expected.clients.units)
-    for ours, theirs in zip(record.releases, expected.releases, strict=True):
-        np.testing.assert_array_equal(ours.values, theirs.values)
+    same_releases(record, expected)
     assert [sign * study.best_value for study in studies] == [record.best(client).value for client in range(2)]
     back = pb.optuna.study_of(tmp_path / "run", client=1)
     assert [trial.params for trial in back.trials] == [trial.params for trial in studies[1].trials]
@@ -240,10 +233,9 @@ def test_a_study_with_other_bounds_than_the_runs_is_refused_at_its_first_trial(o
 
 def test_what_a_study_can_not_be_is_refused(optuna, tmp_path) -> None:
     run = begun(tmp_path, rounds=1)
-    with pytest.raises(pb.ConfigurationError, match="name it"):
-        pb.optuna.FederatedSampler(run.site)
-    with pytest.raises(pb.ConfigurationError, match="client=7 is not here"):
-        pb.optuna.FederatedSampler(run.site, client=7)
+    for client, said in ((None, "name it"), (7, "client=7 is not here")):
+        with pytest.raises(pb.ConfigurationError, match=said):
+            pb.optuna.FederatedSampler(run.site, client=client)
     sampler = pb.optuna.FederatedSampler(run.site, client=0)
     several = optuna.create_study(sampler=sampler, directions=["maximize", "minimize"])
     run.site.ask()
@@ -261,7 +253,9 @@ def test_what_a_study_can_not_be_is_refused(optuna, tmp_path) -> None:
     study.enqueue_trial({"x": 0.123})
     with pytest.raises(pb.ConfigurationError, match=r"evaluated {'x': 0.123.* asks for"):
         study.optimize(lambda trial: score(0, suggested(trial)), n_trials=1)
-    told(run)
+    while trials := run.site.ask():
+        for trial in trials:
+            run.site.tell(trial, 0.5)
     before = len(study.trials)
     study.optimize(lambda trial: score(0, suggested(trial)), n_trials=3)  # as a worker that waited while the run ended
     assert [trial.state.name for trial in study.trials[before:]] == ["PRUNED"]

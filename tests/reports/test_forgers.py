@@ -19,14 +19,14 @@ import privbo as pb
 from accountant.events import Basic, Composed, Event, NonPrivate, compose, to_dict
 from accountant.ledger.chain import Identity, row_digest
 from accountant.ledger.policy import canonical
-from accountant.ledger.signing import BUNDLE, RECEIPT, sign
+from accountant.ledger.signing import ANSWERED, BUNDLE, RECEIPT, sign
 from accountant.verify import auditor, events, reading, statement
 from accountant.verify.recomputation import Recomputation
 from accountant.verify.statement import BY_WORD
 from privbo.reports.bundle import write_bundle
 from tests.accountant.builders import EXAMPLES, POISSON, declared, gaussian, laplace, new_ledger, poisson
 from tests.cli.test_text import NAMED, require_harmless
-from tests.reports.auditors import as_read
+from tests.reports.auditors import alone, as_read
 from tests.reports.runs import small_run
 
 Path_ = tuple[str | int, ...]
@@ -42,13 +42,18 @@ def signed(content: Any, path: Path, purpose: str = BUNDLE) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory) -> dict:
-    """A real run's bundle, which has everything that a bundle may have."""
+def guarded(tmp_path_factory) -> Path:
+    """A bundle beside its run, which has everything that a bundle may have."""
     home = tmp_path_factory.mktemp("forgers") / "run"
     made = small_run(home, privacy=pb.Privacy(epsilon=2.0, trust="guardians"))
     made.ledger.close()
     (home / "statement.html").write_text(f"a sheet of {made.run_id}")
-    return json.loads(write_bundle(home, statement=home / "statement.html").path.read_text())["content"]
+    return write_bundle(home, statement=home / "statement.html").path
+
+
+@pytest.fixture(scope="module")
+def sound(guarded: Path) -> dict:
+    return json.loads(guarded.read_text())["content"]
 
 
 def test_a_statement_is_held_to_the_hash_that_was_signed(sound: dict, tmp_path) -> None:
@@ -56,10 +61,9 @@ def test_a_statement_is_held_to_the_hash_that_was_signed(sound: dict, tmp_path) 
     sheet.write_text(f"a sheet of {sound['run']}")
     other.write_text(f"a sheet of {sound['run']}, with a smaller epsilon")
     bundle, without = signed(sound, tmp_path / "a.json"), signed(removed(sound, ("statement",)), tmp_path / "b.json")
-    assert auditor.main([str(bundle), "--statement", str(sheet)]) == 0
-    assert auditor.main([str(bundle), "--statement", str(other)]) == 3
-    assert auditor.main([str(without), "--statement", str(sheet)]) == 3
-    assert auditor.main([str(bundle), "--statement", str(tmp_path / "none.html")]) == 2
+    missing = tmp_path / "none.html"
+    for file, told, code in ((bundle, sheet, 0), (bundle, other, 3), (without, sheet, 3), (bundle, missing, 2)):
+        assert auditor.main([str(file), "--statement", str(told)]) == code
 
 
 def paths(value: Any, here: Path_ = ()) -> Iterator[Path_]:
@@ -145,6 +149,54 @@ def test_no_quote_below_the_lower_end_verifies_and_any_above_does(quote: str, so
         assert outcome(replaced(sound, ("quoted", quote), value), tmp_path / "low.json") == "NOT VERIFIED"
     for value in (least, least * 2, None):
         assert outcome(replaced(sound, ("quoted", quote), value), tmp_path / "high.json") == "VERIFIED"
+
+
+def test_a_bundle_holds_what_every_guardian_has_signed(guarded: Path) -> None:
+    done = alone(guarded)
+    assert done.returncode == 0, done.stdout
+    assert "every guardian has signed every release, once" in done.stdout
+    for card in json.loads(guarded.with_name("guardians.json").read_text())["cards"].values():
+        assert card["signing"] in done.stdout
+        assert card["sealing"] not in guarded.read_text()  # nothing that no check needs
+    assert "IN ONE PROCESS, WHICH SAW EVERY VECTOR" in done.stdout
+
+
+def signed_anew(rows: list[dict], at: int, **changes: object) -> None:
+    """A row as a guardian whose key the forger holds would sign it."""
+    content = {name: value for name, value in rows[at].items() if name not in ("key", "signature")} | changes
+    made = sign(FORGER, ANSWERED, content)
+    rows.append(content | {"key": made["key"], "signature": made["signature"]})
+    rows.sort(key=lambda row: row["round"])
+
+
+UNSIGNED = {
+    "two sums of one round": lambda c: signed_anew(c["guardians"]["signed"], 0, sum="0" * 64),
+    "another key than the card's": lambda c: signed_anew(c["guardians"]["signed"], -1, round=99, sequence=99),
+    "a ledger that went back": lambda c: signed_anew(c["guardians"]["signed"], -1, round=99, sequence=1),
+    "a stranger": lambda c: signed_anew(c["guardians"]["signed"], 0, guardian="guardian9"),
+    "another run's": lambda c: signed_anew(c["guardians"]["signed"], 0, run="other"),
+    "one guardian twice": lambda c: c["guardians"]["cards"].update(guardian2=c["guardians"]["cards"]["guardian1"]),
+    "guardians that the settings do not name": lambda c: c["settings"]["privacy"].update(trust="server"),
+}
+
+
+@pytest.mark.parametrize("forgery", UNSIGNED)
+def test_a_bundle_that_a_guardian_did_not_sign_does_not_verify(forgery: str, sound: dict, tmp_path) -> None:
+    content = copy.deepcopy(sound)
+    UNSIGNED[forgery](content)
+    assert outcome(content, tmp_path / "forged.json") in ("NOT VERIFIED", "no bundle")
+
+
+def test_a_guardian_whose_signing_key_was_replaced_is_named_with_both(sound: dict, tmp_path) -> None:
+    content = copy.deepcopy(sound)
+    found, old = content["guardians"], content["guardians"]["cards"]["guardian2"]
+    last = found["signed"].index([row for row in found["signed"] if row["guardian"] == "guardian2"][-1])
+    signed_anew(found["signed"], last)
+    found["signed"].pop(last)
+    found["cards"]["guardian2"] = found["signed"][-1]["key"]
+    checked = auditor.verify_bundle(signed(content, tmp_path / "rotated.json"))
+    assert checked.verified, checked.problems
+    assert any(f"earlier {old}" in words for words in checked.statement)
 
 
 def ledger_content(event, *, quoted=1e-06, run="r", population="p", caveat=None):
