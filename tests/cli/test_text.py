@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import privbo as pb
@@ -22,9 +21,8 @@ from privbo.reports.report import ledger_view
 from tests.builders import stopped
 from tests.cli.test_cli import CONFIG, X, played, privbo, ran, refused, toml, written
 from tests.cli.test_reading import READING
-from tests.conformance.cases import bumps
 from tests.conformance.small import problem
-from tests.reports.runs import small_run
+from tests.reports.runs import evil_run, small_run
 from tests.sources import ROOT
 
 CONTROLS = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)  # C0, DEL, C1, separators
@@ -36,15 +34,8 @@ NAMED = f"a{STEERING}\n  ok       forged"
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory) -> Path:
     """A run of which every name steers terminals."""
-    problem = pb.Problem(
-        space={f"x{NAMED}": pb.Real(0, 1), "y": pb.Categorical((NAMED, "b"))},
-        batch_objective=lambda clients, units: bumps(clients, np.asarray(units)),
-        n_clients=7,
-        name="hostile",
-        provenance=NAMED,
-    )
-    home, privacy = tmp_path_factory.mktemp("hostile") / "run", pb.Privacy(noise_multiplier=2.0)
-    pb.run(problem, pb.DPFTSDE(n_features=8), privacy=privacy, rounds=2, directory=home, name="hostile").ledger.close()
+    home = tmp_path_factory.mktemp("hostile") / "run"
+    evil_run(home, NAMED, name="hostile").ledger.close()
     return home
 
 

@@ -63,14 +63,8 @@ def swept(folder: Path, text: str | None = None, **how: Any) -> SweepResult:
 
 def setting(label, finals, epsilon=1.0, kind="private", strict=None):
     curves, seeds = np.array(finals)[:, None] * np.ones(3), tuple(range(len(finals)))
-    costs = {
-        "epsilon": epsilon,
-        "delta": 1e-5,
-        "strict_epsilon": strict or epsilon,
-        "strict_delta": 1e-6,
-        "releases": 2,
-    }
-    made = {"evaluations": np.full(len(finals), 22.0), "valued": np.full_like(curves, 20.0)}
+    costs = {"epsilon": epsilon, "delta": 1e-5, "strict_epsilon": strict or epsilon, "strict_delta": 1e-6}
+    made = {"releases": 2, "evaluations": np.full(len(finals), 22.0), "valued": np.full_like(curves, 20.0)}
     return Setting(label=label, kind=kind, **costs, overrides={}, seeds=seeds, curves=curves, **made)
 
 

@@ -204,10 +204,8 @@ def test_arms_contrasts_measures_and_panels(tmp_path) -> None:
     for measure in ('measure = "last loss"', judge):
         loss = swept(tmp_path, STUDY.replace('measure = "cumulative regret"', measure)).comparisons[0].settings[0]
         np.testing.assert_allclose(loss.curves, 1.0 - 0.01 * np.cos(np.arange(6)).mean() + near.settings[0].curves)
-    assert [(d.first, d.second) for d in near.differences()] == [("two regions", "alone")]
-    assert [(d.first, d.second) for d in short.differences()] == [
-        ("two regions", arm) for arm in ("alone", "noise alone")
-    ]
+    told = [[[d.first, d.second] for d in panel.differences()] for panel in (near, short)]
+    assert told == [CONTRASTS[:1], CONTRASTS]
     assert markdown(near).count(", two-sided, not adjusted), 2 seeds") == 1
     gap = near.settings[0].curves[:, 1:].sum(axis=1) - near.settings[1].curves[:, 1:].sum(axis=1)
     assert near.differences()[0].mean == pytest.approx(gap.mean())
@@ -216,11 +214,12 @@ def test_arms_contrasts_measures_and_panels(tmp_path) -> None:
 
 ARMS = [{"label": "two regions", "overrides": {"algorithm": {"n_regions": 2}}}, {"label": "alone", "kind": "local"}]
 SHORT = {"name": "short", "overrides": {"rounds": 2}, "arms": [{"label": "noise alone", "kind": "zeroed"}]}
+CONTRASTS = [["two regions", "alone"], ["two regions", "noise alone"]]
 STUDY = sweep_of(
     statement="Two regions beat nobody.",
     first_seed=3,
     measure="cumulative regret",
-    contrasts=[["two regions", "alone"], ["two regions", "noise alone"]],
+    contrasts=CONTRASTS,
     base=SMALL | {"problem": {"factory": "tests.crash_problem:with_optimum"}},
     arms=ARMS,
     panels=[{"name": "near"}, SHORT],

@@ -51,14 +51,6 @@ class Block:
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
 
-    @property
-    def file(self) -> str | None:
-        found = _FILE.match(self.code)
-        return found[1] if found else None
-
-    def says(self, what: str) -> bool:
-        return self.mark == what
-
 
 def blocks_of(page: Path, root: Path) -> list[Block]:
     """Every fenced block of a page; a fence without a known language is an error."""
@@ -71,8 +63,8 @@ def blocks_of(page: Path, root: Path) -> list[Block]:
             raise ValueError(f"{block}: name the block's language, one of {sorted(LANGUAGES)}")
         if _IN_SIGHT.match(block.code):
             raise ValueError(f"{block}: say why it is not run in a comment above the block, <!-- not run: why -->")
-        follows = bool(found) and not found[-1].says("not run")
-        if (block.language == "text") != (block.says("output") and follows) and not block.says("not run"):
+        follows = bool(found) and found[-1].mark != "not run"
+        if (block.language == "text") != (block.mark == "output" and follows) and block.mark != "not run":
             raise ValueError(f"{block}: text is <!-- output --> of a block that runs, or <!-- not run: why -->")
         found.append(block)
     if text.count("\n```") + text.startswith("```") != 2 * len(found):
@@ -90,10 +82,10 @@ def play(blocks: Iterable[Block], *, slow: bool) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     said: str | None = None
     for block in blocks:
-        if block.says("output"):
+        if block.mark == "output":
             require_said(block, said)
         elif block.language != "text":
-            is_run = not block.says("not run") and (slow or not block.says("slow"))
+            is_run = block.mark is None or (slow and block.mark == "slow")
             said = run_block(block, names) if is_run else None
 
 
@@ -109,8 +101,8 @@ def run_block(block: Block, names: dict[str, Any]) -> str:
     """Run one block in the working directory and give what it prints; ``names`` is the page's Python namespace."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        if block.file is not None:
-            Path(block.file).write_text(block.code)
+        if named := _FILE.match(block.code):
+            Path(named[1]).write_text(block.code)
         elif block.language == "python":
             exec(compile(block.code, str(block), "exec"), names)  # noqa: S102 (our own documentation)
         elif block.language == "toml":
@@ -126,10 +118,5 @@ def _shell(line: str, block: Block) -> str:
         outcome = app(words[1:], standalone_mode=False)
         assert outcome in (None, 0), f"{block}: {line!r} ended with {outcome}"
         return ""
-    if not words:
-        return ""
-    scripts = Path(sys.executable).parent
-    command = ["bash", "-euo", "pipefail", "-c", line]
-    return subprocess.run(
-        command, check=True, env={"PATH": f"{scripts}:/usr/bin:/bin"}, stdout=subprocess.PIPE, text=True
-    ).stdout
+    scripts = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    return subprocess.check_output(["bash", "-euo", "pipefail", "-c", line], env=scripts, text=True)

@@ -6,6 +6,7 @@ import numpy as np
 
 import privbo as pb
 from privbo.protocol.messages import Algorithm
+from tests.builders import play, problem as named
 from tests.conformance.cases import bumps, problem
 
 EVIL = "<script>alert(1)</script>"
@@ -18,14 +19,8 @@ def small_run(home: Path, algorithm: Algorithm | None = None, **settings) -> pb.
     return pb.run(problem(), chosen, directory=home, **asked)
 
 
-def evil_run(home: Path) -> pb.Record:
-    """A run whose every name tries to run a script."""
-    hostile = pb.Problem(
-        space={f"x{EVIL}": pb.Real(0, 1), "y": pb.Categorical((EVIL, "b"))},
-        batch_objective=lambda clients, units: bumps(clients, np.asarray(units)),
-        n_clients=7,
-        name=EVIL,
-        provenance=f"</script>{EVIL}",
-    )
-    asked = {"privacy": pb.Privacy(noise_multiplier=2.0), "rounds": 2, "directory": home}
-    return pb.run(hostile, pb.DPFTSDE(n_features=8), **asked)
+def evil_run(home: Path, evil: str = EVIL, name: str = EVIL) -> pb.Record:
+    """A run whose every name tries to run a script, or does something else; only its own may be told apart."""
+    hostile = {"space": {f"x{evil}": pb.Real(0, 1), "y": pb.Categorical((evil, "b"))}, "provenance": f"</script>{evil}"}
+    problem = named(7, batch_objective=lambda clients, units: bumps(clients, np.asarray(units)), name=name, **hostile)
+    return play(problem, privacy=pb.Privacy(noise_multiplier=2.0), rounds=2, directory=home)

@@ -429,12 +429,12 @@ def of_events(*parts: tuple[dict, int], stated: dict | None = None) -> dict:
     events = {"type": "composed", "parts": [list(part) for part in parts]}
     content["plan"]["plan"]["event"] = stated or events
     digest = hashlib.sha256(canonical(content["plan"])).hexdigest()
-    return linked(
-        content, [(plan, body | {"events": [[events, 1]], "plan": digest}), (charge, row | {"event": events})]
-    )
+    rows = [(plan, body | {"events": [[events, 1]], "plan": digest}), (charge, row | {"event": events})]
+    return linked(content, rows)
 
 
 TWO = {"type": "gaussian", "noise_multiplier": 2.0}
+OTHERS = TWO | {"type": "fixed-size-sampled-gaussian", "n_clients": 10**6, "sample_size": 20}
 
 
 @pytest.mark.parametrize(
@@ -442,11 +442,7 @@ TWO = {"type": "gaussian", "noise_multiplier": 2.0}
     [
         (of_events((TWO, 1)), "VERIFIED", ""),
         (of_events((TWO | {"noise_multiplier": 200.0}, 1), stated=TWO), "NOT VERIFIED", "the plan has other events"),
-        (
-            of_events((TWO | {"type": "fixed-size-sampled-gaussian", "n_clients": 10**6, "sample_size": 20}, 1)),
-            "NOT VERIFIED",
-            "samples from 1000000 clients, the ledger speaks of 40",
-        ),
+        (of_events((OTHERS, 1)), "NOT VERIFIED", "samples from 1000000 clients, the ledger speaks of 40"),
         (of_events((TWO, 1), ({"type": "plain-sum"}, 19)), "NOT COUNTED", "a kind of release that this check can't"),
     ],
     ids=["sound", "another noise", "another population", "an unknown kind"],

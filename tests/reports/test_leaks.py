@@ -22,11 +22,10 @@ from privbo.protocol.settings import plain
 from privbo.reports.comparison import write_comparison
 from privbo.reports.report import write_parquet
 from privbo.runs.record import load
+from privbo.testing import toy_problem
+from tests.builders import play
 from tests.comparisons.test_compare import PRIVATE
-from tests.conformance.cases import bumps
 from tests.reports.leaks import leaks, private_folder_numbers, public_files, scramble, sets_as_text, telling
-
-N_CLIENTS = 24
 
 
 class Spy:
@@ -57,20 +56,13 @@ def spy() -> Iterator[Spy]:
         yield seen
 
 
-def problem() -> pb.Problem:
-    space = {"x": pb.Real(0.0, 1.0), "y": pb.Real(1e-3, 1e1, log=True)}
-    return pb.Problem(space=space, batch_objective=bumps, n_clients=N_CLIENTS, name="bumps")
-
-
 @pytest.fixture(scope="module")
 def home(spy: Spy, tmp_path_factory) -> Path:
     """A finished run whose ledger is its population's, with its mean curve among what is private."""
     base = tmp_path_factory.mktemp("run")
     people = pb.SharedLedger(path=str(base / "people.sqlite"), population="ward", epsilon=60.0, delta=1e-5)
-    result = pb.run(
-        problem(), pb.DPFTSDE(n_features=8, n_regions=2), directory=base / "run", rounds=4, ledger=people,
-        privacy=pb.Privacy(noise_multiplier=3.0, sample_rate=0.5), name="small",
-    )  # fmt: skip
+    how = {"directory": base / "run", "rounds": 4, "ledger": people, "name": "small"}
+    result = play(toy_problem(24), privacy=pb.Privacy(noise_multiplier=3.0, sample_rate=0.5), **how)
     curve = {"mean_best_so_far": {"private": result.best_so_far().tolist()}}
     (base / "run" / "private" / "curve.json").write_text(json.dumps(curve))
     return base / "run"

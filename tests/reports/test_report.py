@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tomli_w
 from rich.console import Console
 from scipy import stats
 
@@ -23,7 +22,7 @@ from accountant.verify.auditor import verify_bundle
 from accountant.wording import upper_text
 from privbo.audits import empirical
 from privbo.audits.empirical import THRESHOLDS, Point, closest_point
-from privbo.cli.run import WrittenReport, carry_out, report_run
+from privbo.cli.run import WrittenReport, carry_out, read_run, report_run
 from privbo.cli.terminal import render, show
 from privbo.plans import cost
 from privbo.protocol.settings import plain
@@ -34,10 +33,10 @@ from privbo.reports.figure import Axis, Figure, Series, parallel
 from privbo.reports.report import ledger_view, report
 from privbo.reports.report_page import Told, document, statement
 from privbo.runs.record import replay
-from privbo.runs.spec import Spec
 from tests import crash_problem
 from tests.accountant.builders import poisson, policy
 from tests.builders import figures_as_data, play
+from tests.cli.test_cli import toml, written
 from tests.conformance.cases import CASES, problem
 from tests.reports.runs import EVIL, evil_run, small_run
 
@@ -61,9 +60,8 @@ def test_another_program_recomputes_epsilon_from_the_json_alone(tmp_path, rate: 
     assert data["entries"][-1]["cumulative_epsilon"] == pytest.approx(theirs, rel=0.01)
     assert min(data["epsilon"].values()) == pytest.approx(theirs, rel=0.01)
     planned = eval(data["dp_event"], {name: getattr(dp, name) for name in dir(dp) if name.endswith("DpEvent")})  # noqa: S307 (our own words)
-    assert PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL).compose(planned).get_epsilon(
-        data["delta"]
-    ) == pytest.approx(theirs, rel=1e-3)
+    whole = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL).compose(planned)
+    assert whole.get_epsilon(data["delta"]) == pytest.approx(theirs, rel=1e-3)
 
 
 def test_a_page_of_three_thousand_releases_lists_the_ends_and_draws_the_extremes(tmp_path) -> None:
@@ -140,14 +138,9 @@ def test_every_server_replays_from_public_files(case) -> None:
 @pytest.mark.parametrize("factory", ["with_optimum", "two_lost"])
 def test_regret_is_what_clients_missed(tmp_path, factory: str) -> None:
     """Against the best scores of its own evaluations, by hand; only the private page shows it."""
-    table = {
-        "name": "tiny", "rounds": 3, "controls": ["local"], "problem": {"factory": f"tests.crash_problem:{factory}"},
-        "algorithm": {"type": "dp-fts-de", "n_features": 8}, "privacy": {"epsilon": 2.0},
-    }  # fmt: skip
-    home = tmp_path / "run"
-    config = tmp_path / "tiny.toml"
-    config.write_text(tomli_w.dumps(table))
-    carry_out(Spec.from_dict(table, trusted=True).loaded(), home, resume=False, progress=False)
+    config = written(tmp_path, toml(controls=["local"], problem={"factory": f"tests.crash_problem:{factory}"}))
+    spec, home = read_run(config, (), resume=None, directory=tmp_path / "run")
+    carry_out(spec, home, resume=False, progress=False)
     attainable = getattr(crash_problem, factory)().best_values
     history = pb.load(home).clients
     found = report_run(home, regret=config, write=False).diagnostics.regret
@@ -242,7 +235,7 @@ def test_a_run_that_asked_for_a_large_delta_is_quoted_at_the_safe_one_everywhere
 
 
 def test_a_run_without_noise_is_infinite_in_every_view() -> None:
-    found = report(pb.run(problem(), pb.DPFTSDE(n_features=8), privacy=pb.NoPrivacy(), rounds=1, seed=1))
+    found = report(play(problem(), privacy=pb.NoPrivacy(), rounds=1))
     assert found.smallest_epsilon == found.guarantee.guaranteed == math.inf
     assert set(plain(found)["epsilon"].values()) == {None}
     assert plain(found)["epsilon_interval"] == {"lower": None, "upper": None, "method": "closed-form"}
@@ -252,8 +245,8 @@ def test_a_run_without_noise_is_infinite_in_every_view() -> None:
     assert "This run is not private" in document(found).render()
 
 
-def test_names_are_inert_in_a_terminal(tmp_path) -> None:
-    found = report(small_run(tmp_path / "run"))
+def test_names_are_inert_in_a_terminal(result: pb.Record) -> None:
+    found = report(result)
     for name in (EVIL, "[bold]x[/bold]"):
         assert name in shown(dataclasses.replace(found, name=name))
 
@@ -270,10 +263,7 @@ def test_a_figures_words_round_up_and_a_level_is_nowhere() -> None:
 @pytest.mark.parametrize("multiplier", [0.0362, 0.02])
 def test_where_nothing_limits_a_guess_no_factor_is_stated(multiplier: float) -> None:
     """Of epsilon 1,462 the factor is no float, and the page could not be made."""
-    made = pb.run(
-        problem(), pb.DPFTSDE(n_features=8), privacy=pb.Privacy(noise_multiplier=multiplier), rounds=1, seed=0
-    )
-    found = report(made)
+    found = report(play(problem(), privacy=pb.Privacy(noise_multiplier=multiplier), rounds=1))
     assert (found.right_guess, found.odds) == (1.0, "")
     assert "Nothing limits what can be learnt about one client" in document(found).render()
 
@@ -322,31 +312,27 @@ def test_no_number_of_a_client_stands_in_a_records_own_words(result: pb.Record) 
 
 def test_a_statement_says_what_was_and_was_not_published(tmp_path) -> None:
     def sheet(**settings) -> str:
-        made = pb.run(problem(), rounds=2, seed=1, **settings)
-        return " ".join(statement(report(made)).write(tmp_path / "statement.html").read_text().split())
+        made = report(play(problem(), rounds=2, **settings))
+        return " ".join(statement(made).write(tmp_path / "statement.html").read_text().split())
 
     private, simulated = pb.DPFTSDE(n_features=8), pb.Privacy(epsilon=2.0, noise="simulation")
-    odds = (
-        "could multiply the probability of any outcome by 7.4 (e to the power of epsilon) and add delta, 1e-05, at most"
-    )
+    odds = "multiply the probability of any outcome by 7.4 (e to the power of epsilon) and add delta, 1e-05, at most"
     told = sheet(algorithm=private, privacy=simulated)
     assert "This was a simulation: seeded noise, no guarantee. With secret noise it would have been: epsilon" in told
-    assert "had the noise been secret" in told
-    assert f"Had the noise been secret, one client {odds}." in told
+    assert f"Had the noise been secret, one client could {odds}." in told
     assert told.count("[to be filled in") == 7  # the signing key among them: nothing is signed in memory
     open_ = sheet(algorithm=private, privacy=pb.NoPrivacy())
     assert "This run gives no guarantee" in open_
     assert "random noise added" not in open_
-    assert "Nothing that follows from a client's data was published" in sheet(
-        algorithm=private.local(), privacy=simulated
-    )
+    silent = sheet(algorithm=private.local(), privacy=simulated)
+    assert "Nothing that follows from a client's data was published" in silent
     home = tmp_path / "run"
-    kept = pb.run(problem(), private, privacy=pb.Privacy(epsilon=2.0), rounds=2, directory=home)
+    kept = small_run(home, private, privacy=pb.Privacy(epsilon=2.0), rounds=2)
     written = report_run(home, statement=Told())
     told = " ".join(written.statement.read_text().split())
     assert "simulation" not in told
     assert kept.ledger.head in told
-    assert f"One client {odds}." in told
+    assert f"One client could {odds}." in told
     assert odds in written.page.read_text()
     assert "python -m accountant.verify.auditor FILE" in told
     assert "with another ledger are not known here" in told

@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import privbo as pb
 from accountant.errors import LedgerError
-from privbo.cli.main import app
 from privbo.reports.training import training_ledgers
+from tests.cli.test_cli import ran, refused
 from tests.functional.test_train import ASKED, MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")
@@ -29,23 +28,19 @@ def test_both_ledgers_are_shown_with_price_and_adjacency(kind: str, home: Path) 
     assert [len(part.charges) for part in found.parts] == [1, 1]
     assert found.epsilon["maximum"] <= 8.0
     assert "add-or-remove-one" in found.plan
-    shown, verified, left = (
-        CliRunner().invoke(app, ["ledger", verb, str(home / kind)]) for verb in ("show", "verify", "left")
-    )
-    assert (shown.exit_code, verified.exit_code) == (0, 0)
-    assert shown.output.splitlines()[1].startswith(" training: epsilon ")
-    assert "training records: 1 charges, verified" in shown.output
-    assert "holds two ledgers" in str(left.exception)
+    shown, _ = (ran("ledger", verb, home / kind).stdout for verb in ("show", "verify"))
+    assert shown.splitlines()[1].startswith(" training: epsilon ")
+    assert "training records: 1 charges, verified" in shown
+    refused("ledger", "left", home / kind, says="holds two ledgers")
 
 
 def test_another_model_plan_or_ledger_is_noticed(home: Path) -> None:
     file, told = home / "several" / "selected.pt", home / "several" / "search.json"
     whole, said = file.read_bytes(), told.read_text()
     file.write_bytes(b"other")
-    assert {part.problem for part in training_ledgers(home / "several").parts} == {
-        "selected.pt is not the model that the ledger stored"
-    }
-    assert CliRunner().invoke(app, ["ledger", "verify", str(home / "several")]).exit_code == 3
+    problems = {part.problem for part in training_ledgers(home / "several").parts}
+    assert problems == {"selected.pt is not the model that the ledger stored"}
+    ran("ledger", "verify", home / "several", ends=3)
     file.write_bytes(whole)
     content = json.loads(said)
     told.write_text(json.dumps(content | {"noise_multipliers": [99.0, 99.0]}))
