@@ -5,7 +5,6 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ WRONG = {
 }
 
 
-def configured(**tables: Any) -> str:
+def configured(**tables) -> str:
     facts = {"objective": "wards:score", "n_clients": 4, "space": {"dose": X["x"]}}
     return toml(**{"rounds": 2, "problem": facts} | tables)
 
@@ -55,7 +54,7 @@ def wards(config: Path, code: str) -> None:
     sys.modules.pop("wards", None)
 
 
-def played(config: Path, code: str, *options: str) -> tuple[pb.Record, dict[str, Any]]:
+def played(config: Path, code: str, *options: str) -> tuple[pb.Record, dict]:
     """A run of clients with this code, and all that is public of it, but for its name."""
     wards(config, code)
     done, home = ran("run", "run.toml", "--out", "out", *options), config.parent / "out"

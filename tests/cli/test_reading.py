@@ -84,13 +84,8 @@ Zoom = dataclasses.make_dataclass("Zoom", [], bases=(Zoom,), frozen=True, kw_onl
 Zoom.__module__ = "theirs"
 """
 SPRUNG = 'raise SystemExit("imported")\n'
-WHAT = {
-    "name": "theirs",
-    "rounds": 2,
-    "problem": {"factory": "theirs:problem", "n_clients": 6, "space": X},
-    "privacy": {"noise_multiplier": 8.0},
-    "policy": {"epsilon": 90.0, "delta": 1e-5},
-}
+FACTS, POLICY = {"factory": "theirs:problem", "n_clients": 6, "space": X}, {"epsilon": 90.0, "delta": 1e-5}
+WHAT = {"name": "theirs", "rounds": 2, "problem": FACTS, "privacy": {"noise_multiplier": 8.0}, "policy": POLICY}
 CONFIG, PRICED = toml(**WHAT, algorithm={"type": "theirs:Zoom", "n_candidates": 2}), toml(**WHAT)
 LEDGER = '[ledger]\npopulation = "ward"\npath = "{path}"\n'
 DATABASE = "postgresql://reader@127.0.0.1:{port}/ward?commits={commit_log}"
@@ -112,13 +107,8 @@ class Reader:
         home = self.here / who
         home.mkdir(exist_ok=True)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "XDG_"))}
-        return kept | {
-            "HOME": str(home),
-            "TMPDIR": str(home),
-            "XDG_STATE_HOME": str(home / "state"),
-            "PYTHONPATH": str(ROOT),
-            "COLUMNS": "200",
-        }
+        own = {"HOME": str(home), "TMPDIR": str(home), "XDG_STATE_HOME": str(home / "state")}
+        return kept | own | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
 
 
 def planted(run: Path, place: str) -> None:
@@ -166,20 +156,15 @@ def played(lines, *, cwd, env, under=()):
 def reader(tmp_path_factory) -> Reader:
     """Directories that a stranger made and sent: with code of its own, and each with a place that is not inside."""
     found = Reader(here=tmp_path_factory.mktemp("reader"), stranger=tmp_path_factory.mktemp("stranger"))
-    own, shared = found.stranger / "own.toml", found.stranger / "shared.toml"
+    ledger = LEDGER.format(path=found.stranger / "people.sqlite")
     (found.stranger / "theirs.py").write_text(THEIRS)
-    own.write_text(CONFIG)
-    shared.write_text(CONFIG + LEDGER.format(path=found.stranger / "people.sqlite"))
-    made = played(
-        [f"run {config.name} --out {config.stem}" for config in (own, shared)]
-        + [f"bundle {config.stem}" for config in (own, shared)],
-        cwd=found.stranger,
-        env=found.environment("maker"),
-    )
-    assert [code for code, *_ in made] == [0] * 4, made
-    for config in (own, shared):
-        shutil.copy(config, found.stranger / config.stem / "theirs.toml")
-        (found.stranger / config.stem / "sweep.toml").write_text(SWEEP)
+    for name, text in (("own", CONFIG), ("shared", CONFIG + ledger)):
+        (found.stranger / f"{name}.toml").write_text(text)
+        lines = [f"run {name}.toml --out {name}", f"bundle {name}"]
+        made = played(lines, cwd=found.stranger, env=found.environment("maker"))
+        assert [code for code, *_ in made] == [0, 0], made
+        (found.stranger / name / "theirs.toml").write_text(text)
+        (found.stranger / name / "sweep.toml").write_text(SWEEP)
     for name in ("own", "asked", "database", "links", "commits", "tail", "site", "training"):
         shutil.copytree(found.stranger / "own", found.sent / name)
     for name in ("file", "relative"):

@@ -4,15 +4,13 @@ import json
 import re
 import shutil
 import tomllib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import privbo as pb
-from accountant.ledger import Ledger
-from accountant.ledger.export import Format, export
+from accountant.ledger.export import export
 from accountant.verify.text import shown, shown_lines
 from experiments.examples.zoom import Zoom
 from privbo.audits.clipping import publish_norms
@@ -106,7 +104,7 @@ def test_a_charge_whose_name_steers_stays_one_row_of_the_table(hostile: Path, mo
         assert (code, text.count("\n")) == (0, rows if form == "csv" else rows - 1)
 
 
-def exported(ledger: Ledger, form: Format, run: str | None) -> str:
+def exported(ledger, form: str, run: str | None) -> str:
     """An export as of a ledger whose first charge has a name that steers."""
     book = ledger.book()
     plan, first, *others = book.runs[str(run)]
@@ -199,7 +197,7 @@ def trap(tmp_path, monkeypatch) -> Path:
     return sprung
 
 
-def planted(home: Path, change: Callable[[dict], None]) -> None:
+def planted(home: Path, change) -> None:
     """A directory whose manifest was changed, as by a stranger."""
     content = json.loads((home / "config.json").read_text())
     change(content)

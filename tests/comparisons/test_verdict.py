@@ -20,7 +20,7 @@ from privbo.reports.comparison import table
 from privbo.reports.diagnostics import diagnostics
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.spec import Spec
-from tests.comparisons.test_compare import ALGORITHM, SMALL, comparison, setting, sweep_of, swept
+from tests.comparisons.test_compare import ALGORITHM, SMALL, comparison, controls, setting, sweep_of, swept
 
 NOTHING, HELPFUL = 400, 200
 MOST_FALSE = int(binom.isf(1e-6, NOTHING, 0.05))  # 45: a test that keeps 5 % exceeds it once in a million
@@ -45,12 +45,10 @@ def seeds_of(generator: np.random.Generator, n_seeds: int) -> np.ndarray:
 def played(generator: np.random.Generator, n_settings: int, gain: float, n_seeds: int = 8) -> Comparison:
     """A sweep on a problem: deals of the data differ a lot, settings by ``gain`` standard errors."""
     deals = generator.normal(scale=5.0, size=n_seeds)
-    arms = [
-        deals + gain / np.sqrt(n_seeds) * (index == 0) + seeds_of(generator, n_seeds) for index in range(n_settings)
-    ]
-    settings = [setting(f"epsilon {index}", arm.tolist()) for index, arm in enumerate(arms)]
-    controls = setting("local only", deals.tolist(), 0.0, "local"), setting("noise", deals.tolist(), kind="zeroed")
-    return comparison(*settings, *controls)
+    gains = gain / np.sqrt(n_seeds) * (np.arange(n_settings) == 0)
+    arms = [deals + own + seeds_of(generator, n_seeds) for own in gains]
+    settings = [setting(f"epsilon {index}", arm) for index, arm in enumerate(arms)]
+    return comparison(*settings, *controls(deals, deals))
 
 
 @pytest.mark.parametrize("n_settings", [1, 4])
@@ -58,8 +56,7 @@ def test_where_sharing_does_nothing_it_is_called_helpful_in_at_most_one_of_twent
     generator = np.random.default_rng(20)
     sweeps = [played(generator, n_settings, 0.0) for _ in range(NOTHING)]
     false = sum(any(v.answer == "helped" for v in sweep.verdicts()) for sweep in sweeps)
-    named = sum(recommend(sweep, 2.0).label != "local only" for sweep in sweeps)
-    print(f"{n_settings} settings: {false} of {NOTHING} called helpful, {named} recommended")
+    named = sum(recommend(sweep, 2.0).label != "alone" for sweep in sweeps)
     assert max(false, named) <= MOST_FALSE
 
 
@@ -77,7 +74,6 @@ def test_clients_of_one_run_are_pairs(n_clients: int) -> None:
 
     false, some = answers(np.zeros(NOTHING)).count("helped"), generator.uniform(2.0, 5.0, size=HELPFUL)
     helped = answers(some).count("helped")
-    print(f"{n_clients} clients: {false} of {NOTHING} called helpful, {helped} of {HELPFUL} found")
     assert false <= MOST_FALSE
     assert helped >= 0.8 * HELPFUL
     assert answers(-some).count("hurt") >= 0.8 * HELPFUL
@@ -104,7 +100,6 @@ def test_of_400_null_comparisons_at_most_35_claim_a_gain_and_three_errors_are_fo
         return sum(judged(*row, are_means=True).answer == "helped" for row in rows)
 
     false, helped = found(0.0, 400), found(3.0, 400)
-    print(f"{false} of 400 null comparisons claim a gain, {helped} of 400 gains of three errors are found")
     assert false <= 35
     assert helped >= 300
 
@@ -135,10 +130,7 @@ def test_without_both_arms_or_as_many_evaluations_there_is_no_verdict() -> None:
 
 def test_the_mean_over_other_clients_is_no_gain() -> None:
     """Clients that lose every value with sharing left the mean of the others, "helped" and the recommendation."""
-    arms = [
-        setting("shares", [0.7, 0.72, 0.71]), setting("alone", [0.1, 0.1, 0.13], 0.0, "local"),
-        setting("noise", [0.1, 0.12, 0.1], kind="zeroed"),
-    ]  # fmt: skip
+    arms = [setting("shares", [0.7, 0.72, 0.71]), *controls([0.1, 0.1, 0.13], [0.1, 0.12, 0.1])]
     assert recommend(comparison(*arms), 2.0).label == "shares"
     late, lost = (np.repeat([counts], 3, axis=0) for counts in ([20.0, 17.0, 20.0], [20.0, 17.0, 14.0]))
     for valued, words in ((lost, "14 clients with a value versus 20 alone"), (late, ""), (None, "was not kept")):
@@ -181,24 +173,18 @@ def test_a_larger_gain_is_never_less_certain() -> None:
 
 
 def test_of_losses_the_smaller_is_the_better_one() -> None:
-    losses = [
-        setting("shares", [0.1, 0.2, 0.15]), setting("local only", [0.5, 0.61, 0.55], 0.0, "local"),
-        setting("noise", [0.51, 0.6, 0.55], kind="zeroed"),
-    ]  # fmt: skip
+    losses = [setting("shares", [0.1, 0.2, 0.15]), *controls([0.5, 0.61, 0.55], [0.51, 0.6, 0.55])]
     found = dataclasses.replace(comparison(*losses), measure="last regret").verdicts()
     assert (found[0].answer, found[0].gain) == ("helped", pytest.approx(0.4033, abs=1e-3))
 
 
 def test_a_setting_is_held_against_its_own_algorithm_alone_for_as_many_rounds() -> None:
     """Seen by a user: .8 after three rounds stood beside .99 alone after ten, and "sharing hurt"."""
-    short = [
-        setting("shares", [0.8, 0.81, 0.82]), setting("alone, 3 rounds", [0.7, 0.72, 0.71], 0.0, "local"),
-        setting("noise", [0.7, 0.71, 0.71], kind="zeroed"),
-    ]  # fmt: skip
+    short = [setting("shares", [0.8, 0.81, 0.82]), *controls([0.7, 0.72, 0.71], [0.7, 0.71, 0.71])]
     long = setting("alone, 10 rounds", [0.99, 0.98, 0.99], 0.0, "local")
     long = dataclasses.replace(long, curves=np.repeat(long.curves[:, :1], 11, axis=1))
     (found,) = comparison(*short, long).verdicts()
-    assert (found.alone, found.answer) == ("alone, 3 rounds", "helped")
+    assert (found.alone, found.answer) == ("alone", "helped")
     other = dataclasses.replace(comparison(short[0], long, short[2]), measure="mean over rounds")
     (found,) = other.verdicts()
     assert (found.alone, found.answer) == ("alone, 10 rounds", "is not known to help")
@@ -211,12 +197,10 @@ def test_a_setting_is_held_against_its_own_algorithm_alone_for_as_many_rounds() 
 
 def test_what_is_worse_than_not_sharing_is_never_recommended() -> None:
     """The case that was seen: .608 "beyond noise" was named where not sharing gave .735."""
-    worse = comparison(
-        setting("epsilon=4", [0.60, 0.61, 0.614]), setting("epsilon=1", [0.4, 0.41, 0.43]),
-        setting("local only", [0.73, 0.735, 0.74], 0.0, "local"), setting("noise", [0.3, 0.31, 0.3], kind="zeroed"),
-    )  # fmt: skip
+    sharing = setting("epsilon=4", [0.60, 0.61, 0.614]), setting("epsilon=1", [0.4, 0.41, 0.43])
+    worse = comparison(*sharing, *controls([0.73, 0.735, 0.74], [0.3, 0.31, 0.3]))
     found = recommend(worse, 4.0)
-    assert (found.label, found.epsilon) == ("local only", 0.0)
+    assert (found.label, found.epsilon) == ("alone", 0.0)
     assert "it costs nothing" in found.because
     assert found.verdict.answer == "hurt"
     with pytest.raises(pb.ConfigurationError, match="controls"):

@@ -5,7 +5,6 @@ import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,7 +17,6 @@ from accountant.events import BestOfRandomRuns, compose, repeat
 from accountant.ledger import Ledger
 from accountant.ledger.signing import checked, kept_secret, sign, signing_key
 from accountant.verify import auditor
-from accountant.verify.auditor import verify_bundle
 from accountant.verify.events import Adjacency
 from accountant.verify.recomputation import recomputed
 from accountant.wording import upper_text
@@ -27,7 +25,6 @@ from privbo.cli.ledger import verify
 from privbo.cli.main import app
 from privbo.cli.run import report_run
 from privbo.door.door import Door
-from privbo.protocol.errors import RunError
 from privbo.reports.bundle import write_bundle, write_receipt
 from privbo.reports.report_page import Told
 from tests.accountant.builders import fixed, gaussian, poisson
@@ -110,11 +107,11 @@ def test_a_sampled_run_that_quotes_too_little_does_not_verify(tmp_path) -> None:
     """The forger may sign what it likes: the least that the bound releases cost is counted anew."""
     small_run(tmp_path / "run", privacy=pb.Privacy(epsilon=2.0, sample_rate=0.5)).ledger.close()
     content = json.loads(write_bundle(tmp_path / "run").path.read_text())["content"]
-    sound = verify_bundle(signed(content, tmp_path / "same.json"))
+    sound = auditor.verify_bundle(signed(content, tmp_path / "same.json"))
     assert sound.verified, sound.problems
     assert "certified ends" in " ".join(sound.statement)
     content["quoted"]["epsilon"] *= 0.97
-    found = verify_bundle(signed(content, tmp_path / "forged.json"))
+    found = auditor.verify_bundle(signed(content, tmp_path / "forged.json"))
     assert "computed here it is at least" in " ".join(found.problems)
 
 
@@ -129,16 +126,16 @@ def test_what_was_published_beside_a_run_has_to_be_quoted(tmp_path) -> None:
         write_bundle(home)  # of another total: an auditor may hold the first one
     assert (home / "bundle.json").read_bytes() == written
     content = json.loads(write_bundle(home, tmp_path / "later.json").path.read_text())["content"]
-    found = verify_bundle(signed(content, tmp_path / "same.json"))
+    found = auditor.verify_bundle(signed(content, tmp_path / "same.json"))
     assert found.verified, found.problems
     content["quoted"]["epsilon"] = before
-    assert not verify_bundle(signed(content, tmp_path / "forged.json")).verified
+    assert not auditor.verify_bundle(signed(content, tmp_path / "forged.json")).verified
 
 
 def test_a_run_that_protects_nobody_says_so_in_its_bundle(tmp_path) -> None:
     for name, privacy in (("seeded", pb.Privacy(epsilon=2.0, noise="simulation")), ("none", pb.NoPrivacy())):
         small_run(tmp_path / name, privacy=privacy).ledger.close()
-        found = verify_bundle(write_bundle(tmp_path / name).path)
+        found = auditor.verify_bundle(write_bundle(tmp_path / name).path)
         assert found.verified, found.problems
         assert (", A SIMULATION WITH SEEDED NOISE" in found.page.splitlines()[0]) == (name == "seeded")
         assert "protect" in " ".join(found.statement)
@@ -152,7 +149,7 @@ def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_pa
         if event.index == 1:
             copy(home, tmp_path / "old", tuple(PARTS))
 
-    def closed(*given: Any) -> Any:
+    def closed(*given):
         copy(home, tmp_path / "open", tuple(PARTS))
         return close(*given)
 
@@ -162,18 +159,18 @@ def test_one_receipt_betrays_a_run_of_which_everything_went_back_together(tmp_pa
     assert write_receipt(home, receipt).path.read_bytes() == receipt.read_bytes()  # of the same state it may be again
     assert receipt.stat().st_size < 1000
     assert verify(home, [receipt]).verified
-    assert verify_bundle(write_bundle(home).path, [receipt]).verified
+    assert auditor.verify_bundle(write_bundle(home).path, [receipt]).verified
     copy(tmp_path / "old", home, tuple(PARTS))
     assert verify(home).verified  # nothing on this disk knows better
     found = verify(home, [receipt])
     assert not found.verified
     assert "receipt.json has seen row" in str(found.problem)
-    late = verify_bundle(write_bundle(home, tmp_path / "late.json").path, [receipt])
+    late = auditor.verify_bundle(write_bundle(home, tmp_path / "late.json").path, [receipt])
     assert "which is not in the ledger" in " ".join(late.problems)
     monkeypatch.undo()
     copy(tmp_path / "open", home, tuple(PARTS))
     play(home, resume=True).ledger.close()  # its last release was charged, and is drawn again
-    again = verify_bundle(write_bundle(home, tmp_path / "again.json").path, [receipt])
+    again = auditor.verify_bundle(write_bundle(home, tmp_path / "again.json").path, [receipt])
     assert "it has seen stored release" in " ".join(again.problems)
     assert not verify(home, [receipt]).verified
 
@@ -190,7 +187,7 @@ def test_a_receipt_of_another_run_or_by_nobody_is_refused(made: Path, tmp_path) 
     other = write_receipt(tmp_path / "other").path
     with pytest.raises(DisagreementError, match="is a receipt of"):
         verify(made, [other])
-    assert "of another run" in " ".join(verify_bundle(write_bundle(made).path, [other]).problems)
+    assert "of another run" in " ".join(auditor.verify_bundle(write_bundle(made).path, [other]).problems)
     done = CliRunner().invoke(app, ["verify-bundle", str(made / "bundle.json"), "--receipt", str(other)])
     assert done.exit_code == 3
     path = write_receipt(made, tmp_path / "receipt.json").path
@@ -250,7 +247,7 @@ def test_a_wrong_file_or_command_is_answered_with_the_right_one(made, tmp_path, 
     for wrong, why in ((tmp_path / "none.json", "No such file or directory"), (tmp_path, "Is a directory")):
         assert auditor.main([str(wrong)]) == 2
         assert f"{wrong} cannot be read ({why}); name a file that privbo wrote" in capsys.readouterr().err
-    for reads, error in ((pb.load, RunError), (Ledger.open, LedgerError)):
+    for reads, error in ((pb.load, pb.RunError), (Ledger.open, LedgerError)):
         with pytest.raises(error, match="privbo verify-bundle checks a bundle"):
             reads(bundle)
     for name, right in (("statement", "report DIR --statement"), ("verify", "ledger verify"), ("left", "ledger left")):
@@ -279,7 +276,7 @@ def test_a_statement_that_was_handed_over_is_never_overwritten(tmp_path) -> None
     with pytest.raises(pb.ConfigurationError, match="it is no statement of this run"):
         write_bundle(tmp_path / "two", statement=first)
     assert not (tmp_path / "folder.new").exists()
-    assert verify_bundle(bundle, statement=first).verified
+    assert auditor.verify_bundle(bundle, statement=first).verified
     again = report_run(home, out=tmp_path / "later" / "report.html", statement=Told(purpose="two doses")).statement
     page = again.read_text()
     assert ("two doses" in page, "Clinics" in page, "of 2 runs" in page) == (True, True, True)

@@ -22,7 +22,6 @@ from accountant.ledger.policy import canonical
 from accountant.ledger.signing import ANSWERED, BUNDLE, RECEIPT, sign
 from accountant.verify import auditor, events, reading, statement
 from accountant.verify.recomputation import Recomputation
-from accountant.verify.statement import BY_WORD
 from privbo.reports.bundle import write_bundle
 from tests.accountant.builders import EXAMPLES, POISSON, declared, gaussian, laplace, new_ledger, poisson
 from tests.cli.test_text import NAMED, require_harmless
@@ -134,12 +133,12 @@ def test_nothing_of_a_bundle_can_be_changed_but_what_is_on_the_list(sound: dict,
         if outcome(forged, tmp_path / "forged.json") not in ("NOT VERIFIED", "no bundle"):
             passed.add(".".join("*" if isinstance(key, int) else key for key in path))
     assert tried > 2000
-    assert passed == {path for path, _ in BY_WORD}  # and what is on the list needs to be
+    assert passed == {path for path, _ in statement.BY_WORD}  # and what is on the list needs to be
 
 
 def test_the_list_is_told_on_the_page(sound: dict, tmp_path) -> None:
     page = auditor.verify_bundle(signed(sound, tmp_path / "same.json")).page
-    assert all(words in page for _, words in BY_WORD)
+    assert all(words in page for _, words in statement.BY_WORD)
 
 
 @pytest.mark.parametrize("quote", ["epsilon", "total"])

@@ -21,7 +21,6 @@ from privbo.door.sampling import Sample
 from privbo.protocol.settings import plain
 from privbo.reports.comparison import write_comparison
 from privbo.reports.report import write_parquet
-from privbo.runs.record import load
 from privbo.testing import toy_problem
 from tests.builders import play
 from tests.comparisons.test_compare import PRIVATE
@@ -73,7 +72,7 @@ def export_run(home: Path, to: Path) -> None:
     to.mkdir()
     report_run(home, out=to / "report.html")
     (to / "report.json").write_text(json.dumps(plain(report_run(home, write=False))))
-    write_parquet(load(home), to / "history.parquet")
+    write_parquet(pb.load(home), to / "history.parquet")
     audit(home, empirical=True, trials=1000, publish_norms=2.0, yes=True)
     shutil.copy(home / "published_norms.json", to)
     result = pb.load(home)

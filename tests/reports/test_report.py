@@ -17,11 +17,9 @@ from scipy import stats
 import privbo as pb
 from accountant.events import Adjacency, compose
 from accountant.tight import numerical
-from accountant.tight.numerical import epsilon_table
-from accountant.verify.auditor import verify_bundle
+from accountant.verify import auditor
 from accountant.wording import upper_text
 from privbo.audits import empirical
-from privbo.audits.empirical import THRESHOLDS, Point, closest_point
 from privbo.cli.run import WrittenReport, carry_out, read_run, report_run
 from privbo.cli.terminal import render, show
 from privbo.plans import cost
@@ -111,7 +109,7 @@ def test_cumulative_epsilon_never_understates() -> None:
     assert len(after) == 50
     assert after == sorted(after)
     for count in (1, 2, 27, 49, 50):
-        exact = min(epsilon_table(compose(events[:count]), 1e-5, adjacency=ZERO_OUT).values())
+        exact = min(numerical.epsilon_table(compose(events[:count]), 1e-5, adjacency=ZERO_OUT).values())
         assert after[count - 1] >= exact * (1 - 1e-9)
 
 
@@ -229,7 +227,7 @@ def test_a_run_that_asked_for_a_large_delta_is_quoted_at_the_safe_one_everywhere
     assert f"at delta {upper_text(safe)}" in next(line for line in shown(found).splitlines() if "guaranteed" in line)
     signed = json.loads(write_receipt(made.home.path).path.read_text())["content"]
     assert (signed["epsilon"], signed["delta"]) == (found.smallest_epsilon, safe)
-    auditors = verify_bundle(write_bundle(made.home.path).path)
+    auditors = auditor.verify_bundle(write_bundle(made.home.path).path)
     assert auditors.verified
     assert "at delta 1e-05, for the whole run" in auditors.page
 
@@ -368,9 +366,9 @@ def test_bounds_are_clopper_and_pearsons() -> None:
 def test_a_curve_is_the_best_of_all_thresholds() -> None:
     rng, level = np.random.default_rng(0), 1e-4
     plus, minus = rng.normal(1.0, 1.0, 300), rng.normal(0.0, 1.2, 300)
-    plus[: len(THRESHOLDS)] = THRESHOLDS  # a score at a threshold is not above it
+    plus[: len(empirical.THRESHOLDS)] = empirical.THRESHOLDS  # a score at a threshold is not above it
     best = np.zeros(len(EPSILONS))
-    counted = list(itertools.product(((plus, minus), (minus, plus)), (1, -1), THRESHOLDS))
+    counted = list(itertools.product(((plus, minus), (minus, plus)), (1, -1), empirical.THRESHOLDS))
     assert 2 * len(counted) == empirical.N_BOUNDS
     for (one, other), tail, threshold in counted:
         k, m = int((tail * one > threshold).sum()), int((tail * other > threshold).sum())
@@ -387,14 +385,14 @@ def test_a_point_above_the_accountants_comes_before_any_below_and_shares_decide_
         return np.array([*lower, *np.zeros(len(EPSILONS) - len(lower))])
 
     below, nearer, above = points(1e-3), points(0.0, 5e-4), points(0.0, 0.0, 2e-6)
-    found = closest_point(np.array([below, nearer, above]), claimed)
-    assert (found, found.passed) == (Point(epsilon=0.5, delta_lower=2e-6, delta_claimed=1e-6), False)
-    found = closest_point(np.array([nearer, below]), claimed)
-    assert (found, found.passed) == (Point(epsilon=0.25, delta_lower=5e-4, delta_claimed=1e-3), True)
+    found = empirical.closest_point(np.array([below, nearer, above]), claimed)
+    assert (found, found.passed) == (empirical.Point(epsilon=0.5, delta_lower=2e-6, delta_claimed=1e-6), False)
+    found = empirical.closest_point(np.array([nearer, below]), claimed)
+    assert (found, found.passed) == (empirical.Point(epsilon=0.25, delta_lower=5e-4, delta_claimed=1e-3), True)
     nothing_claimed = points(9e-3, 0.0, 0.0, 1e-9)
-    found = closest_point(np.array([nothing_claimed]), claimed)
-    assert (found, found.passed) == (Point(epsilon=1.0, delta_lower=1e-9, delta_claimed=0.0), False)
-    assert closest_point(np.array([points()]), np.zeros(len(EPSILONS))).passed
+    found = empirical.closest_point(np.array([nothing_claimed]), claimed)
+    assert (found, found.passed) == (empirical.Point(epsilon=1.0, delta_lower=1e-9, delta_claimed=0.0), False)
+    assert empirical.closest_point(np.array([points()]), np.zeros(len(EPSILONS))).passed
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.25])
