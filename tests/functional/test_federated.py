@@ -17,7 +17,6 @@ from experiments.summary import tight
 from privbo.algorithms.functional.federated import Search, answers
 from privbo.protocol.messages import Setting
 from privbo.runs.opening import plan_run
-from privbo.runs.spec import Spec
 
 SETTING = Setting(space=problem(0, 4).search_space, n_clients=4, rounds=12, public_seed=0)
 
@@ -258,8 +257,13 @@ def hospitals(record: Any = None, **changes: Any) -> pb.Problem:
 RECORDS = pb.Privacy(noise_multiplier=5.0, delta=1e-6, unit="record", protects="records", noise="simulation")
 
 
+def asked_of(record: Any, algorithm: Any, **changes: Any) -> pb.Spec:
+    plain = {"problem": hospitals(record), "algorithm": algorithm, "privacy": RECORDS, "rounds": 4}
+    return pb.Spec(name="hospitals", **plain | changes)
+
+
 def sent(record: Any, algorithm: pb.FederatedFLCB) -> Any:
-    asked = Spec(name="hospitals", problem=hospitals(record), algorithm=algorithm, privacy=RECORDS, rounds=2)
+    asked = asked_of(record, algorithm)
     setting = asked.setting(3)
     server = algorithm.server(setting)
     cohort = algorithm.cohort(setting, clients=np.arange(2), evaluate=asked.problem.evaluator(), seed=0)
@@ -295,11 +299,9 @@ def test_one_record_moves_slopes_and_loss_by_its_share(start: float) -> None:
 )
 def test_a_persons_records_at_two_sites_move_two_clipped_vectors(algorithm: Any) -> None:
     """At these settings clipping bounds what one record moves, and not what two do, each at another site."""
-    asked = Spec(
-        name="hospitals", problem=hospitals(lambda params: 0.5), algorithm=algorithm, privacy=RECORDS, rounds=4
-    )
-    both = dataclasses.replace(asked, privacy=dataclasses.replace(RECORDS, records_per_person=2))
-    one, two = (next(iter(plan_run(spec).mechanisms)).sensitivity() for spec in (asked, both))
+    both = {"privacy": dataclasses.replace(RECORDS, records_per_person=2)}
+    asked = (asked_of(None, algorithm, **changes) for changes in ({}, both))
+    one, two = (next(iter(plan_run(spec).mechanisms)).sensitivity() for spec in asked)
     assert two == pytest.approx(2 * one, rel=1e-2)
     assert two >= 2 * one
 
@@ -307,12 +309,10 @@ def test_a_persons_records_at_two_sites_move_two_clipped_vectors(algorithm: Any)
 def test_a_server_that_asks_outside_of_the_cube_moves_no_record_further() -> None:
     """The ends of a difference would lie 1e-7 apart, and one record move a slope by a million of its shares."""
     algorithm = pb.FederatedFLCB(difference=0.05)
-    asked = Spec(name="hospitals", problem=hospitals(None), algorithm=algorithm, privacy=RECORDS, rounds=2)
-    setting, sent_by = asked.setting(3), []
+    setting, sent_by = asked_of(None, algorithm).setting(3), []
     bound = algorithm.request(setting).unit_bound
     for high in (0.0, 1.0):
-        problem = hospitals(lambda params, high=high: high if params["x"] >= 1.0 else 0.5)
-        evaluate = dataclasses.replace(asked, problem=problem).problem.evaluator()
+        evaluate = hospitals(lambda params, high=high: high if params["x"] >= 1.0 else 0.5).evaluator()
         query = np.full((1, setting.space.n_dims), 1.05 - 1e-7)
         vectors, _ = answers(algorithm, algorithm.arms(setting.space), evaluate, np.arange(1), query, query)
         sent_by.append(vectors[0])

@@ -14,7 +14,7 @@ from accountant.errors import AccountingError
 from accountant.ledger import Ledger
 from privbo.protocol.files import alone
 from privbo.training.private_neural import PrivateNeuralArm
-from tests.functional.test_private_neural import N, split
+from tests.functional.test_private_neural import N, same_model, split
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")
 QUICK: dict[str, Any] = {"epsilon": 8.0, "epochs": 3, "batch_size": 64, "noise": "simulation", "seed": 1}
@@ -47,9 +47,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pb.Trained]
     return home, pb.train_private(directory=home, **ASKED)
 
 
-def test_one_network_of_ones_own_is_trained_and_paid_for(tmp_path: Path) -> None:
-    asked = ALONE | {"noise": "secure", "directory": tmp_path}
+@pytest.mark.parametrize("several", [False, True])
+def test_networks_of_ones_own_are_trained_and_paid_for_with_the_choice_and_the_best_leaves(
+    several: bool, tmp_path: Path
+) -> None:
+    by_name = {"expected_runs": 8.0, "optimiser": dict.fromkeys(MODELS, sgd)}
+    asked = (ASKED | by_name if several else ALONE | {"noise": "secure"}) | {"directory": tmp_path}
     found = pb.train_private(**asked)
+    assert found.name == "linear"
     assert found.epsilon["maximum"] <= 8.0
     assert found.delta == min(1e-5, 1.0 / (20.0 * N))
     assert accuracy(found.model) > 0.8  # guessing gives about 0.5
@@ -58,21 +63,8 @@ def test_one_network_of_ones_own_is_trained_and_paid_for(tmp_path: Path) -> None
             assert ledger.entries()
             assert ledger.verify().ok
     again = pb.train_private(**asked, resume=True)
-    assert again.loss == found.loss  # what was released is never drawn again
-    for ours, theirs in zip(again.model.parameters(), found.model.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
-
-
-def test_of_several_the_best_leaves_and_the_choice_is_in_the_price(tmp_path: Path) -> None:
-    asked = ASKED | {"expected_runs": 8.0, "directory": tmp_path}
-    found = pb.train_private(**asked)
-    assert found.name == "linear"
-    assert accuracy(found.model) > 0.8
-    assert found.epsilon["maximum"] <= 8.0
-    again = pb.train_private(**asked, resume=True)
-    assert (again.name, again.loss) == (found.name, found.loss)
-    alone = pb.train_private(**ALONE | {"optimiser": {"linear": sgd}})
-    assert alone.epsilon["training"] <= 8.0
+    assert (again.name, again.loss) == (found.name, found.loss)  # what was released is never drawn again
+    assert same_model(again.model, found.model)
 
 
 def other_records(part: str) -> pb.Split:
