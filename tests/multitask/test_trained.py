@@ -25,7 +25,6 @@ from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import planned_requests
 from privbo.runs.recovery import recover
 from privbo.runs.sources import load_problem
-from privbo.runs.spec import Spec
 from privbo.training.plan import RecordPrivacy, priced
 from tests.runs.test_evidence import copy
 
@@ -42,8 +41,8 @@ def problem(spent: Any = TRAINING, training: Any = TRAINING, **changes: Any) -> 
     return pb.Problem(space={"dose": pb.Real(0.0, 1.0)}, **{"objective": objective} | plain | changes)
 
 
-def spec(algorithm: Any, problem: pb.Problem, privacy: pb.Privacy, rounds: int) -> Spec:
-    return Spec(name="one", problem=problem, algorithm=algorithm, privacy=privacy, rounds=rounds)
+def spec(algorithm: Any, problem: pb.Problem, privacy: pb.Privacy, rounds: int) -> pb.Spec:
+    return pb.Spec(name="one", problem=problem, algorithm=algorithm, privacy=privacy, rounds=rounds)
 
 
 def test_the_price_before_the_run_includes_the_trainings_behind_the_release() -> None:
@@ -225,15 +224,15 @@ def test_a_file_declares_it_and_it_is_part_of_the_runs_identity() -> None:
     plain = {"objective": "somewhere:scores", "n_clients": 8, "n_records": [COUNT] * 8}
     privacy = {"epsilon": 2.0, "delta": 1e-6, "unit": "record", "protects": "records"}
 
-    def told(multiplier: float) -> Spec:
+    def told(multiplier: float) -> pb.Spec:
         training = {"type": "gaussian", "noise_multiplier": multiplier}
         space = {"dose": {"type": "real", "low": 0.0, "high": 1.0}}
         table = plain | {"space": space, "training": training}
-        return Spec.from_dict({"name": "told", "rounds": 5, "problem": table, "privacy": privacy})
+        return pb.Spec.from_dict({"name": "told", "rounds": 5, "problem": table, "privacy": privacy})
 
     asked = told(8.0)
     assert asked.problem.training == TRAINING
-    assert Spec.from_dict(asked.to_dict()).digest() == asked.digest() != told(9.0).digest()
+    assert pb.Spec.from_dict(asked.to_dict()).digest() == asked.digest() != told(9.0).digest()
     with pytest.raises(pb.ConfigurationError, match="give the accountant's event of one training"):
         problem(training=2.0)
     with pytest.raises(pb.ConfigurationError, match=r"problem\.training=.*noise_multiplier"):
