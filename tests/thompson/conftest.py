@@ -5,7 +5,7 @@ import numpy as np
 import torch
 
 from privbo.algorithms.thompson import clients, local_model, pooled
-from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, Shared
+from privbo.algorithms.thompson.posterior import Hyperparameters, Observations, Shared, ridge_mean
 from privbo.protocol.messages import PlainEvaluate, Setting
 from privbo.protocol.space import Categorical, Int, Real, Space
 from tests.builders import release
@@ -38,12 +38,8 @@ def observed(n=4, t=9, e=2, seed=0, absent=0.2):
     mask[:, :2] = True
     points = rng.random((n, t, e))
     values = np.where(mask, np.sin(4 * points.sum(-1)) + 0.3 * rng.standard_normal((n, t)), 0.0)
-    return Observations(
-        embedded=torch.tensor(points),
-        values=torch.tensor(values),
-        mask=torch.tensor(mask),
-        scale=torch.tensor(1.0 + rng.random(n)),
-    )
+    parts = {"embedded": points, "values": values, "mask": mask, "scale": 1.0 + rng.random(n)}
+    return Observations(**{name: torch.tensor(part) for name, part in parts.items()})
 
 
 def shared(embedded, mask=None):
@@ -56,27 +52,25 @@ def shared(embedded, mask=None):
 def hyperparameters(lengthscale, outputscale=1.0, noise=1e-2):
     """Models of clients with these length scales ``(n, n_embedded)``."""
     scales = torch.as_tensor(lengthscale, dtype=torch.float64)
+    others = {"outputscale": outputscale, "noise": noise, "slope": torch.nan}
     ones = torch.ones(len(scales), dtype=torch.float64)
-    return Hyperparameters(
-        lengthscale=scales,
-        outputscale=torch.as_tensor(outputscale) * ones,
-        noise=torch.as_tensor(noise) * ones,
-        slope=torch.nan * ones,
-    )
+    return Hyperparameters(lengthscale=scales, **{name: torch.as_tensor(of) * ones for name, of in others.items()})
 
 
 def moments(draw, dims):
     """Exact mean and covariance of ``draw``, an affine map of standard normals of these lengths."""
-    zero = [torch.zeros(1, d, dtype=torch.float64) for d in dims]
-    mean = draw(*zero)[0].numpy()
-    columns = []
-    for which, length in enumerate(dims):
-        for i in range(length):
-            moved = [z.clone() for z in zero]
-            moved[which][0, i] = 1.0
-            columns.append(draw(*moved)[0].numpy() - mean)
-    map_ = np.array(columns).T
+    normals = torch.cat([torch.zeros(1, sum(dims)), torch.eye(sum(dims))]).double()
+    mean, *columns = (draw(*row[None].split(dims, dim=1))[0].numpy() for row in normals)
+    map_ = (np.array(columns) - mean).T
     return mean, map_ @ map_.T
+
+
+def answered(features, space, units, values):
+    """What clients of the shared prior send: ridge weights of their centred values, of length one."""
+    centred = torch.as_tensor(values - values.mean(axis=-1, keepdims=True))
+    weights = ridge_mean(features(torch.as_tensor(space.embed(units))), centred, 0.1).numpy()
+    lengths = np.linalg.norm(weights, axis=-1, keepdims=True)
+    return weights / np.where(lengths > 0, lengths, 1.0)
 
 
 def setting(space=PLANE, n_clients=6, rounds=4, public_seed=11):

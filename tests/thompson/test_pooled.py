@@ -9,6 +9,7 @@ import torch
 from scipy.special import softmax
 from scipy.stats import multivariate_normal
 
+import privbo as pb
 from privbo.algorithms.thompson import pooled
 from privbo.algorithms.thompson.exploration import first_points
 from privbo.algorithms.thompson.features import correlated
@@ -22,13 +23,10 @@ from privbo.algorithms.thompson.pooled import (
     function_of,
     public_points,
 )
-from privbo.algorithms.thompson.posterior import ridge_mean
-from privbo.algorithms.thompson.shared_prior import SharedPrior
-from privbo.protocol.space import Real, Space
-from tests.thompson.conftest import FINITE, MIXED, PLANE, machine_code, setting
+from tests.thompson.conftest import FINITE, MIXED, PLANE, answered, machine_code, setting
 
-ALGORITHM = SharedPrior()
-SIX = Space({name: Real(0.0, 1.0) for name in "abcdef"})
+ALGORITHM = pb.SharedPrior()
+SIX = pb.Space({name: pb.Real(0.0, 1.0) for name in "abcdef"})
 
 
 def decoder(where):
@@ -42,14 +40,8 @@ def drawn(rng, prior, count):
 
 def laws(rng, k=2, m=6, seen=4):
     """Random priors and answers."""
-    priors, owns, noises = (
-        root @ root.swapaxes(1, 2)
-        for root in (
-            rng.standard_normal((k, m, m)),
-            0.6 * rng.standard_normal((k, seen, seen)),
-            0.3 * rng.standard_normal((k, seen, seen)),
-        )
-    )
+    roots = (size * rng.standard_normal((k, width, width)) for size, width in ((1.0, m), (0.6, seen), (0.3, seen)))
+    priors, owns, noises = (root @ root.swapaxes(1, 2) for root in roots)
     return priors, Answers(matrices=rng.standard_normal((k, seen, m)), owns=owns, rests=noises + 0.05 * np.eye(seen))
 
 
@@ -110,14 +102,6 @@ def test_priors_are_of_mean_zero_and_variance_one(space, n_points):
     assert len(np.unique(np.round(apart, 6))) == len(apart)  # no two of them say the same
 
 
-def answered(made, units, values):
-    """What clients send."""
-    embedded = torch.as_tensor(made._setting.space.embed(units))
-    centred = torch.as_tensor(values - values.mean(axis=-1, keepdims=True))
-    weights = ridge_mean(made._features(embedded), centred, 0.1).numpy()
-    return weights / np.linalg.norm(weights, axis=-1, keepdims=True)
-
-
 def first_answers(where):
     """A decoder, clients' first points, and the map from a function at the public points to its values there."""
     made = decoder(where)
@@ -143,7 +127,7 @@ def test_first_answers_are_known_client_by_client(space, share):
     left, stated = np.zeros(2), np.zeros(2)
     for together, apart in zip(np.sqrt(share) * common, np.sqrt(1 - share) * own, strict=True):
         values = (between @ (together + apart)[..., None])[..., 0]
-        mean = answered(made, units, values).mean(axis=0)
+        mean = answered(made._features, space, units, values).mean(axis=0)
         for i, answers in enumerate((found, averaged.answers(3))):
             left[i] += np.square(mean - answers.matrices[which] @ together).sum()
             stated[i] += np.trace(((1 - share) * answers.owns + answers.rests)[which]) / 40
@@ -160,7 +144,7 @@ def test_a_secret_sample_of_the_clients_adds_what_it_leaves_out():
     for _ in range(3000):
         together = np.sqrt(0.2) * drawn(rng, made.priors[1], 1)[0]
         apart = np.sqrt(0.8) * drawn(rng, made.priors[1], 40)
-        answers = answered(made, units, (between @ (together + apart)[..., None])[..., 0])
+        answers = answered(made._features, PLANE, units, (between @ (together + apart)[..., None])[..., 0])
         mean = answers[rng.random(40) < 0.25].sum(axis=0) / 10
         left += np.square(mean - law.matrices[1] @ together).sum() / 3000
     stated = [np.trace((0.8 * one.owns + one.rests)[1]) for one in (law.of(40, 0.0, 0.25), law.of(40, 0.0))]
@@ -252,7 +236,7 @@ def test_at_the_least_signal_the_pool_of_alike_clients_still_knows_something(spa
     stddev = math.sqrt(2.0) / (ALGORITHM.least_signal_to_noise(where) * 8.0)  # of the mean, M = 64
     found = []
     for common in drawn(rng, made.priors[1], 300):
-        mean = answered(made, units, between @ common).mean(axis=0)
+        mean = answered(made._features, space, units, between @ common).mean(axis=0)
         noise = stddev * rng.standard_normal(64)
         law = made.answers(3).of(n, stddev)
         decoded = [decode(weights, made.priors, law)[0] for weights in (mean + noise, noise)]
@@ -269,19 +253,3 @@ def test_a_pool_is_decoded_once_and_a_new_one_anew():
     assert made.pool(weights.copy(), 0.1, 5) is first  # the same release is inside
     for again in (made.pool(weights, 0.1, 6), made.pool(weights, 0.2, 6), made.pool(2 * weights, 0.2, 6)):
         assert again is not first
-
-
-@pytest.mark.parametrize("space", [PLANE, MIXED], ids=["real", "mixed"])
-def test_noise_alone_says_next_to_nothing(space):
-    """Of 100 pools of noise that is three times as long as what forty equal clients send, expected values have less
-    than five hundredths of a surface's variance. The control: those of what such clients send have a third and more."""
-    made, rng = decoder(setting(space, n_clients=40, rounds=20)), np.random.default_rng(4)
-    public = public_points(setting(space))[None]
-
-    def size(weights, stddev):
-        return float(made.pool(weights, stddev, 2).function(public)[0].square().mean())
-
-    matrix = made.answers(3).matrices[1]
-    signals = [matrix @ common for common in drawn(rng, made.priors[1], 100)]
-    assert np.mean([size(row, 0.375) for row in 0.375 * rng.standard_normal((100, 64))]) < 0.05
-    assert np.mean([size(row, 0.01) for row in signals]) > 0.33

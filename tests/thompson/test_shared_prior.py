@@ -1,22 +1,21 @@
-"""The shared prior: its releases and their price, its pool, its clients."""
+"""The shared prior: its releases and their price, its pool, its clients; and the scout that says how alike they are."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import privbo as pb
 from accountant import Gaussian
 from accountant.events import parts
-from privbo.algorithms.thompson.posterior import ridge_mean
+from privbo.algorithms.thompson.scout import Likeness, Scout, likeness, standard_error
 from privbo.audits.clipping import publish_norms
 from privbo.door.clipping import clip_rows
-from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import PlainEvaluate
+from privbo.protocol.messages import FloatArray, IntArray, PlainEvaluate
 from privbo.runs.record import replay
-from tests.builders import mechanism_for
-from tests.thompson.conftest import FINITE, MIXED, PLANE, bumps, play, setting
+from tests.builders import mechanism_for, release
+from tests.thompson.conftest import FINITE, MIXED, PLANE, answered, bumps, play, setting
 
 OWN = pb.OwnModel(fit_steps=8, n_candidates=64)
 SMALL = pb.SharedPrior(n_features=12, own=OWN)
@@ -81,17 +80,6 @@ def test_a_run_is_resumed_reported_replayed_and_audited(tmp_path):
     assert len(found.ledger.entries()) == 3
 
 
-def test_what_would_drown_in_its_noise_is_not_released_and_costs_nothing():
-    few, privacy = problem(n_clients=12), pb.Privacy(epsilon=0.5, noise="simulation")
-    record = pb.run(few, SMALL, privacy=privacy, rounds=5, seed=1)
-    assert (record.releases, record.epsilon()) == ((), 0.0)
-    alone = pb.run(few, SMALL.local(), privacy=pb.NoPrivacy(), rounds=5, seed=1)
-    np.testing.assert_array_equal(record.clients.values, alone.clients.values)
-    assert "nothing is released or charged: even if all clients answered alike" in record.plan.outlook
-    always = dataclasses.replace(SMALL, release_when="always")
-    assert pb.plan(few, always, privacy=privacy, rounds=20).releases == 2
-
-
 def test_the_signal_is_the_clients_number_over_the_noise():
     once = dataclasses.replace(SMALL, schedule=(0,), release_when="always")
     half = pb.Privacy(epsilon=1.0, sample_rate=0.5)
@@ -134,11 +122,8 @@ def test_answers_are_the_ridge_weights_of_the_history_of_length_one():
     assert [ask.broadcast.round for ask, _ in asked] == [1, 5]
     for ask, answers in asked:
         known = history.rounds <= ask.broadcast.round
-        y = history.values[:, known]
-        y = (y - y.mean(axis=1, keepdims=True)) / y.std(axis=1, keepdims=True)
-        phi = features(torch.as_tensor(PLANE.embed(history.units[:, known])))
-        weights = ridge_mean(phi, torch.as_tensor(y), 0.1).numpy()
-        np.testing.assert_allclose(answers, weights / np.linalg.norm(weights, axis=1, keepdims=True), atol=1e-9)
+        expected = answered(features, PLANE, history.units[:, known], history.values[:, known])
+        np.testing.assert_allclose(answers, expected, atol=1e-9)
         clipped = clip_rows(answers, mechanism_for(ask.request, noise_multiplier=1.0).applied_bound)
         np.testing.assert_array_equal(clipped, answers)  # clipping leaves them as they are
 
@@ -161,10 +146,7 @@ def test_a_trial_that_failed_is_answered_with_as_the_worst_one():
     np.testing.assert_array_equal(np.isfinite(answers["worst"]).all(axis=1), some)
     np.testing.assert_array_equal(np.isfinite(answers["ignored"]).all(axis=1), known[:, -1])
     y = np.where(known, history.values, np.where(known, history.values, np.inf).min(axis=1, keepdims=True))[some]
-    phi = features(torch.as_tensor(PLANE.embed(history.units[some])))
-    weights = ridge_mean(phi, torch.as_tensor(y - y.mean(axis=1, keepdims=True)), 0.1).numpy()
-    lengths = np.linalg.norm(weights, axis=1, keepdims=True)
-    np.testing.assert_allclose(answers["worst"][some], weights / np.where(lengths > 0, lengths, 1.0), atol=1e-9)
+    np.testing.assert_allclose(answers["worst"][some], answered(features, PLANE, history.units[some], y), atol=1e-9)
     different = some & known[:, -1] & ~known.all(axis=1)
     assert not np.isclose(answers["worst"], answers["ignored"])[different].all(axis=1).any()
 
@@ -233,5 +215,108 @@ def test_broadcasts_of_another_run_are_refused():
         ({"pooled": np.zeros(12), "noise_stddev": np.array(0.1)}, "nothing was released yet"),
         ({"pooled": np.full(12, np.nan), "noise_stddev": np.array(0.1)}, "must be finite and of shape"),
     ):
-        with pytest.raises(ConfigurationError, match=message):
+        with pytest.raises(pb.ConfigurationError, match=message):
             cohort.respond(dataclasses.replace(broadcast, arrays={**broadcast.arrays, **change}))
+
+
+# ---- a scout's estimate on surfaces of known correlation
+
+N, SEEDS = 60, 40
+PRIVATE = pb.Privacy(epsilon=1.0, noise="simulation")
+
+
+def mixed(share: float, seed: int) -> pb.Problem:
+    """Clients whose values at any point are a common draw and one of their own."""
+    generator = np.random.default_rng([seed, 77])
+    table = np.sqrt(share) * generator.normal(size=4096) + np.sqrt(1 - share) * generator.normal(size=(N, 4096))
+
+    def values(clients: IntArray, units: FloatArray) -> FloatArray:
+        return table[clients, np.minimum((units[:, 0] * 4096).astype(np.int64), 4095)]
+
+    return pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=values, n_clients=N)
+
+
+def scouted(problem: pb.Problem, seed: int, privacy: Any = PRIVATE, n_points: int = 16) -> tuple[Likeness, float]:
+    """The estimate, and the truth at the same points."""
+    record = pb.run(problem, Scout(evaluations=n_points), privacy=privacy, rounds=1, seed=seed)
+    pairs = np.corrcoef(record.clients.values)
+    return likeness(record.releases[0], n_clients=N), float((pairs.sum() - N) / (N * (N - 1)))
+
+
+def misses(share: float, spoil: float = 1.0) -> FloatArray:
+    """Errors in units of the stated standard error, over seeds; ``spoil`` plants a wrong noise level."""
+    found = []
+    for seed in range(SEEDS):
+        estimate, truth = scouted(mixed(share, seed), seed)
+        found.append((estimate.correlation * spoil - truth) / estimate.standard_error)
+    return np.array(found)
+
+
+# 40 standardised errors: their mean is N(0, 1/40) and the sum of their squares about chi-squared of 40. Beyond 5.2
+# standard errors of the mean, or a root mean square outside of (0.5, 1.65), false alarms stay below 1e-6.
+def holds(errors: FloatArray) -> bool:
+    return bool(abs(errors.mean()) < 5.2 / np.sqrt(SEEDS) and 0.5 < np.sqrt(np.mean(errors**2)) < 1.65)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+def test_the_estimate_is_within_its_error_of_the_truth(share: float) -> None:
+    """Planted: an estimate that forgot something."""
+    assert holds(misses(share))
+    assert share < 0.9 or not holds(misses(share, spoil=1.3))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_the_error_to_expect_is_the_spread_of_estimates_over_drawn_noise(share: float) -> None:
+    # 4000 estimates: their standard deviation has a relative error of 1 / sqrt(8000) = .011 where they are normal, and
+    # below .02 with the tails of a sum of squares. Beyond 12 % false alarms stay below 1e-6.
+    generator, noise = np.random.default_rng(5), 0.2
+    common, own = generator.normal(size=16), generator.normal(size=(N, 16))
+    vectors = np.sqrt(share) * common + np.sqrt(1 - share) * own
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    truth = float(((vectors @ vectors.T).sum() - N) / (N * (N - 1)))
+    means = vectors.mean(axis=0) + noise * generator.normal(size=(4000, 1, 16))
+    found = [likeness(release(mean, noise), n_clients=N).correlation for mean in means]
+    expected = standard_error(truth, n_clients=N, n_points=16, noise_stddev=noise)
+    assert np.std(found) == pytest.approx(expected, rel=0.12)
+    spoilt = standard_error(truth, n_clients=N, n_points=16, noise_stddev=1.2 * noise)
+    assert np.std(found) != pytest.approx(spoilt, rel=0.12)
+
+
+def test_the_report_has_the_estimate_of_a_scout_and_of_nothing_else() -> None:
+    def run(algorithm: Any, **sampling: Any) -> pb.Record:
+        return pb.run(mixed(0.6, 3), algorithm, privacy=dataclasses.replace(PRIVATE, **sampling), rounds=1, seed=3)
+
+    record = run(Scout())
+    assert pb.report(record).likeness == likeness(record.releases[0], n_clients=N)
+    some = [run(Scout(), sample_rate=0.5, channel=channel) for channel in ("anonymous", "open")]
+    for other in (run(pb.DPFTSDE(n_features=8)), run(Scout().local()), *some):
+        assert pb.report(other).likeness is None
+
+
+def test_the_estimate_is_the_correlation_where_there_is_no_noise() -> None:
+    found, truth = scouted(mixed(0.6, 3), 3, pb.NoPrivacy(), 32)
+    assert found.correlation == pytest.approx(truth, abs=1e-11)
+    assert found.standard_error == 0.0
+
+
+def test_a_client_without_an_answer_counts_as_unlike_and_a_constant_one_too() -> None:
+    def values(clients: IntArray, units: FloatArray) -> FloatArray:
+        return np.where(clients < 30, units[:, 0], np.where(clients < 45, 1.0, np.nan))
+
+    problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=values, n_clients=N)
+    record = pb.run(problem, Scout(), privacy=pb.NoPrivacy(), rounds=1, seed=3)
+    # Thirty equal unit vectors: |s|^2 = 900, where N = 60 were expected to stand on the diagonal.
+    assert likeness(record.releases[0], n_clients=N).correlation == pytest.approx((900 - N) / (N * (N - 1)))
+
+
+def test_everybody_evaluates_the_same_public_points_once() -> None:
+    record = pb.run(mixed(0.5, 1), Scout(evaluations=5), privacy=pb.NoPrivacy(), rounds=7, seed=1)
+    assert record.clients.units.shape == (N, 5, 1)
+    assert (record.clients.units == record.clients.units[:1]).all()
+    assert len(np.unique(record.clients.units[0], axis=0)) == 5
+    assert record.clients.rounds.tolist() == [0] * 5  # the round of the release; -1 is for what precedes one
+
+
+def test_likeness_is_between_clients() -> None:
+    with pytest.raises(pb.ConfigurationError, match="at least 2"):
+        likeness(release(np.zeros((1, 4)), 0.0), n_clients=1)
