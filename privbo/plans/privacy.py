@@ -85,8 +85,10 @@ def delta_warning(delta: float, n: int) -> str:
         >>> delta_warning(0.0250499, 40)
         'delta = 0.0251 is above 1/N = 0.025, which publishing one of N at random satisfies; set it to 1e-05 or less'
     """
+    if delta <= 1 / n:
+        return ""
     words = f"delta = {upper_text(delta, 3)} is above 1/N = {1 / n:.3g}, which publishing one of N at random satisfies"
-    return f"{words}; set it to {default_delta(n):.2g} or less" if delta > 1 / n else ""
+    return f"{words}; set it to {default_delta(n):.2g} or less"
 
 
 def safe_delta(delta: float, n_clients: int) -> float:

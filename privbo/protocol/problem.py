@@ -436,10 +436,11 @@ class Evaluator:
 
     def earlier(self, client: int) -> list[tuple[FloatArray, float]]:
         """PRIVATE: give what a client evaluated before the run; what can't be used is left out, and told to it."""
+        if (asked := self.problem.earlier) is None:
+            return []
         found, brought = [], []
         with self._noting(client):
-            if (asked := self.problem.earlier) is not None:
-                brought = self._listed(asked, client)
+            brought = self._listed(asked, client)
         for each in brought:
             with self._noting(client):
                 params, value = each
