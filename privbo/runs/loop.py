@@ -170,7 +170,7 @@ def plan(problem: Problem, algorithm: Algorithm | None = None, **settings: Unpac
         >>> pb.plan(problem, pb.DPFTSDE(), privacy=pb.Privacy(epsilon=2.0), rounds=20).releases
         20
     """
-    spec = _asked(problem, algorithm, None, settings)
+    spec = asked_for(problem, algorithm, None, settings)
     return replace(plan_run(spec), remedy=spec.remedy, calls_per_client=spec.calls_per_client)
 
 
@@ -246,10 +246,9 @@ def run(
         >>> record.epsilon()
         inf
     """
-    spec = _asked(problem, algorithm, name, settings)
+    spec = asked_for(problem, algorithm, name, settings, on_round=on_round, on_private_round=on_private_round)
     if problem.is_asked:
         raise ConfigurationError("objective='ask': its trials are evaluated outside of this call; use privbo.start")
-    _require_callbacks(on_round, on_private_round)
     if isinstance(executor, str):
         spec = replace(spec, executor=executor)
     if not isinstance(directory, str | Path | None):
@@ -269,26 +268,37 @@ def run(
     )
 
 
-def _require_callbacks(*callbacks: object) -> None:
-    for name, callback in zip(("on_round", "on_private_round"), callbacks, strict=True):
-        if callback is not None:
-            require_call(callback, name, "round", None)
-
-
 def _log_rehearsal(found: Rehearsal) -> None:
     if found.failures:
         logging.getLogger("privbo.private").warning("rehearsal: %s", found.text)
 
 
-def _asked(problem: Problem, algorithm: Algorithm | None, name: str | None, settings: RunSettings) -> Spec:
-    """The run that these settings ask for, named after its problem where they give no name."""
+def asked_for(
+    problem: Problem, algorithm: Algorithm | None, name: str | None, settings: RunSettings, **callbacks: object
+) -> Spec:
+    """Give the run that these settings ask for, named after its problem where they give no name.
+
+    Args:
+        problem: As of ``run``.
+        algorithm: As of ``run``.
+        name: As of ``run``.
+        settings: As of ``run``.
+        callbacks: By name; each has to take a round.
+
+    Raises:
+        ConfigurationError: If a setting is impossible, or a callback can't be called.
+    """
     unknown = settings.keys() - RunSettings.__annotations__.keys()
     if unknown:
         allowed = ", ".join(sorted(RunSettings.__annotations__))
         raise ConfigurationError(f"{', '.join(sorted(unknown))}: no argument, and no setting of a run: {allowed}")
     if not name:
         name = path_name(problem.name) if isinstance(problem, Problem) else "run"
-    return Spec(name=name, problem=problem, algorithm=cast("Algorithm", algorithm), **settings)
+    spec = Spec(name=name, problem=problem, algorithm=cast("Algorithm", algorithm), **settings)
+    for called, callback in callbacks.items():
+        if callback is not None:
+            require_call(callback, called, "round", None)
+    return spec
 
 
 def run_spec(

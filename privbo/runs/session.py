@@ -22,7 +22,7 @@ from privbo.protocol.problem import Problem
 from privbo.protocol.space import Space, Value
 from privbo.runs.best import file_of_one_run
 from privbo.runs.clients import require_answers
-from privbo.runs.loop import _asked, _require_callbacks, run, run_spec
+from privbo.runs.loop import asked_for, run, run_spec
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.opening import plan_run, require_beginning
 from privbo.runs.record import OnPrivateRound, OnRound, Record
@@ -291,8 +291,8 @@ def start(
     if not problem.is_asked:
         raise ConfigurationError("the problem's objective can be called; use privbo.run, or give it objective='ask'")
     described = {name: value for name, value in settings.items() if name not in (run.__kwdefaults__ or {})}
-    spec = _asked(problem, algorithm, settings.get("name"), cast("RunSettings", described))
-    _require_callbacks(settings.get("on_round"), settings.get("on_private_round"))
+    callbacks = {name: settings.get(name) for name in ("on_round", "on_private_round")}
+    spec = asked_for(problem, algorithm, settings.get("name"), cast("RunSettings", described), **callbacks)
     home = (fresh_directory(spec.name) if directory is None else Path(directory)).absolute()
     pool_of(settings.get("executor", "serial"), spec)
     plan, place = plan_run(spec), RunDirectory(home)  # what is refused is refused here, not in the thread
