@@ -285,13 +285,9 @@ def test_what_cannot_be_answered_is_refused_in_one_line(tmp_path) -> None:
 def test_a_run_that_ends_in_its_first_round_or_before_its_controls_is_to_be_gone_on_with(tmp_path) -> None:
     home, config = tmp_path / "run", written(tmp_path)
     spec, _ = read_run(config, (), resume=None, directory=home)
-
-    def killed() -> None:
-        raise KeyboardInterrupt
-
     words = f"go on with it first: privbo run --resume {home}"
     with pytest.raises(KeyboardInterrupt):
-        run_spec(spec, home, on_evaluation=killed)
+        run_spec(spec, home, on_evaluation=mock.Mock(side_effect=KeyboardInterrupt))
     assert words in privbo("best", home).stderr
     assert words in privbo("report", home, "--private").stdout
     run_spec(spec, home, resume=True).ledger.close()  # and none of its controls

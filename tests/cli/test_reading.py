@@ -71,8 +71,7 @@ def commands(group: object, before: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def test_every_command_is_known_as_one_that_reads_or_not() -> None:
-    known = list(commands(typer.main.get_command(app)))
-    assert sorted(known) == sorted([*READING, *OWN])
+    assert sorted(commands(typer.main.get_command(app))) == sorted([*READING, *OWN])
     assert all(line.startswith(f"{name} ") for name, lines in READING.items() for line in lines)
 
 

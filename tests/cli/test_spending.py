@@ -41,8 +41,7 @@ def test_every_headline_of_a_run_holds_what_was_published_beside_it_and_nobody_i
     ran(*publish, "0.05")  # what was published before is free, and asks nobody
     assert len(pb.load(run).ledger.entries()) == entries + 1
     after, record = reported(run), pb.load(run)
-    paid = record.ledger.committed()
-    bound = odometer([paid], record.delta, adjacency=record.plan.adjacency)
+    bound = odometer([record.ledger.committed()], record.delta, adjacency=record.plan.adjacency)
     assert bound > 200
     assert before["guaranteed"] < 3.0
     assert after["guaranteed"] == pytest.approx(bound)

@@ -6,6 +6,7 @@ import shutil
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -74,10 +75,7 @@ def test_the_files_of_a_stranger_that_cannot_be_read_are_told_in_one_line(hostil
 
 
 def test_a_fault_of_ours_quotes_no_control_character(hostile: Path, monkeypatch) -> None:
-    def faulty(*_: object, **__: object) -> None:
-        raise RuntimeError(NAMED)
-
-    monkeypatch.setattr("privbo.cli.run.report", faulty)
+    monkeypatch.setattr("privbo.cli.run.report", mock.Mock(side_effect=RuntimeError(NAMED)))
     code, text = printed("report", hostile)
     assert (code, "Traceback" in text) == (1, True)
 
@@ -244,8 +242,7 @@ def test_a_strangers_run_is_resumed_where_it_is_trusted_and_ones_own_always(fore
 def test_the_price_of_a_configuration_needs_none_of_its_code(stated: bool, tmp_path, trap: Path) -> None:
     text = (STATED if stated else CONFIG).replace("tests.crash_problem:", "trap:")
     preview = ("run", written(tmp_path, text), "--dry-run")
-    done = ran(*preview, ends=0 if stated else 2)
-    assert ("--trust" in done.stderr) is not stated
+    assert ("--trust" in ran(*preview, ends=0 if stated else 2).stderr) is not stated
     assert not trap.exists()
     if not stated:
         ran(*preview, "--trust")
@@ -347,10 +344,7 @@ def test_a_run_that_was_interrupted_tells_no_time_either(tmp_path) -> None:
 
 
 def test_what_ended_a_run_is_told_whatever_becomes_of_its_dates(tmp_path, monkeypatch):
-    def refused(*_: object) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr("privbo.runs.manifest.os.utime", refused)
+    monkeypatch.setattr("privbo.runs.manifest.os.utime", mock.Mock(side_effect=PermissionError))
     stopped(1, small_run, tmp_path / "run")
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -28,8 +29,7 @@ def site(folder: Path, n_clients: int = 2) -> Path:
     """A site's folder of one run, as a federation leaves it."""
     folder.mkdir(parents=True)
     space = {"x": pb.Real(0.0, 1.0), "kind": pb.Categorical(("a", EVIL))}
-    facts = SiteFacts(clients=tuple(range(5, 5 + n_clients)), space=space)
-    write_json(folder / FACTS, dump_settings(facts))
+    write_json(folder / FACTS, dump_settings(SiteFacts(clients=tuple(range(5, 5 + n_clients)), space=space)))
     generator = np.random.default_rng(0)
     units, values = generator.uniform(size=(n_clients, 12, 2)), generator.normal(size=(n_clients, 12))
     values[0, 0] = np.nan  # a failed evaluation
@@ -94,8 +94,7 @@ def test_a_site_shows_its_own_trials_where_private_is_asked_for(tmp_path) -> Non
 
 
 def test_trials_are_sorted_and_filtered_where_the_page_is_served(tmp_path) -> None:
-    folder = site(tmp_path / "site" / "run")
-    watched = Watch(directories=[folder], private=True)
+    watched = Watch(directories=[site(tmp_path / "site" / "run")], private=True)
 
     def values(query: dict[str, str] | None) -> list[str]:
         rows = re.findall(r"<tr>(<td.*?)</tr>", watched.page(query))
@@ -200,14 +199,7 @@ def test_the_address_opens_once_and_only_here() -> None:
 
 
 def test_a_static_file_is_written_again_and_a_private_one_is_its_owners(tmp_path) -> None:
-    written: list[int] = []
-
-    def page(query: object) -> str:
-        if len(written) == 3:
-            raise KeyboardInterrupt
-        written.append(len(written))
-        return f"page {len(written)}"
-
+    page = mock.Mock(side_effect=["page 1", "page 2", "page 3", KeyboardInterrupt])
     with pytest.raises(KeyboardInterrupt):
         write_until(page, tmp_path / "w" / "live.html", every=0.01, private=True)
     assert (tmp_path / "w" / "live.html").read_text() == "page 3"

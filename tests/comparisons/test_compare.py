@@ -44,10 +44,9 @@ def sweep_of(**tables) -> str:
 LEDGER = {"population": "ward", "path": "{path}"}
 PUBLIC = sweep_of(grid={"privacy.epsilon": [1.0, 4.0]})
 PRIVATE = sweep_of(data="private", grid={"privacy.epsilon": [1.0, 2.0]}, ledger=LEDGER) + "{bound}"
-LEVELS = [
-    "epsilon=1.0", "epsilon=4.0", "local only", "non-private",
-    "noise-only control, epsilon=1.0", "noise-only control, epsilon=4.0",
-]  # fmt: skip
+LEVELS = ["epsilon=1.0", "epsilon=4.0"]
+NOISE_ONLY = [f"noise-only control, {level}" for level in LEVELS]
+ARMS = [*LEVELS, "local only", "non-private", *NOISE_ONLY]
 # Names of its cells: one that changes, because a setting was added, would charge people again for what they paid.
 PAID = {"5_65dbe8f4b5976cbf", "5_745074744b5d3767", "5_e8a3282eadbe1ee4", "5_f05ff56145431b5d"}
 
@@ -161,18 +160,17 @@ def kept(folder: Path) -> dict[Path, int]:
 def test_a_sweep_and_its_frame_and_figure(tmp_path) -> None:
     done: list[str] = []
     found = swept(tmp_path, PUBLIC, on_cell=lambda cell, _: done.append(cell.label))
-    assert sorted(done) == sorted(LEVELS * 2)
+    assert sorted(done) == sorted(ARMS * 2)
     assert "seeded" in str(found.to_dict()["noise"])
     assert [s.epsilon for s in found.comparisons[0].private] == pytest.approx([1.0, 4.0], rel=1e-3)
     before = kept(tmp_path)
     assert swept(tmp_path).comparisons[0].rows() == found.comparisons[0].rows()
     assert kept(tmp_path) == before
-    assert list(numbers(found.comparisons[0]).frame()["setting"]) == LEVELS
+    assert list(numbers(found.comparisons[0]).frame()["setting"]) == ARMS
     assert set(numbers(found.comparisons[0]).frame()["evaluations"]) == {13.0}  # ten first points, three rounds
     assert len(figures(found.comparisons[0])["frontier"].series) == 4
     verdicts = found.comparisons[0].verdicts()
-    noise_only = [f"noise-only control, epsilon={epsilon}" for epsilon in ("1.0", "4.0")]
-    assert [(v.alone, v.noise_only) for v in verdicts] == [("local only", name) for name in noise_only]
+    assert [(v.alone, v.noise_only) for v in verdicts] == [("local only", name) for name in NOISE_ONLY]
     other = PUBLIC.replace("n_features = 8", "n_features = 10").replace("seeds = 2", "seeds = 1\ncontrols = []")
     swept(tmp_path, other)
     assert len(kept(tmp_path)) > len(before)
@@ -225,8 +223,7 @@ def test_a_sweep_over_private_data_is_a_composition(tmp_path, monkeypatch) -> No
     assert total.epsilon == min(epsilon_table(plans, 1e-5, adjacency=Adjacency.ZERO_OUT).values()) > 2.0
     assert "declared before the first release of any" in total.rule
     assert {p.name for p in out.iterdir()} == {"private"}
-    again = run_sweep(sweep, out, jobs=1)
-    assert again.comparisons[0].rows() == found.comparisons[0].rows()
+    assert run_sweep(sweep, out, jobs=1).comparisons[0].rows() == found.comparisons[0].rows()
     with pytest.raises(pb.ConfigurationError, match="no epsilon covers"):
         recommend(found.comparisons[0], 2.0)
     assert total.releases == 12

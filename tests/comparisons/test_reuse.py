@@ -8,15 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import privbo as pb
 from accountant.ledger import Ledger
-from privbo.cli.main import app
 from privbo.comparisons import cells
 from privbo.protocol.settings import plain, read_settings
 from privbo.reports.comparison import markdown
 from privbo.runs.code import CodeKey, code_key
+from tests.cli.test_cli import ran
 from tests.comparisons.test_compare import SMALL, sweep_of, swept
 
 OBJECTIVE = '''"""Clinics."""
@@ -60,9 +59,7 @@ class Clinic:
 
     def compare(self, *options: str) -> tuple[float | None, dict]:
         """Utility of the one setting, and what is said of reusing cells."""
-        command = ["compare", "sweep.toml", "--out", "out", "--jobs", "1", "--json", "--yes", *options]
-        done = CliRunner().invoke(app, command)
-        assert done.exit_code == 0, done.stderr or done.exception
+        done = ran("compare", "sweep.toml", "--out", "out", "--jobs", "1", "--json", "--yes", *options)
         content = json.loads(done.stdout)
         assert all(words in done.stderr for words in content["reuse"]["lines"])
         return content["settings"][0].get("utility"), content
@@ -313,8 +310,7 @@ def test_a_module_edited_after_it_was_loaded_has_no_key_until_it_is_loaded_again
     assert held.changes_since(before) == (f"not reusable: {held.reason}",)
     assert read_settings(CodeKey, plain(held), "code").digest is None
     assert held.edited == ("wardcode.near",)
-    after = entry(package)
-    assert after.digest not in (None, before.digest)
+    assert entry(package).digest not in (None, before.digest)
 
 
 def test_code_of_a_package_counts_by_its_version_and_data_by_its_name() -> None:

@@ -18,8 +18,7 @@ LONG = 25  # words of a sentence
 # What we do not write, and what to write instead.
 INSTEAD = {
     r"the README": "a link to the page; the README is not in the site",
-    r"utili[sz]e[sd]?": "use",
-    r"leverag(e|es|ed|ing)": "use",
+    r"utili[sz]e[sd]?|leverag(e|es|ed|ing)": "use",
     r"in order to": "to",
     r"and/or": "or",
     r"whilst": "while",
@@ -27,8 +26,7 @@ INSTEAD = {
     r"i\.e\.": "that is",
     r"etc\.": "name the rest, or such as",
     r"vs\.": "against",
-    r"obviously|of course|clearly,": "nothing",
-    r"simply": "nothing",
+    r"obviously|of course|clearly,|simply": "nothing",
     r"seamless(ly)?|state-of-the-art|cutting-edge|blazing(ly)?": "a number",
     r"anonymi[sz]ed": "private at an epsilon; nothing here is anonymous",
     r"completely (private|safe|secure)": "private at an epsilon",
@@ -95,8 +93,7 @@ def paragraphs(text: str) -> Iterator[tuple[int, str, bool]]:
         lines[: lines.index("---", 1) + 1] = [""] * (lines.index("---", 1) + 1)
     for number, line in enumerate(lines, 1):
         fence = line.lstrip().startswith(("```", ":::"))
-        opens = fence or not line.strip() or re.match(r" *([-*+]|\d+\.) ", line)
-        if opens or code:
+        if fence or not line.strip() or re.match(r" *([-*+]|\d+\.) ", line) or code:
             if block and not _SKIPPED.match(block[0]):
                 after = next((later for later in lines[number - 1 :] if later.strip()), "")
                 yield start, "\n".join(block), after.startswith(("```", "<!--", "|", "-", "1.", ":::", "$$", "  "))

@@ -36,8 +36,7 @@ def test_a_page_that_is_too_heavy_is_told(tmp_path) -> None:
     assert weights(tmp_path) == []
     page.write_text('<script src="a.js"></script><img src="a.png">')
     (tmp_path / "b.png").write_bytes(b" " * (PICTURE + 1))
-    told = weights(tmp_path)
-    assert [line.split(":")[0] for line in told] == [str(tmp_path / "b.png"), str(page)]
+    assert [line.split(":")[0] for line in weights(tmp_path)] == [str(tmp_path / "b.png"), str(page)]
 
 
 def test_no_picture_of_the_pages_is_heavy() -> None:

@@ -41,8 +41,7 @@ def test_the_recipe_and_the_container_install_what_the_package_needs() -> None:
     needed = (re.fullmatch(r"([\w-]+)(.*)", line).groups() for line in PROJECT["dependencies"])
     stated = recipe.partition("  run:\n")[2].partition("test:\n")[0].splitlines()
     assert stated == ["    - python >=3.11", *(f"    - {conda.get(name, name)} {bounds}" for name, bounds in needed)]
-    copied = re.findall(r"^COPY (\w+) ", CONTAINER.read_text(), re.MULTILINE)
-    assert set(copied) == {"privbo", "accountant"}
+    assert set(re.findall(r"^COPY (\w+) ", CONTAINER.read_text(), re.MULTILINE)) == {"privbo", "accountant"}
 
 
 def test_public_names_say_since_when_they_are_there_and_none_is_gone() -> None:

@@ -80,8 +80,7 @@ def test_every_event_mechanism_and_filter_links_its_proof(subject: object) -> No
 
 
 def test_every_page_stands_in_the_table() -> None:
-    index = (FOLDER / "index.md").read_text()
-    assert [page.name for page in PROOFS if f"({page.name})" not in index] == []
+    assert [page.name for page in PROOFS if f"({page.name})" not in (FOLDER / "index.md").read_text()] == []
 
 
 def test_a_missing_test_and_a_missing_proof_are_noticed() -> None:

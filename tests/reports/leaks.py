@@ -61,8 +61,7 @@ def private_folder_numbers(folder: Path) -> set[float]:
 
 def sets_as_text(participants: np.ndarray) -> set[bytes]:
     """The forms in which a set of participants could be written down."""
-    index = np.flatnonzero(participants).tolist()
-    lists = [index, participants.tolist(), participants.astype(int).tolist()]
+    lists = [np.flatnonzero(participants).tolist(), participants.tolist(), participants.astype(int).tolist()]
     forms = {json.dumps(form, separators=(",", sep)).encode() for form in lists for sep in (":", ": ")}
     forms |= {json.dumps(form).encode() for form in lists}
     return forms | {participants.astype(bool).tobytes(), participants.astype(np.int64).tobytes()}

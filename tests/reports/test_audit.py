@@ -95,8 +95,7 @@ def test_where_everything_is_clipped_there_is_nothing_to_gain_from_another_bound
 
 def test_a_bound_that_drowns_the_sum_in_noise_is_advised_against_and_an_edge_is_called_one() -> None:
     """Vectors of norm 1 under a bound of 4: a quarter of it shortens nobody; of 64: the grid ends before that."""
-    generator = np.random.default_rng(6)
-    directions = generator.normal(size=(6, 40, 8)) + 2.0
+    directions = np.random.default_rng(6).normal(size=(6, 40, 8)) + 2.0
     unit = directions / np.linalg.norm(directions, axis=2, keepdims=True)
     found = advise("direction", [swept(rows, 4.0, 4.0) for rows in unit])
     assert (found.answer, found.at_edge) == ("smaller", False)
@@ -356,8 +355,7 @@ def test_an_adaptive_bound_is_attacked_with_its_bits(unit: float, settings: dict
 def test_an_adaptive_runs_bits_are_attacked() -> None:
     """20,000 releases a side; the lower end is .975 of the claim, deviation .013 (30 audits): each end nine away."""
     privacy = pb.Privacy(noise_multiplier=1.0, adaptive_clipping=pb.AdaptiveClipping(count_stddev=0.6))
-    made = pb.run(problem(), pb.DPFTSDE(n_features=8), privacy=privacy, rounds=1)
-    found = audit_run(made, trials=20_000)
+    found = audit_run(pb.run(problem(), pb.DPFTSDE(n_features=8), privacy=privacy, rounds=1), trials=20_000)
     assert all(row.passed for row in found)
     assert 0.8 < found[0].epsilon_lower / found[0].epsilon_claimed < 1.1
     assert "count of who is within" in found[0].event

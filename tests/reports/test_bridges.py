@@ -62,8 +62,7 @@ def test_mlflow_gets_every_release(tmp_path) -> None:
     opened = mlflow("small", tracking_uri=uri, artifacts=(tmp_path / "artifacts").as_uri())
     result, private = followed(opened, tmp_path / "run")
     client = MlflowClient(tracking_uri=uri)
-    experiment = client.get_experiment_by_name("privbo")
-    run = client.search_runs([experiment.experiment_id])[0]
+    run = client.search_runs([client.get_experiment_by_name("privbo").experiment_id])[0]
     assert run.info.status == "FINISHED"
     norms = client.get_metric_history(run.info.run_id, "release/norm")
     assert [norm.value for norm in norms] == pytest.approx([float(np.linalg.norm(r.values)) for r in result.releases])

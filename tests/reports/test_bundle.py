@@ -5,10 +5,10 @@ import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from typer.testing import CliRunner
 
 import privbo as pb
 from accountant import numerical
@@ -22,13 +22,13 @@ from accountant.verify.recomputation import recomputed
 from accountant.wording import upper_text
 from privbo.audits.clipping import publish_norms
 from privbo.cli.ledger import verify
-from privbo.cli.main import app
 from privbo.cli.run import report_run
 from privbo.door.door import Door
 from privbo.reports.bundle import write_bundle, write_receipt
 from privbo.reports.report_page import Told
 from tests.accountant.builders import fixed, gaussian, poisson
 from tests.builders import stopped
+from tests.cli.test_cli import ran, refused
 from tests.reports.auditors import alone, as_read
 from tests.reports.runs import small_run
 from tests.reports.test_forgers import signed
@@ -188,8 +188,7 @@ def test_a_receipt_of_another_run_or_by_nobody_is_refused(made: Path, tmp_path) 
     with pytest.raises(DisagreementError, match="is a receipt of"):
         verify(made, [other])
     assert "of another run" in " ".join(auditor.verify_bundle(write_bundle(made).path, [other]).problems)
-    done = CliRunner().invoke(app, ["verify-bundle", str(made / "bundle.json"), "--receipt", str(other)])
-    assert done.exit_code == 3
+    ran("verify-bundle", made / "bundle.json", "--receipt", other, ends=3)
     path = write_receipt(made, tmp_path / "receipt.json").path
     path.write_text(path.read_text().replace('"sequence": ', '"sequence": 1'))
     with pytest.raises(DisagreementError, match="altered after signing"):
@@ -220,11 +219,8 @@ def test_a_signature_is_for_its_purpose_alone_and_its_key_stays_private(tmp_path
 def test_a_secret_is_made_once_and_never_half(tmp_path) -> None:
     """Who is killed while making it leaves nothing under its name; of several who make one the first one stays."""
 
-    def killed() -> bytes:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        kept_secret(tmp_path / "key", killed)
+        kept_secret(tmp_path / "key", mock.Mock(side_effect=KeyboardInterrupt))
     assert list(tmp_path.iterdir()) == []
     all_there = threading.Barrier(4)
 
@@ -251,9 +247,8 @@ def test_a_wrong_file_or_command_is_answered_with_the_right_one(made, tmp_path, 
         with pytest.raises(error, match="privbo verify-bundle checks a bundle"):
             reads(bundle)
     for name, right in (("statement", "report DIR --statement"), ("verify", "ledger verify"), ("left", "ledger left")):
-        done = CliRunner().invoke(app, [name, str(made)])
-        assert (done.exit_code, f"write privbo {right}" in done.output) == (2, True), done.output
-    assert "No such command 'nothing'" in CliRunner().invoke(app, ["nothing"]).output
+        refused(name, made, says=f"write privbo {right}")
+    refused("nothing", says="No such command 'nothing'")
 
 
 def test_a_statement_that_was_handed_over_is_never_overwritten(tmp_path) -> None:

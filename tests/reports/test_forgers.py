@@ -233,8 +233,7 @@ KINDS[Composed] = compose([(POISSON, 10), (laplace(1.0), 2)])
 def test_next_to_nothing_is_never_verified_for_any_kind_of_event(kind: type, tmp_path) -> None:
     """A kind that is added to the accountant is missing among the examples, and fails here."""
     assert KINDS.keys() == {*Basic.kinds.values(), Composed}
-    content = ledger_content(KINDS[kind])
-    assert outcome(content, tmp_path / "low.json") == "NOT VERIFIED"
+    assert outcome(ledger_content(KINDS[kind]), tmp_path / "low.json") == "NOT VERIFIED"
     assert outcome(ledger_content(KINDS[kind], quoted=None), tmp_path / "high.json") == "VERIFIED"
 
 
@@ -263,8 +262,7 @@ def refused(content: dict, name: str, value: object) -> None:
 
 
 def test_next_to_nothing_is_never_verified_for_very_many_releases(tmp_path) -> None:
-    many = poisson(0.01, 1.0, 10**5)
-    assert outcome(ledger_content(many), tmp_path / "low.json") == "NOT VERIFIED"
+    assert outcome(ledger_content(poisson(0.01, 1.0, 10**5)), tmp_path / "low.json") == "NOT VERIFIED"
 
 
 ENDS = {

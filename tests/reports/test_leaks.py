@@ -5,6 +5,8 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -27,36 +29,28 @@ from tests.comparisons.test_compare import PRIVATE
 from tests.reports.leaks import leaks, private_folder_numbers, public_files, scramble, sets_as_text, telling
 
 
-class Spy:
+@pytest.fixture(scope="module")
+def spy() -> Iterator[SimpleNamespace]:
     """What the door saw and nobody else may: sets of participants, raw vectors and their norms."""
+    seen, draw = SimpleNamespace(sets=set(), numbers=set()), Sample.draw
 
-    def __init__(self) -> None:
-        self.sets: set[bytes] = set()
-        self.numbers: set[float] = set()
-
-    def participants(self, *args, draw=Sample.draw):
+    def participants(*args):
         drawn = draw(*args)
         if len(drawn) == 1 and not drawn.all():  # of a release, not of an audit; everybody is no secret
-            self.sets |= sets_as_text(drawn[0])
+            seen.sets |= sets_as_text(drawn[0])
         return drawn
 
-    def rows(self, *args, **kwargs):
+    def vetted(*args, **kwargs):
         rows = payload.vet_rows(*args, **kwargs)
-        self.numbers |= telling({*rows.ravel().tolist(), *np.linalg.norm(rows, axis=1).tolist()})
+        seen.numbers |= telling({*rows.ravel().tolist(), *np.linalg.norm(rows, axis=1).tolist()})
         return rows
 
-
-@pytest.fixture(scope="module")
-def spy() -> Iterator[Spy]:
-    seen = Spy()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sample, "draw", lambda *args: seen.participants(*args))  # noqa: PLW0108 (a function gets the sample)
-        patch.setattr(door, "vet_rows", seen.rows)
+    with mock.patch.object(Sample, "draw", participants), mock.patch.object(door, "vet_rows", vetted):
         yield seen
 
 
 @pytest.fixture(scope="module")
-def home(spy: Spy, tmp_path_factory) -> Path:
+def home(spy, tmp_path_factory) -> Path:
     """A finished run whose ledger is its population's, with its mean curve among what is private."""
     base = tmp_path_factory.mktemp("run")
     people = pb.SharedLedger(path=str(base / "people.sqlite"), population="ward", epsilon=60.0, delta=1e-5)
@@ -80,7 +74,7 @@ def export_run(home: Path, to: Path) -> None:
         (to / f"ledger.{form}").write_text(export(result.ledger, form))
 
 
-def test_a_run_publishes_nothing_private(home: Path, spy: Spy, tmp_path) -> None:
+def test_a_run_publishes_nothing_private(home: Path, spy, tmp_path) -> None:
     export_run(home, tmp_path / "out")
     private = private_folder_numbers(home / "private") | spy.numbers
     assert len(private) > 200
@@ -108,7 +102,7 @@ def differing(first: Path, second: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def swept(spy: Spy, tmp_path_factory) -> tuple[Path, Path]:
+def swept(spy, tmp_path_factory) -> tuple[Path, Path]:
     """A sweep over private data: its file and its folder."""
     base = tmp_path_factory.mktemp("sweep")
     bound = "epsilon = 30.0\ndelta = 1e-5\n"
@@ -124,7 +118,7 @@ def run_sweep_job(path: Path, out: Path, *, private: bool = False) -> dict:
     return found
 
 
-def test_a_comparison_over_private_data_shows_prices_only(swept: tuple[Path, Path], spy: Spy) -> None:
+def test_a_comparison_over_private_data_shows_prices_only(swept: tuple[Path, Path], spy) -> None:
     _, out = swept
     private = private_folder_numbers(out / "private" / "cells") | spy.numbers
     assert len(private) > 100
@@ -144,15 +138,14 @@ def test_no_public_byte_of_a_comparison_depends_on_scores(swept: tuple[Path, Pat
     other = shutil.copytree(out, tmp_path / "other")
     scramble(other / "private" / "cells")
     run_sweep_job(path, other)
-    kept = [p for p in differing(out, other) if p != "printed.json"]  # it names its own folder
-    assert kept == []
+    assert [p for p in differing(out, other) if p != "printed.json"] == []  # it names its own folder
     full = run_sweep_job(path, other, private=True)
     assert "utility" in full["settings"][0]
     assert Path(full["report"]).parent.name == "private"
     assert differing(out, other) == ["printed.json"]
 
 
-def test_runs_side_by_side_are_private_unless_said_otherwise(home: Path, spy: Spy, tmp_path) -> None:
+def test_runs_side_by_side_are_private_unless_said_otherwise(home: Path, spy, tmp_path) -> None:
     other = shutil.copytree(home, tmp_path / "runs" / home.name)  # a comparison names the folders of its runs
     scramble(other / "private")
     for name, run in (("before", home), ("after", other)):
@@ -180,7 +173,7 @@ def test_a_planted_leak_in_a_comparison_is_caught(home: Path, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "bytes", "swapped", "word", "parquet", "sqlite", "set"])
-def test_the_search_finds_a_planted_leak(home: Path, spy: Spy, tmp_path, form: str) -> None:
+def test_the_search_finds_a_planted_leak(home: Path, spy, tmp_path, form: str) -> None:
     private = private_folder_numbers(home / "private")
     value = max(private, key=lambda v: len(repr(v)))
     frame, path = pd.DataFrame({"x": [value, 1.0]}), tmp_path / f"extra.{form}"

@@ -94,8 +94,7 @@ def test_guaranteed_beside_as_if_non_adaptive(tmp_path) -> None:
     assert found.releases < found.planned_releases
     assert found.guarantee.guaranteed == pytest.approx(2.0, abs=1e-3)
     assert found.guarantee.as_if_non_adaptive < found.guarantee.guaranteed
-    entries = result.ledger.entries()
-    shuffled = [dataclasses.replace(entry, plan_position=7) for entry in entries]
+    shuffled = [dataclasses.replace(entry, plan_position=7) for entry in result.ledger.entries()]
     left = cost.guarantee(shuffled, result.ledger.policy, plan=result.plan.event, delta=1e-5)
     assert left.guaranteed == math.inf
     assert left.as_if_non_adaptive is None
@@ -389,8 +388,7 @@ def test_a_point_above_the_accountants_comes_before_any_below_and_shares_decide_
     assert (found, found.passed) == (empirical.Point(epsilon=0.5, delta_lower=2e-6, delta_claimed=1e-6), False)
     found = empirical.closest_point(np.array([nearer, below]), claimed)
     assert (found, found.passed) == (empirical.Point(epsilon=0.25, delta_lower=5e-4, delta_claimed=1e-3), True)
-    nothing_claimed = points(9e-3, 0.0, 0.0, 1e-9)
-    found = empirical.closest_point(np.array([nothing_claimed]), claimed)
+    found = empirical.closest_point(np.array([points(9e-3, 0.0, 0.0, 1e-9)]), claimed)
     assert (found, found.passed) == (empirical.Point(epsilon=1.0, delta_lower=1e-9, delta_claimed=0.0), False)
     assert empirical.closest_point(np.array([points()]), np.zeros(len(EPSILONS))).passed
 

@@ -42,8 +42,7 @@ def test_another_model_plan_or_ledger_is_noticed(home: Path) -> None:
     assert problems == {"selected.pt is not the model that the ledger stored"}
     ran("ledger", "verify", home / "several", ends=3)
     file.write_bytes(whole)
-    content = json.loads(said)
-    told.write_text(json.dumps(content | {"noise_multipliers": [99.0, 99.0]}))
+    told.write_text(json.dumps(json.loads(said) | {"noise_multipliers": [99.0, 99.0]}))
     assert not training_ledgers(home / "several").verified
     told.write_text(json.dumps({}))
     with pytest.raises(pb.RunError, match="no training's description"):
