@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
@@ -66,11 +65,11 @@ def sweep(tmp_path, people: dict) -> Path:
     return tmp_path / "sweep.toml"
 
 
-def compared(sweep: Path, *options: str, ends: int = 0) -> CompletedProcess:
+def compared(sweep: Path, *options: str, ends: int = 0):
     return ran("compare", sweep, "--out", sweep.parent / "out", "--jobs", "1", *options, ends=ends)
 
 
-def quoted(done: CompletedProcess) -> tuple[float, float]:
+def quoted(done) -> tuple[float, float]:
     """Price and total at one delta, as they are asked for."""
     asked = next(line for line in done.stderr.splitlines() if "this charges" in line)
     price, total = re.findall(r"epsilon ([0-9.]+) at delta 1e-05", asked)

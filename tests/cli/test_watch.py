@@ -4,7 +4,6 @@ import http.client
 import re
 import shutil
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
@@ -67,8 +66,7 @@ def test_what_cannot_be_read_just_now_leaves_what_was_read_before(tmp_path) -> N
 def test_public_pages_hold_nothing_of_the_private_side(tmp_path) -> None:
     home = tmp_path / "one" / "run"
     small_run(home)
-    other = tmp_path / "other" / "run"
-    shutil.copytree(home, other)
+    other = shutil.copytree(home, tmp_path / "other" / "run")
     scramble(other / "private")
     pages = [Watch(directories=[path]).page() for path in (home, other)]
     assert pages[0] == pages[1]
@@ -155,7 +153,7 @@ def test_runs_of_one_ledger_stand_side_by_side_with_their_total(tmp_path) -> Non
 
 
 @contextmanager
-def served(render: Render) -> Iterator[str]:
+def served(render: Render):
     """The address that opens a page which is served meanwhile."""
     server, address = live_server(render)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -22,7 +22,6 @@ from privbo.comparisons.comparison import Comparison, recommend
 from privbo.comparisons.sweep import PrivateRun, SweepResult, compare, run_sweep
 from privbo.comparisons.sweep_file import read_sweep
 from privbo.comparisons.verdict import Setting, difference
-from privbo.plans.cost import Spending
 from privbo.reports.comparison import document, figures, markdown, numbers, table
 from privbo.runs.code import CodeKey
 from privbo.runs.record import level
@@ -251,7 +250,7 @@ def test_every_cell_is_reserved_before_the_first_is_played_and_a_crash_costs_not
         if cell.charges:
             raise KeyboardInterrupt
 
-    asked: list[Spending] = []
+    asked = []
     with pytest.raises(KeyboardInterrupt):
         swept(tmp_path, PRIVATE.format(path=people, bound=""), on_cell=stop, agree=asked.append)
     with Ledger.open(people) as ledger:

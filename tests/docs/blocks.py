@@ -24,7 +24,6 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from privbo.cli.main import app
 
@@ -79,7 +78,7 @@ def _included(path: Path) -> str:
 
 def play(blocks: Iterable[Block], *, slow: bool) -> None:
     """Run a page's blocks one after the other, and compare what they print with what the page says."""
-    names: dict[str, Any] = {"__name__": "__main__"}
+    names: dict = {"__name__": "__main__"}
     said: str | None = None
     for block in blocks:
         if block.mark == "output":
@@ -97,7 +96,7 @@ def require_said(block: Block, said: str | None) -> None:
         raise AssertionError(f"{block}: the block before it prints\n{said}")
 
 
-def run_block(block: Block, names: dict[str, Any]) -> str:
+def run_block(block: Block, names: dict) -> str:
     """Run one block in the working directory and give what it prints; ``names`` is the page's Python namespace."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):

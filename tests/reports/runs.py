@@ -5,14 +5,13 @@ from pathlib import Path
 import numpy as np
 
 import privbo as pb
-from privbo.protocol.messages import Algorithm
 from tests.builders import play, problem as named
 from tests.conformance.cases import bumps, problem
 
 EVIL = "<script>alert(1)</script>"
 
 
-def small_run(home: Path, algorithm: Algorithm | None = None, **settings) -> pb.Record:
+def small_run(home: Path, algorithm=None, **settings) -> pb.Record:
     """A private run of a few rounds on the conformance problem."""
     chosen = algorithm or pb.DPFTSDE(n_features=8, n_regions=2)
     asked = {"privacy": pb.Privacy(epsilon=2.0, sample_rate=0.5), "rounds": 3, "name": "small"} | settings

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from privbo.audits.empirical import World, audit_curve, audit_run, epsilon_lower
 from privbo.cli.terminal import render
 from privbo.door.adaptive import AdaptiveSum
 from privbo.door.clipping import BOUND_FACTORS, clip_rows, measure_clipping
-from privbo.door.mechanism import Mechanism, PrivateSum
 from privbo.door.noise import SimulatedNoise
 from privbo.plans.plan import price_plan
 from privbo.protocol.files import read_lines
@@ -205,7 +203,7 @@ WORLDS = ["others zero", "others opposing", "alone"]
 BOUND = 2.0 / math.sqrt(2)  # S = 2 over two blocks
 
 
-def build(weights: np.ndarray = WEIGHTS, **settings) -> PrivateSum:
+def build(weights: np.ndarray = WEIGHTS, **settings):
     request = Request(dim=1, clipping_norm=2.0, weights=weights)
     return mechanism_for(request, **{"noise_multiplier": 1.0, "sample_rate": 0.5} | settings)
 
@@ -309,7 +307,7 @@ def test_opposing_clients_are_taken_out_by_their_mean_and_spread(sign: float) ->
     assert found.delta_lower == pytest.approx(worth(found.epsilon, 1e-3 / (2 * 49 * 4 * 2)), rel=1e-9)
 
 
-def verdicts(built: Callable[..., Mechanism], faults: Iterable, world: World, weights: np.ndarray = WEIGHTS) -> list:
+def verdicts(built, faults: tuple, world: World, weights: np.ndarray = WEIGHTS) -> list[bool]:
     """Whether a mechanism passes with each of the faults: 20,000 releases a side, false alarms 1e-6 an audit."""
     settings = {"world": world, "trials": 20_000}
     found = (audit_curve(partial(built, fault), weights, noise=SimulatedNoise(1), **settings) for fault in faults)
@@ -330,7 +328,7 @@ def test_a_mechanism_that_claims_too_much_is_caught() -> None:
 def test_as_many_noises_of_guardians_are_drawn_as_are_counted(n_counted: int, world: World) -> None:
     """Planted: half of every guardian's noise."""
 
-    def built(factor: float, weights: np.ndarray) -> PrivateSum:
+    def built(factor: float, weights: np.ndarray):
         return quieter(build(weights, sample_rate=1.0, n_noises=3, n_counted=n_counted), factor)
 
     assert verdicts(built, (1.0, 0.5), world) == [True, False]
@@ -368,7 +366,7 @@ def test_a_release_of_trained_models_is_held_against_its_sum_alone(training: Gau
     request = Records(counts=(50, 50, 50), low=0.0, high=1.0, training=training).request(1)
     whole = request.weights
 
-    def built(factor: float, weights: np.ndarray) -> PrivateSum:
+    def built(factor: float, weights: np.ndarray):
         described = dataclasses.replace(request, weights=weights)
         return quieter(mechanism_for(described, noise_multiplier=4.0, adjacency=Adjacency.REPLACE_ONE), factor)
 

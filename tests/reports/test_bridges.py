@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import privbo as pb
-from privbo.runs.record import PrivateRound
 from tests.builders import same_releases
 from tests.reports.leaks import leaks, private_folder_numbers
 from tests.reports.runs import small_run
@@ -96,7 +95,7 @@ def test_weights_and_biases_gets_every_release(tmp_path) -> None:
 def test_a_callback_on_the_clients_side_is_told_values_and_its_errors_change_nothing(tmp_path) -> None:
     seen: list[tuple[int, int]] = []
 
-    def follow(event: PrivateRound) -> None:
+    def follow(event) -> None:
         seen.append((event.index, int(np.isfinite(event.clients.values).sum())))
         if event.clients.values.max() > 0.5:
             raise (ValueError if event.index % 2 else KeyboardInterrupt)("too good")

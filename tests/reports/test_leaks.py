@@ -3,7 +3,6 @@
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -30,7 +29,7 @@ from tests.reports.leaks import leaks, private_folder_numbers, public_files, scr
 
 
 @pytest.fixture(scope="module")
-def spy() -> Iterator[SimpleNamespace]:
+def spy():
     """What the door saw and nobody else may: sets of participants, raw vectors and their norms."""
     seen, draw = SimpleNamespace(sets=set(), numbers=set()), Sample.draw
 
