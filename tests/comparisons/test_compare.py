@@ -203,12 +203,10 @@ def test_what_settings_warn_of_is_said_by_the_sweep_and_not_by_its_cells(tmp_pat
 
 
 def test_a_sweep_over_private_data_is_a_composition(tmp_path, monkeypatch) -> None:
-    path, people, out = tmp_path / "sweep.toml", tmp_path / "people.sqlite", tmp_path / "out"
+    people, out = tmp_path / "people.sqlite", tmp_path / "out"
     content = PRIVATE.format(path="people.sqlite", bound="epsilon = 20.0\ndelta = 1e-5\n")
-    path.write_text('controls = ["local", "zeroed"]\n' + content)
     monkeypatch.chdir(ROOT)  # a ledger's file is the one that the sweep's file names, wherever workers stand
-    sweep = read_sweep(path)
-    found = run_sweep(sweep, out, jobs=2)  # two processes charge one ledger
+    found = swept(tmp_path, 'controls = ["local", "zeroed"]\n' + content, jobs=2)  # two processes charge one ledger
     assert {home.name for home in (out / "private" / "cells").iterdir() if home.is_dir()} == PAID
     with Ledger.open(people) as ledger:
         assert len({entry.run for entry in ledger.entries()}) == 4
@@ -222,9 +220,7 @@ def test_a_sweep_over_private_data_is_a_composition(tmp_path, monkeypatch) -> No
     assert total.epsilon == min(epsilon_table(plans, 1e-5, adjacency=Adjacency.ZERO_OUT).values()) > 2.0
     assert "declared before the first release of any" in total.rule
     assert {p.name for p in out.iterdir()} == {"private"}
-    assert run_sweep(sweep, out, jobs=1).comparisons[0].rows() == found.comparisons[0].rows()
-    with pytest.raises(pb.ConfigurationError, match="no epsilon covers"):
-        recommend(found.comparisons[0], 2.0)
+    assert swept(tmp_path).comparisons[0].rows() == found.comparisons[0].rows()
     assert total.releases == 12
     with Ledger.open(people) as ledger:
         assert len(ledger.entries()) == charged
