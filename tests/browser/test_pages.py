@@ -21,6 +21,7 @@ from privbo.reports.report import report
 from privbo.reports.report_page import Told, document, statement
 from privbo.reports.watch import Watch
 from tests.browser.chromium import Browser, chromium, require_browser
+from tests.builders import problem
 from tests.cli.test_watch import served, site
 from tests.reports.runs import EVIL, evil_run, small_run
 
@@ -136,18 +137,12 @@ def test_the_statement_fits_on_one_sheet(browser: Browser, finished: pb.Record, 
 
 def test_the_longest_statement_fits_on_one_sheet_too(browser: Browser, tmp_path: Path) -> None:
     """Persons' validation records on a ledger that runs share: once on two sheets."""
-    problem = pb.Problem(
-        space={"x": pb.Real(0, 1)},
-        objective=lambda _client, _params: np.full(3000, 0.5),
-        n_clients=4,
-        n_records=[3000] * 4,
-        score_range=(0, 1),
-    )
+    wards = problem(objective=lambda _client, _params: np.full(3000, 0.5), n_records=[3000] * 4, score_range=(0, 1))
     hidden = {"unit": "record", "protects": "validation records", "records_per_person": 2}
     where = str(tmp_path / "people.sqlite")
     ledger = pb.SharedLedger(path=where, population="patients of hospitals in the north", epsilon=5.0, delta=1e-6)
     privacy = pb.Privacy(epsilon=2.0, delta=1e-6, **hidden)
-    record = pb.run(problem, privacy=privacy, rounds=5, directory=tmp_path / "run", ledger=ledger)
+    record = pb.run(wards, privacy=privacy, rounds=5, directory=tmp_path / "run", ledger=ledger)
     told = Told(purpose="the dose of one drug " * 3, organisation="the hospital " * 4, client_is="a hospital " * 4)
     browser.open(statement(report(record), told=told).write(tmp_path / "statement.html"))
     assert browser.pdf().count(b"/Type /Page\n") == 1

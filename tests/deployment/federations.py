@@ -7,19 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import tomli_w
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Message
 
+import privbo as pb
+from accountant.ledger import Ledger
+from privbo.door.payload import decode_release
 from privbo.flower import server
 from privbo.flower.answers import client_app
-from privbo.flower.party import AppFiles, approve_files, read_party
+from privbo.flower.party import AppFiles, approve_files, ledger_path, read_party, read_site
 from privbo.flower.registry import read_federation
 from privbo.flower.scaffold import write_app, write_guardian
 from privbo.plans.policy import Policy
+from privbo.protocol.files import load_arrays
+from privbo.protocol.messages import FloatArray, Release
 from privbo.runs.manifest import RunDirectory
-from tests.conformance.small import N_CLIENTS, ROUNDS
+from tests.conformance.small import N_CLIENTS, ROUNDS, problem as small
 from tests.deployment.grid import LoopGrid, Node
 
 SPACE = {"x": {"type": "real", "low": 0.0, "high": 1.0}, "y": {"type": "real", "low": 1e-3, "high": 1e1, "log": True}}
@@ -171,3 +177,49 @@ def change(path: Path, **tables: object) -> None:
     """Put other tables into a file of settings; None takes one away."""
     changed = tomllib.loads(path.read_text()) | tables
     path.write_text(tomli_w.dumps({name: value for name, value in changed.items() if value is not None}))
+
+
+# ---- what a federated run left behind: releases on the server, evaluations at the sites
+
+KINDS = {"dp-fts-de": pb.DPFTSDE(n_features=12), "fed-pne": pb.FedPNE(horizon=400, c=0.02, release_when="always")}
+
+
+def ledger_of(federation: Federation, site: str) -> Ledger:
+    """A site's ledger of all runs."""
+    return Ledger.open(ledger_path(read_site(federation.site_file(site))))
+
+
+def releases(federation: Federation) -> list[Release]:
+    with pb.load(federation.run.path).ledger as ledger:
+        assert ledger.verify().ok
+        return [decode_release(ledger.stored_release(entry.release_id))[0] for entry in ledger.entries()]
+
+
+def sites(federation: Federation) -> list[dict[str, np.ndarray]]:
+    """Every site's evaluations, from its own disk."""
+    folders = [federation.root / site / "kept" for site in SITES]
+    return [load_arrays(next(folder.glob("*/evaluations.npz"))) for folder in folders]
+
+
+def queried(units: FloatArray, values: FloatArray) -> list[FloatArray]:
+    """Every client's queries in order; cohorts pad clients that ask less often than others."""
+    return [mine[np.isfinite(seen)] for mine, seen in zip(units, values, strict=True)]
+
+
+def in_process(name: str = "fed-pne", rounds: int = ROUNDS) -> pb.Record:
+    """The run of ``federations.make`` in one process."""
+    privacy = pb.Privacy(noise_multiplier=1.0, noise="simulation")
+    return pb.run(small(), KINDS[name], privacy=privacy, rounds=rounds, seed=3)
+
+
+def require_same(federation: Federation, expected: pb.Record, found: list[dict[str, np.ndarray]] | None = None) -> None:
+    """Hold releases and every client's queries to those of one process."""
+    made = releases(federation)
+    assert len(made) == len(expected.releases) > 0
+    for ours, theirs in zip(made, expected.releases, strict=True):
+        np.testing.assert_allclose(ours.values, theirs.values, rtol=0, atol=1e-9)
+        assert (ours.noise_stddev, ours.sequence) == (theirs.noise_stddev, theirs.sequence)
+    queries = [q for site in found or sites(federation) for q in queried(site["units"], site["values"])]
+    for ours, theirs in zip(queries, queried(expected.clients.units, expected.clients.values), strict=True):
+        assert len(np.unique(ours, axis=0)) > 1
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9)

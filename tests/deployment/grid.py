@@ -13,8 +13,6 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from privbo.flower.messages import READY
 
-Handler = Callable[[Message, Context], Message | None]
-
 # A real SuperNode is a process of its own. Here the server's threads would run several client apps at
 # once, and np.load parses its header with ast, which is not safe in threads: CPython before 3.11.8 now
 # and then raises "AST constructor recursion depth mismatch" (gh-106905), and the site looks absent.
@@ -47,14 +45,13 @@ class Node:
     """
 
     node_id: int
-    app: Handler
+    app: Callable[[Message, Context], Message | None]
     node_config: dict[str, Any]
     run_config: dict[str, Any] = field(default_factory=dict)
     public_key: bytes = b""
     online: bool = True
     tamper: Callable[[Message, int], Message | None] = lambda reply, _: reply
     asked: list[Message] = field(default_factory=list)
-    greeted: list[Message] = field(default_factory=list)
 
     def handle(self, message: Message) -> Message | None:
         context = Context(
@@ -64,7 +61,8 @@ class Node:
             state=RecordDict(),
             run_config=self.run_config,
         )
-        (self.greeted if message.metadata.message_type == f"query.{READY}" else self.asked).append(message)
+        if message.metadata.message_type != f"query.{READY}":
+            self.asked.append(message)
         try:
             with _ONE_APP_AT_A_TIME:
                 before = AT.set(self.node_id)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import privbo as pb
 from privbo.protocol.messages import FloatArray, IntArray
-from privbo.testing import bumps
-from tests.conformance import small
+from privbo.testing import bumps, toy_problem
 
 
 def problem(hold: str) -> pb.Problem:
@@ -24,5 +23,4 @@ def problem(hold: str) -> pb.Problem:
             time.sleep(0.05)
         return bumps(clients, units)
 
-    plain = small.problem()
-    return pb.Problem(space=plain.space, batch_objective=objective, n_clients=plain.n_clients, name=plain.name)
+    return toy_problem(score=objective)

@@ -14,9 +14,8 @@ from privbo.protocol.messages import Release
 from privbo.runs.sources import algorithm_table
 from tests.builders import same_releases
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, Case, problem, without_none
-from tests.deployment.federations import POLICY, Federation, make, unasked
+from tests.deployment.federations import POLICY, Federation, make, releases, require_same, sites
 from tests.deployment.grid import LoopGrid, through_bytes, unavailable
-from tests.deployment.reading import releases, require_same, sites
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -129,18 +128,6 @@ def test_a_bad_reply_loses_nobody_but_itself_however_many_are_asked(tmp_path: Pa
     rows = read_lines(federation.run.private / "transport.jsonl")
     assert all(set(row["answered"]) == honest for row in rows)
     assert rows[0]["refused"] == {"unreadable": len(bad)}
-
-
-def test_a_federation_of_hostile_sites_alone_goes_to_its_end(tmp_path: Path, expected: list[Release]) -> None:
-    federation = make(tmp_path)
-    grid = FetchesTogether(federation.nodes())
-    grid.breaking = frozenset(grid.nodes)
-    with pytest.raises(pb.RunError, match="0 of 3 sites are ready"):
-        serve(grid, federation.home, federation.run)
-    assert not federation.run.path.exists()
-    with unasked():
-        serve(grid, federation.home, federation.run)
-    assert len(releases(federation)) == len(expected)
 
 
 def test_a_superlink_that_takes_nothing_stops_the_run(tmp_path: Path) -> None:

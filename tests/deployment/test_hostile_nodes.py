@@ -6,11 +6,10 @@ import pytest
 
 from privbo.protocol.files import read_lines
 from tests.builders import same_releases
-from tests.deployment.federations import Federation, make
+from tests.deployment.federations import Federation, make, releases
 from tests.deployment.grid import unavailable
 from tests.deployment.hostile import REPLIES, VECTORS, hostile_app
 from tests.deployment.processes import deployed
-from tests.deployment.reading import releases
 
 BATCH, ODD = len(VECTORS), 5
 N_CLIENTS = 3 + BATCH + ODD
@@ -46,7 +45,7 @@ def check(federation: Federation, root: Path) -> None:
     assert len(made) > 1
     same_releases(made, expected)
     assert not Path("/tmp/owned").exists()  # noqa: S108 (what a pickle that runs would leave)
-    public = [path for path in federation.run.path.rglob("*") if path.is_file() and path.parent == federation.run.path]
+    public = filter(Path.is_file, federation.run.path.iterdir())
     assert not any(b"patient" in path.read_bytes() for path in public)
 
 

@@ -1,10 +1,16 @@
-"""A consistently hostile server gets nothing that was not approved and paid for, whatever it lies about."""
+"""A consistently hostile server gets nothing that was not approved and paid for, whatever it lies about.
 
-import contextlib
+It tells all parties the same untruth, in its files, its messages or its ledger. What it can lie about is generated from
+the types: settings in the files that it ships, fields of its messages, fields of its ledger's rows. A field that is new
+and has no lie yet fails here.
+"""
+
 import dataclasses
+import json
 import shutil
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,37 +19,34 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
+from accountant import numerical
+from accountant.errors import PrivacyError
 from accountant.events import to_dict
+from accountant.ledger import Ledger
 from accountant.ledger.book import Declaration
+from accountant.ledger.chain import Row, decode_rows, encode_rows, row_digest
+from accountant.ledger.pricing import total
 from privbo.algorithms.elimination.fed_pne import FedPNE
-from privbo.flower.messages import decode, encode, nonce_of
+from privbo.flower.messages import GuardianQuestion, Question, decode, encode, nonce_of
 from privbo.flower.party import approved_run, ledger_path, read_party, read_site
 from privbo.flower.registry import public_spec
+from privbo.flower.server import serve
 from privbo.plans.privacy import Privacy
 from privbo.protocol.errors import RefusedError, RunError
-from privbo.protocol.files import load_arrays
-from privbo.protocol.messages import Broadcast, FloatArray
+from privbo.protocol.files import load_arrays, read_lines
+from privbo.protocol.messages import Broadcast, FloatArray, Standing
 from privbo.runs.evidence import declared_by
 from privbo.runs.manifest import derive_seed
 from privbo.runs.opening import plan_run
 from privbo.runs.spec import Spec
-from tests.deployment import lies
-from tests.deployment.federations import ALGORITHMS, Federation, make
-from tests.deployment.grid import LoopGrid
+from tests.deployment.federations import ALGORITHMS, Federation, change, ledger_of, make, unasked
+from tests.deployment.grid import LoopGrid, Node
 from tests.deployment.processes import deployed, start_parties
-from tests.deployment.reading import ledger_of
-from tests.deployment.test_own_noise import (
-    PROBLEM,
-    SITES,
-    exact,
-    federation_of,
-    sent,
-    spent,
-)
-from tests.guardians.test_flower import NAMES
+from tests.deployment.test_own_noise import PROBLEM, SITES, exact, federation_of, sent, spent
 
 pytestmark = pytest.mark.filterwarnings("ignore:delta = 1 is above 1/N")  # one of the lies
 
+NAMES = ("guardian1", "guardian2")
 TRUSTED = {"epsilon": 2.0, "delta": 1e-6}
 GUARDED = {"epsilon": 2.0, "delta": 1e-6, "trust": "guardians"}
 POLICY = {"epsilon": 4.0, "delta": 1e-6}
@@ -60,15 +63,204 @@ def guarded(root: Path, **changes: Any) -> Federation:
     return make(root, privacy=privacy, policy=policy, guardians=NAMES, **settings)
 
 
+# Another value of every setting of privacy; the server's own copy of the files has it, the approved ones do not.
+PRIVACY: dict[str, Any] = {
+    "epsilon": 1000.0,
+    "noise_multiplier": 1e-5,
+    "sample_rate": 0.5,
+    "delta": 1.0 - 1e-15,
+    "calibration": "paper",
+    "sampling": "fixed-size",
+    "max_cohort": 3,
+    "participations": 1,
+    "adaptive_clipping": {"initial": 1e3, "target_quantile": 0.9},
+    "budget": 1e6,
+    "noise": "simulation",
+    "channel": "anonymous",
+    "unit": "other",  # the one that the run does not have
+    "trust": "other",
+    "guardians": 3,
+    "against": "guardian",
+    "protects": "records",
+    "records_per_person": 2,
+}
+RUN: dict[str, Any] = {
+    "name": "another",
+    "problem": {"n_clients": 7, "space": {"x": {"type": "real", "low": 0.0, "high": 2.0}}, "name": "bumps"},
+    "algorithm": {"type": "fed-pne", "horizon": 300, "c": 0.01},
+    "privacy": {"none": True},
+    "rounds": 4,
+    "seed": 5,
+    "ledger": {"path": "LEDGER", "population": "somebody", "epsilon": 1e6, "delta": 0.5},
+    "attendance": {"dropout": 0.5},
+    "final": "common",
+    "final_share": 0.9,
+    "control": "zeroed",
+    "times": {"round_seconds": 2.0},
+    "evaluation_seconds": 5.0,
+}
+ALGORITHM: dict[str, Any] = {
+    "horizon": 500,
+    "nu1": 3.0,
+    "rho": 0.9,
+    "n_children": 3,
+    "reward_range": [0.0, 1e-6],
+    "evaluations": 5,
+    "clip": 1e6,
+    "widen": 2.0,
+    "centre": "client",
+    "c": 0.5,
+    "c1": 2.0,
+    "cap": 2,
+    "type": "parallel",
+    "tail": "stop",
+    "releases": 1,
+    "release_when": "useful",
+}
+# Settings that are of this machine alone: they do not enter a run's identity, and there is no lie about them.
+OWN = {"directory", "device", "threads", "executor", "jobs", "policy", "controls"}
+
+
+# Another value of the same type.
+_CHANGED: dict[type, Callable[[Any], object]] = {
+    bool: lambda value: not value,
+    int: lambda value: value + 1,
+    float: lambda value: value * 1e-6,
+    str: lambda value: value[:-1] + "1" if value.endswith("0") else value + "0",
+    bytes: lambda value: value[:-1] + bytes([value[-1] ^ 1]) if value else b"x",
+    list: lambda value: value[1:] if value else [value],
+}
+
+
+def _bent(message: Any, name: str) -> Any:
+    """Change one field of a message; of a broadcast's arrays every entry."""
+    value = getattr(message, name)
+    if value is None:
+        return message
+    if isinstance(value, Mapping):
+        return dataclasses.replace(message, **{name: {key: _other(array) for key, array in value.items()}})
+    return dataclasses.replace(message, **{name: _CHANGED[type(value)](value)})
+
+
+def _other(array: np.ndarray) -> np.ndarray:
+    if array.dtype == np.bool_:
+        return ~array
+    return array + 1 if array.dtype.kind in "iu" else array * 1e-6
+
+
+def fields_of(*kinds: tuple[type, set[str]]) -> dict[str, tuple[type, str]]:
+    """Every field of some kinds of messages but those that are named; nested messages have lies of their own."""
+    each = [(kind, field.name) for kind, but in kinds for field in dataclasses.fields(kind) if field.name not in but]
+    return {f"{kind.__name__}.{name}": (kind, name) for kind, name in each}
+
+
+TO_SITES = fields_of((Question, {"broadcast", "standing"}), (Standing, set()), (Broadcast, set()))
+TO_GUARDIANS = fields_of((GuardianQuestion, {"broadcast", "kind"}), (Broadcast, set()))
+
+
+def bend_question(asked: type, kind: type, name: str, message: Message) -> None:
+    """Change a field of a question to a site or a guardian, or of what is in it."""
+    if asked.record not in message.content.config_records:
+        return
+    question, nonce = decode(asked, message.content), nonce_of(asked, message.content)
+    if isinstance(question, GuardianQuestion) and question.kind == "meet":
+        return
+    part = {Standing: "standing", Broadcast: "broadcast"}.get(kind)
+    if part is None:
+        question = _bent(question, name)
+    elif (inner := getattr(question, part)) is not None:
+        question = dataclasses.replace(question, **{part: _bent(inner, name)})
+    put(message, encode(question, nonce))
+
+
+def put(message: Message, content: Any) -> None:
+    """Put other content into a message on its way."""
+    message.content.config_records.update(content.config_records)
+    message.content.array_records.update(content.array_records)
+
+
+def bend_rows(change: Callable[[dict[str, Any]], dict[str, Any] | None], message: Message) -> None:
+    """Show a site another ledger, every digest of which is right: ``change`` gives other contents of a row, or None."""
+    if Question.record not in message.content.config_records:
+        return
+    question, nonce = decode(Question, message.content), nonce_of(Question, message.content)
+    rows, plan = list[Row](), question.standing.plan
+    for row in decode_rows(question.chain):
+        content = json.loads(row.body)
+        other = change(content)
+        previous = rows[-1].digest if rows else row.previous
+        body = row.body if other is None else json.dumps(other).encode()
+        digest = row_digest(previous, row.sequence, row.release_id, body)
+        plan = digest if row.digest == question.standing.plan else plan
+        rows.append(dataclasses.replace(row, body=body, previous=previous, digest=digest))
+    standing = dataclasses.replace(question.standing, plan=plan, head=rows[-1].digest)
+    put(message, encode(dataclasses.replace(question, standing=standing, chain=encode_rows(rows)), nonce))
+
+
+def play(federation: Federation, nodes: list[Node], home: Path | None = None, bend: Any = lambda _: None) -> LoopGrid:
+    """Play a run by a hostile server, which does not ask beforehand and bends every message, as far as it comes."""
+    grid = LoopGrid(nodes, lambda messages: list(map(bend, messages)))
+    with suppress(PrivacyError), unasked():
+        serve(grid, home or federation.home, federation.run)
+    return grid
+
+
+def vectors_of(grid: LoopGrid) -> list[bytes]:
+    """Everything that left sites in answers."""
+    return [bytes(vector) for reply in grid.answers for vector in reply.get("vectors", [])]
+
+
+def sent_vectors(federation: Federation) -> list[Path]:
+    """Answers in the clear that sites have written down to send; a round of local work has none."""
+    found = []
+    for path in federation.root.glob("*/kept/*/sent/*.npz"):
+        arrays = load_arrays(path)
+        found += [path] if "vectors" in arrays and arrays["vectors"].shape[1] else []
+    return found
+
+
+def require_paid(federation: Federation, guardians: tuple[str, ...]) -> int:
+    """Hold every guardian's ledgers to the approved plan; returns how many sums they have answered.
+
+    Every sum was charged before, with the noise of the approved plan, on a ledger with the approved bound; and the
+    whole plan stands in the ledger of all runs.
+    """
+    plan, answered = plan_run(public_spec(federation.home)), 0
+    for name in guardians:
+        kept = federation.root / name / "kept"
+        for path in [path for path in kept.glob("*/ledger.sqlite") if path.parent.name != "_policy"]:
+            with Ledger.open(path) as ledger:
+                entries, rows = ledger.entries(), ledger.release_rows()
+                assert ledger.verify().ok
+                assert {row.release_id for row in rows} <= {entry.release_id for entry in entries}
+                assert all(entry.event in dict(plan.schedule) for entry in entries)
+                assert ledger.policy.budget.delta == plan.delta
+                assert ledger.policy.budget.epsilon <= 2.0 * (1 + 1e-6)
+                spent = total(ledger.book(), plan.delta).epsilon
+                assert spent <= numerical.epsilon(plan.event, plan.delta, adjacency=plan.adjacency) * (1 + 1e-6)
+                answered += len(rows)
+            with Ledger.open(kept / "_policy" / "ledger.sqlite") as ledger:
+                assert path.parent.name in ledger.book().runs
+    return answered
+
+
+def refusals(federation: Federation, party: str) -> list[dict[str, Any]]:
+    """What a party has refused, from its own disk."""
+    return read_lines(federation.root / party / "kept" / "refused.jsonl")
+
+
+# --- the tests ---------------------------------------------------------------------------------------------------
+
+
 def test_there_is_a_lie_about_every_field() -> None:
-    for kind, told in ((Privacy, lies.PRIVACY), (Spec, lies.RUN), (FedPNE, lies.ALGORITHM)):
-        assert {each.name for each in dataclasses.fields(kind) if each.init} == set(told), kind
+    for kind, told in ((Privacy, PRIVACY), (Spec, RUN), (FedPNE, ALGORITHM)):
+        assert {each.name for each in dataclasses.fields(kind) if each.init} - OWN == set(told), kind
 
 
 # --- files ----------------------------------------------------------------------------------------------------
 
-SHIPPED = {f"privacy.{name}": value for name, value in lies.PRIVACY.items()} | lies.RUN
-SHIPPED |= {f"algorithm.{name}": value for name, value in lies.ALGORITHM.items()}
+SHIPPED = {f"privacy.{name}": value for name, value in PRIVACY.items()} | RUN
+SHIPPED |= {f"algorithm.{name}": value for name, value in ALGORITHM.items()}
 
 
 @pytest.mark.parametrize("name", ["run.toml", "federation.toml"])
@@ -81,18 +273,6 @@ def test_no_party_serves_a_file_that_differs_in_a_byte(name: str, tmp_path: Path
     for party in map(read_party, federation.party_files):
         with pytest.raises(RefusedError, match=f"{name}: found .*privbo flower approve {party.role}.toml"):
             approved_run(federation.home, party)
-
-
-@pytest.mark.parametrize("key", ["privacy.delta", "privacy.noise_multiplier", "privacy", "rounds"])
-def test_shipped_lies_leave_nothing_at_sites_or_guardians(key: str, tmp_path: Path) -> None:
-    federation = guarded(tmp_path)
-    nodes = federation.everyone()
-    (federation.home / "run.toml").write_text((lying_home(federation, key) / "run.toml").read_text())
-    grid = lies.play(federation, nodes)
-    assert not lies.vectors_of(grid)
-    assert {reply["error"] for reply in grid.answers if "error" in reply} <= {"RefusedError"}
-    assert not list(tmp_path.glob("*/kept/*/sent/*.npz"))
-    assert not list(tmp_path.glob("*/kept/*/rounds/*.json"))
 
 
 # --- another run than the approved one, played under its files ---------------------------------------------------
@@ -121,7 +301,12 @@ def lying_home(federation: Federation, key: str, told: dict[str, Any] = SHIPPED)
             changed = {table: dict.fromkeys(asked[table]) | {name: value, "horizon": 400}}
         case "ledger":
             changed = {key: value | {"path": str(federation.root / "population.sqlite")}}
-    return lies.files_with(federation, **changed)
+    home = federation.root / "lies"
+    shutil.copytree(federation.home, home, dirs_exist_ok=True)
+    for name in {"privacy", "algorithm"} & changed.keys():  # merged; None drops a key
+        changed[name] = {key: value for key, value in (asked[name] | changed[name]).items() if value is not None}
+    change(home / "run.toml", **changed)
+    return home
 
 
 # Those by which guardians were once left without noise: a delta near 1, no noise to speak of, a reward's bound.
@@ -129,9 +314,8 @@ NAMED = ["privacy.delta", "privacy.noise_multiplier", "algorithm.reward_range", 
 
 
 def first(told: Iterable[str], *given: object) -> list[Any]:
-    """The named ones in every run of the suite, all of them in ``make slow``; none of a machine's own settings."""
-    keys = [key for key in told if key not in lies.OWN]
-    return [pytest.param(*given, key, marks=() if key in NAMED else pytest.mark.slow) for key in keys]
+    """The named ones in every run of the suite, all of them in ``make slow``."""
+    return [pytest.param(*given, key, marks=() if key in NAMED else pytest.mark.slow) for key in told]
 
 
 def forging(federation: Federation) -> Callable[[Message], None]:
@@ -146,7 +330,7 @@ def forging(federation: Federation) -> Callable[[Message], None]:
             return row | declared_by(plan, run=row["run"], settings=spec.digest()).to_dict() | terms
         return row | {"event": to_dict(event)} | terms
 
-    return partial(lies.bend_rows, change)
+    return partial(bend_rows, change)
 
 
 @pytest.mark.parametrize("unit", ["client", "reward"])
@@ -157,25 +341,25 @@ def test_guardians_add_the_approved_noise_or_refuse_whatever_the_server_plays(
     """The server plays other settings and shows sites a forged ledger, so that they answer."""
     federation = guarded(tmp_path, privacy={"unit": unit})
     nodes = federation.everyone()
-    grid = lies.play(federation, nodes, lying_home(federation, key), forging(federation))
-    lies.require_paid(federation, NAMES)
-    assert not lies.sent_vectors(federation)
-    assert all(sent.startswith(b"privbo cipher ") for sent in lies.vectors_of(grid))
+    grid = play(federation, nodes, lying_home(federation, key), forging(federation))
+    require_paid(federation, NAMES)
+    assert not sent_vectors(federation)
+    assert all(sent.startswith(b"privbo cipher ") for sent in vectors_of(grid))
 
 
 def test_an_honest_server_of_the_same_federations_is_answered(tmp_path: Path) -> None:
     """The control: what is refused above is refused for the lie."""
     federation = trusting(tmp_path / "trusting")
-    assert lies.vectors_of(lies.play(federation, federation.nodes(), bend=forging(federation)))
+    assert vectors_of(play(federation, federation.nodes(), bend=forging(federation)))
     for unit in ("client", "reward"):
         federation = guarded(tmp_path / unit, privacy={"unit": unit})
-        grid = lies.play(federation, federation.everyone(), bend=forging(federation))
-        assert lies.vectors_of(grid)
-        assert lies.require_paid(federation, NAMES) == 2 * len(NAMES)
-        assert not any(lies.refusals(federation, party) for party in (*federation.sites, *NAMES))
+        grid = play(federation, federation.everyone(), bend=forging(federation))
+        assert vectors_of(grid)
+        assert require_paid(federation, NAMES) == 2 * len(NAMES)
+        assert not any(refusals(federation, party) for party in (*federation.sites, *NAMES))
     federation = federation_of(tmp_path / "hiding")
-    assert set(answered(federation, lies.play(federation, federation.nodes(), bend=forging(federation)))) == set(SITES)
-    assert not any(lies.refusals(federation, site) for site in SITES)
+    assert set(answered(federation, play(federation, federation.nodes(), bend=forging(federation)))) == set(SITES)
+    assert not any(refusals(federation, site) for site in SITES)
 
 
 # --- messages ---------------------------------------------------------------------------------------------------
@@ -186,14 +370,14 @@ def test_an_honest_server_of_the_same_federations_is_answered(tmp_path: Path) ->
 HARMLESS = {"Broadcast.arrays", "Question.public_seed"}
 
 
-@pytest.mark.parametrize("case", lies.TO_SITES)
+@pytest.mark.parametrize("case", TO_SITES)
 def test_a_bent_question_is_refused_by_every_site(case: str, tmp_path: Path) -> None:
-    federation, bend = trusting(tmp_path), partial(lies.bend_question, lies.Question, *lies.TO_SITES[case])
-    grid = lies.play(federation, federation.nodes(), bend=bend)
+    federation, bend = trusting(tmp_path), partial(bend_question, Question, *TO_SITES[case])
+    grid = play(federation, federation.nodes(), bend=bend)
     assert grid.answers
     if case not in HARMLESS:
-        assert not lies.vectors_of(grid)
-        assert not lies.sent_vectors(federation)
+        assert not vectors_of(grid)
+        assert not sent_vectors(federation)
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -202,14 +386,14 @@ def test_a_silent_phase_takes_no_more_pulls_than_a_site_has_left(more: int, tmp_
     federation = trusting(tmp_path, algorithm={"type": "fed-pne", "horizon": 8, "c": 0.02, "release_when": "always"})
 
     def bend(message: Message) -> None:
-        question, nonce = decode(lies.Question, message.content), nonce_of(lies.Question, message.content)
+        question, nonce = decode(Question, message.content), nonce_of(Question, message.content)
         node = {"nodes": np.array([0]), "pulls": np.array([8 + more]), "sends": np.array(False)}
         silent = dataclasses.replace(question.broadcast, arrays={**question.broadcast.arrays, **node})
-        lies.put(message, encode(dataclasses.replace(question, broadcast=silent, released=False), nonce))
+        put(message, encode(dataclasses.replace(question, broadcast=silent, released=False), nonce))
 
-    grid = lies.play(federation, federation.nodes(), bend=bend)
+    grid = play(federation, federation.nodes(), bend=bend)
     assert grid.answers
-    assert not lies.vectors_of(grid)
+    assert not vectors_of(grid)
     pulls = [load_arrays(path)["calls"].sum() for path in sorted(tmp_path.glob("*/kept/*/evaluations.npz"))]
     if more:
         assert pulls == []
@@ -218,11 +402,11 @@ def test_a_silent_phase_takes_no_more_pulls_than_a_site_has_left(more: int, tmp_
         assert pulls == [8 * 3, 8 * 2, 8 * 2]
 
 
-@pytest.mark.parametrize("case", lies.TO_GUARDIANS)
+@pytest.mark.parametrize("case", TO_GUARDIANS)
 def test_a_bent_question_to_all_guardians_is_refused_or_paid_for(case: str, tmp_path: Path) -> None:
-    federation, bend = guarded(tmp_path), partial(lies.bend_question, lies.GuardianQuestion, *lies.TO_GUARDIANS[case])
-    lies.play(federation, federation.everyone(), bend=bend)
-    answered = lies.require_paid(federation, NAMES)
+    federation, bend = guarded(tmp_path), partial(bend_question, GuardianQuestion, *TO_GUARDIANS[case])
+    play(federation, federation.everyone(), bend=bend)
+    answered = require_paid(federation, NAMES)
     # A ciphertext less is a client less, and the seed is the server's to draw: no lie about a number that protects.
     # Terms are read in a meeting alone, which reveals nothing.
     harmless = {f"GuardianQuestion.{name}" for name in ("encrypted_shares", "public_seed", "terms")}
@@ -265,10 +449,10 @@ def test_sites_refuse_a_ledger_that_declares_something_else(field: str, tmp_path
             return row | {"events": [[event, count + (1 if field == "more events" else -1)], *others]}
         return row | {field: _LIES_OF_ROWS[field]} if field in _LIES_OF_ROWS else None
 
-    grid = lies.play(federation, federation.nodes(), bend=partial(lies.bend_rows, change))
+    grid = play(federation, federation.nodes(), bend=partial(bend_rows, change))
     assert grid.answers
-    assert not lies.vectors_of(grid)
-    assert not lies.sent_vectors(federation)
+    assert not vectors_of(grid)
+    assert not sent_vectors(federation)
 
 
 # --- real processes -------------------------------------------------------------------------------------------
@@ -284,29 +468,29 @@ def test_real_parties_refuse_what_a_hostile_server_ships_and_pay_for_what_it_pla
         start_parties(deployment, federation)
         for key in ("privacy.delta", "privacy.noise_multiplier"):
             app.write_text((lying_home(federation, key) / "run.toml").read_text())
-            with contextlib.suppress(RunError):
+            with suppress(RunError):
                 deployment.play(federation.home, timeout=300)
             app.write_text(honest)
             assert not list(tmp_path.glob("*/kept/*/sent/*.npz"))
             assert not list(tmp_path.glob("*/kept/*/rounds/*.json"))
             shutil.rmtree(federation.run.path, ignore_errors=True)
         for party in (*federation.sites, *NAMES):
-            fields = {row["field"] for row in lies.refusals(federation, party)}
+            fields = {row["field"] for row in refusals(federation, party)}
             assert fields == {"run.toml"} or (party in NAMES and not fields)  # no ciphertext, so no guardian is asked
         other = lying_home(federation, "algorithm.reward_range")
         lying = code.replace("server_app(HOME)", f"server_app(Path({str(other)!r}))")
         (federation.home / "federated_app.py").write_text(lying)
-        with contextlib.suppress(RunError):
+        with suppress(RunError):
             deployment.play(federation.home, timeout=300)
-    lies.require_paid(federation, NAMES)
-    assert not lies.sent_vectors(federation)
+    require_paid(federation, NAMES)
+    assert not sent_vectors(federation)
     # Asked whether it is ready, a site refuses other settings, so that no run is made with them.
-    assert {row["field"] for row in lies.refusals(federation, "north")} == {"run.toml", "server's settings"}
+    assert {row["field"] for row in refusals(federation, "north")} == {"run.toml", "server's settings"}
 
 
 # ---- the general lies of a hostile server, told to sites that hide records by noise of their own
 
-LIES: dict[str, Any] = {f"privacy.{name}": value for name, value in lies.PRIVACY.items()} | lies.RUN
+LIES: dict[str, Any] = {f"privacy.{name}": value for name, value in PRIVACY.items()} | RUN
 LIES |= {"privacy.protects": "validation records"}
 LIES |= {"algorithm.front": 64, "algorithm.release_when": "useful", "algorithm.is_shared": False}
 LIES |= {"algorithm.type": "parallel"}
@@ -323,7 +507,7 @@ def answered(federation: Federation, grid: LoopGrid) -> dict[str, FloatArray]:
     (mechanism,) = plan.mechanisms
     if vectors:
         shown = next(m for m in next(iter(grid.nodes.values())).asked if "question" in m.content.config_records)
-        sums = exact(decode(lies.Question, shown.content).public_seed)  # at the points that sites were shown
+        sums = exact(decode(Question, shown.content).public_seed)  # at the points that sites were shown
         found = np.array([vectors[site] - sums[list(SITES).index(site)] for site in vectors])
         missed = found / mechanism.noise_stddev()
         # Three normal numbers at a site or more: all below .01 with probability 5e-7, and any above 7 below 1e-10.
@@ -350,8 +534,8 @@ def test_sites_refuse_a_trusted_servers_ledger_of_another_run(kind: str, key: st
     made, told = TOLD[kind]
     federation = made(tmp_path)
     nodes = federation.nodes()
-    grid = lies.play(federation, nodes, lying_home(federation, key, told))
-    assert not lies.vectors_of(grid)
+    grid = play(federation, nodes, lying_home(federation, key, told))
+    assert not vectors_of(grid)
     assert not list(tmp_path.glob("*/kept/*/sent/*.npz"))
     assert {reply["error"] for reply in grid.answers} <= {"RefusedError", "ConfigurationError", "PolicyError"}
     if kind == "hiding":
@@ -362,13 +546,13 @@ def test_sites_refuse_a_trusted_servers_ledger_of_another_run(kind: str, key: st
 def test_behind_a_forged_ledger_what_leaves_has_the_approved_noise_and_price(key: str, tmp_path: Path) -> None:
     federation = federation_of(tmp_path)
     home = lying_home(federation, key, LIES)
-    answered(federation, lies.play(federation, federation.nodes(), home, forging(federation)))
+    answered(federation, play(federation, federation.nodes(), home, forging(federation)))
 
 
 @pytest.mark.parametrize("case", [*sorted(HARMLESS), "Question.run"])
 def test_a_bent_question_is_refused_or_answered_as_approved(case: str, tmp_path: Path) -> None:
-    federation, bend = federation_of(tmp_path), partial(lies.bend_question, lies.Question, *lies.TO_SITES[case])
-    grid = lies.play(federation, federation.nodes(), bend=bend)
+    federation, bend = federation_of(tmp_path), partial(bend_question, Question, *TO_SITES[case])
+    grid = play(federation, federation.nodes(), bend=bend)
     assert grid.answers
     assert bool(answered(federation, grid)) == (case in HARMLESS)
 

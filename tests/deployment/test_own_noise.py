@@ -34,10 +34,9 @@ from privbo.reports.report import report
 from privbo.runs.manifest import clipped_shares, derive_seed
 from privbo.runs.record import load
 from tests.cli.test_cli import privbo
-from tests.deployment.federations import Federation, change, make
+from tests.deployment.federations import Federation, change, ledger_of, make, releases
 from tests.deployment.grid import unavailable
 from tests.deployment.processes import deployed, start_parties
-from tests.deployment.reading import ledger_of, releases
 
 COUNTS, N_POINTS = (120, 300, 80), 3
 SITES = {"north": "0", "south": "1", "west": "2"}

@@ -1,10 +1,9 @@
 """A site's own policy and ledger: what a hostile server asks for leaves nothing, and all runs are added up."""
 
 import contextlib
+import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,12 +14,12 @@ import privbo as pb
 from accountant import Adjacency, numerical, repeat
 from accountant.ledger import Ledger
 from privbo.flower.party import POPULATION, admit, approved_run, judged, ledger_path, read_site
+from privbo.flower.site import SiteRecord
 from privbo.protocol.files import read_lines
-from tests.cli.test_cli import privbo
-from tests.deployment.federations import Federation, change, make, unasked
-from tests.deployment.processes import ROOT
-from tests.deployment.reading import ledger_of
+from tests.cli.test_cli import ran
+from tests.deployment.federations import Federation, change, ledger_of, make, unasked
 from tests.deployment.test_site import ASKED, counting_problem
+from tests.runs.test_kills import forked
 
 FACTORY = "tests.deployment.test_site:counting_problem"
 ALWAYS = pb.FedPNE(horizon=400, c=0.02, release_when="always")  # what ``make`` plays
@@ -95,18 +94,6 @@ def test_a_hostile_run_leaves_nothing_but_the_class_of_the_error(case: str, tmp_
         assert last_words(federation, site).startswith("privbo.protocol.errors.PolicyError: this site refuses: ")
         assert words in last_words(federation, site)
     assert all(row["answered"] == [] for row in read_lines(federation.run.private / "transport.jsonl"))
-
-
-def test_a_site_without_a_policy_refuses_every_question_before_it_loads_its_data(tmp_path: Path) -> None:
-    federation = federation_of(tmp_path, policy=None, factory="tests.deployment.test_site:failing_problem")
-    replies = played(federation)
-    assert {reply["error"] for reply in replies} == {"PolicyError"}
-    assert not ASKED
-    assert [path.name for path in kept(federation).iterdir() if path.is_dir()] == []  # nothing is made unasked
-    assert last_words(federation) == (
-        "privbo.protocol.errors.PolicyError: this site refuses every question: site.toml has no [policy]; write "
-        "one with epsilon and delta, the bound on all runs together on its people"
-    )
 
 
 def test_the_run_that_passes_the_bound_over_all_runs_leaves_nothing(tmp_path: Path) -> None:
@@ -210,32 +197,25 @@ def test_a_bound_is_never_raised_on_the_ledger_that_it_was_made_for(bound: dict,
     assert "policy.epsilon=1" in last_words(federation)
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from accountant.ledger import Ledger
-from privbo.flower.site import SiteRecord
-from tests.deployment.federations import Federation
-
-def die(*_, **__):
+def die(*_: object, **__: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-
-where, root = sys.argv[1:]
-if where == "before the reservation":
-    reserve = Ledger.reserve
-    Ledger.reserve = lambda own, declared: (die if "_policy" in own.path.parts else reserve)(own, declared)
-elif where == "before the answer":
-    SiteRecord.answer = die
-federation = Federation(Path(root))
-federation.play([federation.nodes()[1]])
-"""
 
 
 @pytest.mark.parametrize("where", ["before the reservation", "before the answer"])
 def test_a_site_that_is_killed_never_counts_too_little(where: str, tmp_path: Path) -> None:
     federation = federation_of(tmp_path)
-    done = subprocess.run([sys.executable, "-c", KILLED, where, str(tmp_path)], cwd=ROOT, check=False, timeout=300)
-    assert done.returncode == -signal.SIGKILL
+    reserve = Ledger.reserve
+
+    def play() -> None:
+        if where == "before the answer":
+            SiteRecord.answer = die
+        else:
+            Ledger.reserve = lambda own, plan: (die if "_policy" in own.path.parts else reserve)(own, plan)
+        federation.play([federation.nodes()[1]])
+
+    process = forked(play)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert not files_sent(federation)
     with ledger_of(federation, SITE) as ledger:
         paid = len(ledger.book().reservations)
@@ -265,28 +245,24 @@ def test_two_runs_never_share_the_same_remainder(tmp_path: Path) -> None:
 
 def test_check_prints_the_sites_verdict_and_ledger_left_reads_its_ledger(tmp_path: Path) -> None:
     federation = federation_of(tmp_path)
-    arguments = ("check", str(federation.home / "run.toml"), "--site", str(federation.site_file(SITE)))
-    done = privbo(*arguments)
-    assert done.returncode == 0, done.stderr
-    assert "this site would answer: epsilon 2 of 4 would be charged, 2" in done.stdout
-    assert "left at delta 1e-06" in done.stdout
-    assert not ledger_path(read_site(federation.site_file(SITE))).exists()  # it was only asked
-    empty = privbo("ledger", "left", str(federation.site_file(SITE)))
-    assert empty.stdout.startswith(
-        "the bound that this ledger keeps for all of its runs is epsilon 4 at delta 1e-06; 0 of it"
-    )
+    site = federation.site_file(SITE)
+
+    def checked(ends: int) -> str:
+        return ran("check", federation.home / "run.toml", "--site", site, ends=ends).stdout
+
+    verdict = checked(0)
+    assert "this site would answer: epsilon 2 of 4 would be charged, 2" in verdict
+    assert "left at delta 1e-06" in verdict
+    assert not ledger_path(read_site(site)).exists()  # it was only asked
+    bound = "the bound that this ledger keeps for all of its runs is epsilon 4 at delta 1e-06"
+    assert ran("ledger", "left", site).stdout.startswith(f"{bound}; 0 of it")
     played(federation)
-    for place in (federation.site_file(SITE), kept(federation), ledger_path(read_site(federation.site_file(SITE)))):
-        done = privbo("ledger", "left", str(place), "--noise-multiplier", "10")
-        assert done.returncode == 0, done.stderr
-        assert "is epsilon 4 at delta 1e-06; 2 of it has been charged so far, 2" in done.stdout
-        assert "more fit" in done.stdout
+    for place in (site, kept(federation), ledger_path(read_site(site))):
+        left = ran("ledger", "left", place, "--noise-multiplier", "10").stdout
+        assert f"{bound}; 2 of it has been charged so far, 2" in left
+        assert "more fit" in left
     asks(federation, privacy={"none": True})
-    refused = privbo(*arguments)
-    assert refused.returncode == 3
-    assert "this site refuses: privacy.none=true, and policy.no_privacy=false" in refused.stdout
-    change(federation.site_file(SITE), policy=None)
-    without = privbo(*arguments)
-    assert without.returncode == 3
-    assert "this site refuses every question: site.toml has no [policy]" in without.stdout
-    assert privbo("ledger", "left", str(federation.home)).returncode == 2
+    assert "this site refuses: privacy.none=true, and policy.no_privacy=false" in checked(3)
+    change(site, policy=None)
+    assert "this site refuses every question: site.toml has no [policy]" in checked(3)
+    ran("ledger", "left", federation.home, ends=2)

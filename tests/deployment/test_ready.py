@@ -20,9 +20,8 @@ from privbo.protocol.problem import ProblemSource
 from privbo.runs.sources import require_code
 from privbo.testing import toy_problem
 from tests.cli.test_cli import privbo
-from tests.deployment.federations import POLICY, SITES, Federation, change, make
+from tests.deployment.federations import POLICY, SITES, Federation, change, make, releases
 from tests.deployment.grid import LoopGrid, Node, unavailable
-from tests.deployment.reading import releases
 from tests.deployment.test_grid import stopped
 
 CALLED: list[str] = []
@@ -119,6 +118,7 @@ def test_no_code_that_a_run_names_is_imported_before_the_sites_policy_allows_it(
         (reply,) = grid.pull_messages(grid.push_messages([message]))
         assert reply.content.config_records["answer"]["error"] == error
     assert trace.exists() == (case == "allowed")
+    assert not [path for path in (tmp_path / "north" / "kept").iterdir() if path.is_dir()]  # nothing is made unasked
 
 
 def test_people_are_told_that_their_policy_refuses_code_which_is_not_imported_to_price_it(tmp_path: Path) -> None:
@@ -133,8 +133,7 @@ def test_people_are_told_that_their_policy_refuses_code_which_is_not_imported_to
         examined(site, run_file, trust=True)
 
 
-LIES = {"\x1b[2Jpatient 17": "another error", "patient": "another error", "": "another error"}
-LIES |= server._LACKS
+LIES = server._LACKS | dict.fromkeys(("\x1b[2Jpatient 17", "patient", ""), "another error")
 
 
 @pytest.mark.parametrize("told", LIES)

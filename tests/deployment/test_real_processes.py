@@ -14,9 +14,8 @@ from accountant.ledger import Ledger
 from privbo.flower.keys import AUTHORITY, make_keys
 from privbo.flower.launch import LOOPBACK, Deployment, free_port
 from privbo.protocol.files import load_arrays, read_lines
-from tests.deployment.federations import ALGORITHMS, SITES, Federation, make
+from tests.deployment.federations import ALGORITHMS, SITES, Federation, in_process, make, releases, require_same, sites
 from tests.deployment.processes import deployed, keyed, kill_marked, register, rounds_played, start_parties, wait_until
-from tests.deployment.reading import in_process, releases, require_same, sites
 
 pytestmark = pytest.mark.deployment
 ROUNDS = 2

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -30,12 +31,12 @@ from privbo.protocol.messages import Broadcast, FloatArray, IntArray, Standing
 from privbo.runs.best import common_at_site
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.spec import parse_toml
+from privbo.testing import toy_problem
 from tests.accountant.builders import declared, gaussian
 from tests.builders import ledger
 from tests.conformance.cases import bumps, problem
-from tests.deployment.federations import SITES, change, make, public_key
+from tests.deployment.federations import SITES, change, make, public_key, releases
 from tests.deployment.grid import LoopGrid, Node
-from tests.deployment.reading import releases
 
 ASKED: list[int] = []
 
@@ -46,7 +47,7 @@ def counted(clients: IntArray, units: FloatArray) -> FloatArray:
 
 
 def counting_problem(n_clients: int = 7) -> pb.Problem:
-    return pb.Problem(space=problem().space, batch_objective=counted, n_clients=n_clients, name="bumps")
+    return toy_problem(n_clients, score=counted)
 
 
 class SecretOfPatientError(ValueError):
@@ -134,6 +135,14 @@ def test_a_round_is_not_asked_in_two_ways_nor_after_it_is_over(tmp_path: Path) -
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
 
 
+def begun(folder: Path, own: Echo, wanted: Wanted = VECTORS, *, first: bool) -> SiteRecord:
+    """A run's folder at a site, perhaps after a round."""
+    record = SiteRecord.open(folder, "run")
+    if not first:
+        record.answer(question(1, {}), wanted, own)
+    return record
+
+
 class Fails(Echo):
     """Clients that raise once they have acted, as hostile questions may make them by what they know."""
 
@@ -148,9 +157,8 @@ class Fails(Echo):
 def test_clients_that_raise_are_absent_where_the_server_must_not_tell(
     is_hidden: bool, first: bool, tmp_path: Path
 ) -> None:
-    record, wanted = SiteRecord.open(tmp_path, "run"), dataclasses.replace(VECTORS, is_hidden=is_hidden)
-    if not first:
-        record.answer(question(1, {}), wanted, Fails())
+    wanted = dataclasses.replace(VECTORS, is_hidden=is_hidden)
+    record = begun(tmp_path, Fails(), wanted, first=first)
     if not is_hidden:
         with pytest.raises(ValueError, match="a private value"):
             record.answer(question(2, {}), wanted, Fails())
@@ -165,21 +173,15 @@ def test_clients_that_raise_are_absent_where_the_server_must_not_tell(
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_round_whose_answer_was_never_kept_is_acted_on_from_the_state_before_it(first: bool, tmp_path: Path) -> None:
-    record, start = SiteRecord.open(tmp_path, "run"), 0
-    if not first:
-        record.answer(question(1, {}), VECTORS, Echo())
-        start = 1
-
-    def crash(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    killed = dataclasses.replace(VECTORS, send=crash)  # its state was written, its answer was not
+    record = begun(tmp_path, Echo(), first=first)
+    # Its state was written, its answer was not.
+    killed = dataclasses.replace(VECTORS, send=mock.Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         record.answer(question(2, {}), killed, Echo())
     assert (tmp_path / "run" / "state" / "000002.npz").exists()
     again = Echo()
     record.answer(question(2, {}), VECTORS, again)
-    assert again.acted == start + 1
+    assert again.acted == 2 - first
     assert [path.name for path in (tmp_path / "run" / "state").iterdir()] == ["000002.npz"]
 
 
@@ -241,10 +243,8 @@ def test_no_clients_words_silence_and_no_limited_client_holds_up_its_site_mates(
 
 
 def test_a_site_whose_process_ends_says_so_to_its_own_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ended(*_: object) -> None:
-        raise pb.RunError("the site's process ended before it answered")
-
     federation = make(tmp_path, rounds=1)
+    ended = mock.Mock(side_effect=pb.RunError("the site's process ended before it answered"))
     monkeypatch.setattr(answers, "fork_server", lambda: SimpleNamespace(ask=ended))
     assert {answer["error"] for answer in federation.play().answers} == {"RunError"}
     assert "the site's process ended" in (tmp_path / "north" / "kept" / "errors.log").read_text()
@@ -291,9 +291,7 @@ def test_every_client_sends_the_same_size_whether_it_knows_anything_or_not(tmp_p
 
 
 def silent_problem() -> pb.Problem:
-    return pb.Problem(
-        space=problem().space, batch_objective=lambda c, _: np.full(len(c), np.nan), n_clients=7, name="bumps"
-    )
+    return toy_problem(score=lambda clients, _: np.full(len(clients), np.nan))
 
 
 @pytest.mark.parametrize("noise", ["simulation", "secure"])

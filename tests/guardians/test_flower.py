@@ -31,10 +31,9 @@ from privbo.reports.bundle import write_bundle
 from privbo.reports.report import report
 from privbo.runs.record import load
 from tests.conformance.cases import ROUNDS, problem
-from tests.deployment.federations import Federation, change, make
-from tests.deployment.grid import Node, unavailable
-from tests.deployment.lies import put
-from tests.deployment.reading import KINDS, releases, require_same
+from tests.deployment.federations import KINDS, Federation, change, make, releases, require_same
+from tests.deployment.grid import LoopGrid, Node, unavailable
+from tests.deployment.test_lies import put, sent_vectors
 from tests.guardians.canary import CANARY, Canary
 
 NAMES = ("guardian1", "guardian2")
@@ -62,18 +61,10 @@ def test_the_grid_gives_the_releases_of_guardians_in_one_process(algorithm: str,
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> tuple[Federation, dict[int, set[int]]]:
-    """A federation at its end, of which each client drew its own coins; sizes of ciphertexts by round."""
-    sizes: dict[int, set[int]] = {}
-
-    def weigh(reply: Message, round_: int) -> Message:
-        for ciphertext in reply.content.config_records.get("answer", {}).get("vectors", []):
-            sizes.setdefault(round_, set()).add(len(ciphertext))
-        return reply
-
+def finished(tmp_path_factory) -> tuple[Federation, LoopGrid]:
+    """A federation at its end, of which each client drew its own coins, and what its grid carried."""
     federation = guarded(tmp_path_factory.mktemp("finished"), privacy=SECURE | {"sample_rate": 0.5})
-    federation.play([*federation.nodes(tamper=weigh), *federation.guardians()])
-    return federation, sizes
+    return federation, federation.play()
 
 
 def test_every_guardian_pays_and_signs_and_the_report_names_them(finished) -> None:
@@ -96,18 +87,18 @@ def test_every_guardian_pays_and_signs_and_the_report_names_them(finished) -> No
 
 
 def test_ciphertexts_of_a_round_have_one_size_whatever_clients_take_part(finished) -> None:
-    _, sizes = finished
+    sizes: dict[str, set[int]] = {}
+    for reply in finished[1].replies:
+        sent = reply.content.config_records.get("answer", {}).get("vectors")
+        sizes |= {reply.metadata.group_id: {*sizes.get(reply.metadata.group_id, ()), *map(len, sent)}} if sent else {}
     assert sizes
     assert all(len(found) == 1 for found in sizes.values())
 
 
 def test_sites_send_no_vector_in_the_clear_where_their_run_has_guardians(finished) -> None:
     federation, _ = finished
-    paths = list(federation.root.glob("*/kept/*/sent/*.npz"))
-    assert paths
-    for path in paths:
-        with np.load(path) as arrays:
-            assert "vectors" not in arrays.files or not arrays["vectors"].shape[1]
+    assert list(federation.root.glob("*/kept/*/sent/*.npz"))
+    assert not sent_vectors(federation)
 
 
 def held_by_server(federation: Federation) -> bytes:
@@ -128,7 +119,7 @@ def test_a_canary_is_in_no_byte_that_the_server_stored_sent_or_received(tmp_path
     setting = Setting(space=problem().search_space, n_clients=plan.n_clients, rounds=plan.releases, public_seed=0)
     request = next(Canary().server(setting).plan())
     mechanism = plan.privacy.mechanism(request, plan.noise_multiplier)
-    row = own_units(mechanism, request, np.full((1, 5), CANARY), np.array([0]), SecureNoise())
+    row = own_units(mechanism, request, np.full((1, request.dim), CANARY), np.array([0]), SecureNoise())
     assert row[0, 0] > 1000
     assert not found_in(held, row)
     page = with_canary.run.path / "report.html"
@@ -207,8 +198,8 @@ def bent(node: Node, kind: str, change: Callable) -> Node:
     def handle(message: Message, context: object) -> Message | None:
         if "guard" in message.content.config_records:
             wanted, nonce = decode(GuardianQuestion, message.content), nonce_of(GuardianQuestion, message.content)
-            changes = change(wanted) if wanted.kind == kind else {}
-            put(message, encode(dataclasses.replace(wanted, **changes), nonce))
+            if wanted.kind == kind:
+                put(message, encode(dataclasses.replace(wanted, **change(wanted)), nonce))
         return node.app(message, context)
 
     return dataclasses.replace(node, app=handle)

@@ -258,10 +258,6 @@ def test_a_second_set_of_clients_gets_the_first_answer_or_none() -> None:
         committee(guardians).collect_sums(other, asked, ciphertexts(other, cards_of(guardians), asked))
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", ["put_arrays", "put_statement", "charge", "arrays", "gaussian", "store", "drop_arrays"])
 def test_killed_at_any_point_no_round_gets_two_noises_and_none_is_unpaid(at: str, after: bool, tmp_path) -> None:
@@ -273,7 +269,7 @@ def test_killed_at_any_point_no_round_gets_two_noises_and_none_is_unpaid(at: str
         one = both["guardian1"] = spoilt(both["guardian1"])
         return one.answer(call(), REQUEST, received(both, written)).payload
 
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         answer(lambda one: dying(one, at, after=after))
     left = {answer(), answer()}
     assert len(left) == 1
@@ -287,7 +283,7 @@ def dying(one: Guardian, at: str, *, after: bool) -> Guardian:
         def call_and_die(*given, **named):
             if after:
                 getattr(inner, name)(*given, **named)
-            raise Killed
+            raise KeyboardInterrupt
 
         return Changed(inner, **{name: call_and_die})
 

@@ -35,26 +35,18 @@ from privbo.runs.opening import open_run, plan_run
 from privbo.runs.record import load
 from privbo.runs.spec import Spec
 from tests.accountant.builders import policy
-from tests.builders import stopped
+from tests.builders import play as played, spec, stopped
 from tests.cli.test_cli import privbo, ran
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, problem
-from tests.deployment.federations import Federation
-from tests.deployment.reading import releases
+from tests.deployment.federations import Federation, releases
 from tests.guardians.test_flower import NAMES, guarded
 from tests.guardians.test_guardian import Silence, circle, committee as local_of, declared
 from tests.runs.test_kills import ended, forked
 
 
 def spec_of(case: Case, **privacy) -> Spec:
-    return Spec(
-        name="guarded",
-        problem=problem(),
-        algorithm=case.algorithm,
-        privacy=case.privacy(**{"trust": "guardians", "noise": "simulation"} | privacy),
-        rounds=ROUNDS,
-        seed=3,
-        final=case.final,
-    )
+    asked = case.privacy(**{"trust": "guardians", "noise": "simulation"} | privacy)
+    return spec(problem(), case.algorithm, privacy=asked, rounds=ROUNDS, seed=3, final=case.final)
 
 
 @pytest.mark.parametrize("case", [*CASES, *VOTES], ids=str)
@@ -82,9 +74,9 @@ def test_with_noise_off_sums_are_those_of_a_trusted_server_to_the_last_grid_unit
 
         return gather
 
-    spec = spec_of(case)
-    opened = open_run(spec, plan_run(spec), None, gather=gather_of)
-    record = play(opened, in_process(opened.setup, None, spec.problem.evaluator(), None))
+    asked = spec_of(case)
+    opened = open_run(asked, plan_run(asked), None, gather=gather_of)
+    record = play(opened, in_process(opened.setup, None, asked.problem.evaluator(), None))
     assert len(compared) == len(record.releases)
     assert all(found == trusted for found, trusted in compared)
 
@@ -100,11 +92,7 @@ def unheld(plan):
 
 def guarded_run(directory: Path | None = None, **changes):
     privacy = pb.Privacy(**{"epsilon": 4.0, "trust": "guardians"} | changes.pop("privacy", {}))
-    return pb.run(
-        problem(),
-        pb.DPFTSDE(n_features=8, n_init=2),
-        **{"privacy": privacy, "rounds": 3, "seed": 1, "directory": directory} | changes,
-    )
+    return played(problem(), pb.DPFTSDE(n_features=8, n_init=2), privacy=privacy, directory=directory, **changes)
 
 
 def test_a_run_with_secure_noise_leaves_two_ledgers_beside_its_own_and_signed_receipts(tmp_path) -> None:
@@ -189,8 +177,8 @@ def test_what_needs_a_door_that_sees_vectors_is_refused(tmp_path) -> None:
 def test_a_scout_trusts_nobody_whom_its_run_does_not_trust() -> None:
     from privbo.cli.scout import scouting
 
-    spec = dataclasses.replace(spec_of(CASES[0]), privacy=pb.Privacy(epsilon=2.0, trust="guardians", guardians=3))
-    assert scouting(spec, epsilon=1.0, n_points=6).privacy == pb.Privacy(epsilon=1.0, trust="guardians", guardians=3)
+    asked = dataclasses.replace(spec_of(CASES[0]), privacy=pb.Privacy(epsilon=2.0, trust="guardians", guardians=3))
+    assert scouting(asked, epsilon=1.0, n_points=6).privacy == pb.Privacy(epsilon=1.0, trust="guardians", guardians=3)
 
 
 # ---- server, sites and guardians killed with -9 at any moment: no round has two noises, and nothing left unpaid

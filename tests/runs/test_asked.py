@@ -28,8 +28,7 @@ from privbo.runs.trials import TRIALS, Journal, PendingTrials, Trial
 from tests.builders import same_releases
 from tests.cli.test_cli import X, toml
 from tests.conformance.cases import ALIKE, CASES, ROUNDS, VOTES, Case, problem
-from tests.deployment.federations import SITES, make
-from tests.deployment.reading import releases, sites
+from tests.deployment.federations import SITES, make, releases, sites
 
 ROOT = Path(__file__).parents[2]
 

@@ -27,8 +27,7 @@ from privbo.runs.spec import Spec, Times
 from privbo.testing import toy_problem
 from tests.builders import SIMULATED as EVERYBODY, problem as flat_problem, same_releases, stopped
 from tests.conformance.cases import bumps, problem
-from tests.deployment.federations import make
-from tests.deployment.reading import releases
+from tests.deployment.federations import make, releases
 from tests.whole_run import clinic
 from tests.whole_run.test_whole_run import SPACE
 from tests.whole_run.worlds import SHORT, Outcome, play as play_world

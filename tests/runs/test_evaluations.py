@@ -25,8 +25,7 @@ from privbo.runs.sources import algorithms
 from privbo.testing.subject import values_of
 from tests.builders import SIMULATED, Changed, problem as flat_problem, same_releases, stopped
 from tests.conformance.cases import problem
-from tests.deployment.federations import make
-from tests.deployment.reading import releases, sites
+from tests.deployment.federations import make, releases, sites
 from tests.executor_problem import Noting
 
 # MultiTask evaluates its front and one point a round; it has no other number of evaluations.

@@ -26,10 +26,6 @@ def forget() -> None:
     _calls.clear()
 
 
-def _changed(honest: float, call: int) -> float:
-    return 1.0 - honest if call % 2 else 0.0
-
-
 def _absent(honest: float, call: int) -> float:
     raise ConnectionError("clinic 2 is closed")
 
@@ -58,10 +54,6 @@ def _slow(honest: float, call: int) -> float:
     return honest
 
 
-def _one_reward(honest: float, call: int) -> float:
-    return 1.0 - honest if call == 1 else honest
-
-
 def _one_failure(honest: float, call: int) -> float:
     if call == 1:
         raise ValueError("one pull failed")
@@ -69,11 +61,11 @@ def _one_failure(honest: float, call: int) -> float:
 
 
 WORLDS = {
-    "changed": _changed,
+    "changed": lambda honest, call: 1.0 - honest if call % 2 else 0.0,
     "absent": _absent,
     "hostile": _hostile,
     "slow": _slow,
-    "one reward": _one_reward,
+    "one reward": lambda honest, call: 1.0 - honest if call == 1 else honest,
     "one failure": _one_failure,
     "no number": lambda honest, call: float("nan"),
 }

@@ -37,25 +37,8 @@ from privbo.runs import guarded
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import CASES, Case
 from tests.deployment.federations import Federation, make
-from tests.whole_run import clinic
+from tests.whole_run import clinic, worlds
 from tests.whole_run.test_whole_run import BY_CLIENT, configuration
-from tests.whole_run.worlds import (
-    FULL,
-    HOME,
-    NORMS,
-    SHORT,
-    Feed,
-    Outcome,
-    Step,
-    files_of,
-    older_objects_left_alone,
-    play,
-    reach,
-    require_alike,
-    same_secrets,
-    underquoted,
-    world_of,
-)
 
 SITES = {"north": "0-1", "single": "2", "west": "3-5"}
 LOOKS = ("report", "report --json", "ledger verify", "ledger export", "ledger receipt", "bundle")
@@ -91,15 +74,15 @@ def looked_at(federation: Federation) -> dict[str, object]:
             done = privbo(*look.split(), str(home))
             gc.collect()  # as the end of a process
             seen[look] = (done.returncode, done.stdout, done.stderr)
-        seen |= {f"{look}: {file}": found for file, found in files_of(home, {}, timed=not look)}
+        seen |= {f"{look}: {file}": found for file, found in worlds.files_of(home, {}, timed=not look)}
     return seen
 
 
-def play_federation(root: Path, algorithm: str, world: str, earlier: Outcome | None = None) -> Outcome:
+def play_federation(root: Path, algorithm: str, world: str, earlier: worlds.Outcome | None = None) -> worlds.Outcome:
     """Play a federation without sockets."""
-    feed, said = Feed(None if earlier is None else earlier.releases), io.StringIO()
+    feed, said = worlds.Feed(None if earlier is None else earlier.releases), io.StringIO()
     clinic.forget()
-    with world_of(world), same_secrets(), feed.at_work(), older_objects_left_alone():
+    with worlds.world_of(world), worlds.same_secrets(), feed.at_work(), worlds.older_objects_left_alone():
         federation = federation_of(root, algorithm)
         nodes = federation.nodes()
         vars(nodes[list(SITES).index("single")]).update(NODES.get(world, {}))
@@ -107,7 +90,7 @@ def play_federation(root: Path, algorithm: str, world: str, earlier: Outcome | N
         with elsewhere, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             federation.play(nodes)
         seen = looked_at(federation)
-    return Outcome({"serve": said.getvalue()} | seen, feed.made, feed.drawn)
+    return worlds.Outcome({"serve": said.getvalue()} | seen, feed.made, feed.drawn)
 
 
 WORLDS = [("plain", "absent"), ("absent", "changed"), ("absent", "hostile"), ("absent", "away"), ("plain", "rubbish")]
@@ -115,15 +98,15 @@ WORLDS += [("plain", "loses"), ("plain", "slow")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("worlds", WORLDS, ids=str)
+@pytest.mark.parametrize("pair", WORLDS, ids=str)
 @pytest.mark.parametrize("algorithm", ["fed-pne", "dp-fts-de"])
 def test_nothing_but_a_rounds_sum_tells_the_worlds_of_a_federation_apart(
-    algorithm: str, worlds: tuple[str, str], tmp_path: Path
+    algorithm: str, pair: tuple[str, str], tmp_path: Path
 ) -> None:
-    first = play_federation(tmp_path / "world", algorithm, worlds[0])
-    second = play_federation(tmp_path / "world", algorithm, worlds[1], first)
-    moves = require_alike(first, second)
-    if worlds[1] in ("absent", "changed", "rubbish", "loses"):
+    first = play_federation(tmp_path / "world", algorithm, pair[0])
+    second = play_federation(tmp_path / "world", algorithm, pair[1], first)
+    moves = worlds.require_alike(first, second)
+    if pair[1] in ("absent", "changed", "rubbish", "loses"):
         assert max(moves) > 0, "the worlds are one"
 
 
@@ -133,7 +116,8 @@ GUARDIANS = 3
 FALSE_ALARM = 1e-8
 CASE = Case(name="dp-fts-de", algorithm=pb.DPFTSDE(n_features=32, n_init=1))
 VIEWS = {"outsiders": 3, "guardian": 2, "coalition": 1}
-EVERYTHING = tuple(step for step in FULL if step != NORMS and step != NORMS[:-1])  # nobody has the norms here
+# Nobody has the norms here.
+EVERYTHING = tuple(step for step in worlds.FULL if step not in (worlds.NORMS, worlds.NORMS[:-1]))
 
 
 @dataclass
@@ -184,7 +168,7 @@ def same_shares() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class World:
-    outcome: Outcome
+    outcome: worlds.Outcome
     heard: Heard
     kept: dict[str, object]
 
@@ -210,17 +194,17 @@ class World:
         return np.concatenate(found, axis=1)
 
 
-def world(folder: Path, name: str, case: Case, steps: Sequence[Step], earlier: Outcome | None = None) -> World:
+def world(folder: Path, name: str, case: Case, steps: Sequence, earlier: worlds.Outcome | None = None) -> World:
     heard, tables = Heard(), {"run.toml": configuration(case, trust="guardians", guardians=GUARDIANS)}
     with heard.at_work(), same_shares():
-        outcome = play(folder, tables, name, steps, earlier=earlier)
+        outcome = worlds.play(folder, tables, name, steps, earlier=earlier)
     return World(outcome, heard, kept_by_guardians(folder))
 
 
 def kept_by_guardians(folder: Path) -> dict[str, object]:
     """Everything on guardians' disks: rows of their ledgers, and what they stated."""
     found: dict[str, object] = {}
-    for path in sorted((folder / HOME / "private" / "guardians").rglob("*")):
+    for path in sorted((folder / worlds.HOME / "private" / "guardians").rglob("*")):
         name = str(path.relative_to(folder))
         if path.name == "ledger.sqlite":
             with Ledger.open(path) as ledger:
@@ -233,7 +217,7 @@ def kept_by_guardians(folder: Path) -> dict[str, object]:
 def faults(first: World, second: World, most: float) -> list[str]:
     """What some view of two neighbouring worlds shows that it should not, in words."""
     found = [f"outsiders: {name}" for name in first.outcome.differences(second.outcome)]
-    found += [f"a price: {words}" for words in underquoted(first.outcome)]
+    found += [f"a price: {words}" for words in worlds.underquoted(first.outcome)]
     found += [f"a guardian keeps: {n}" for n in first.kept if first.kept[n] != second.kept.get(n)]
     noises = first.noises()
     entries = noises.shape[1]
@@ -256,21 +240,21 @@ def faults(first: World, second: World, most: float) -> list[str]:
     return found
 
 
-def audited(folder: Path, worlds: tuple[str, str], case: Case, steps: Sequence[Step]) -> tuple[list[str], World, World]:
-    first = world(folder / "world", worlds[0], case, steps)
+def audited(folder: Path, pair: tuple[str, str], case: Case, steps: Sequence) -> tuple[list[str], World, World]:
+    first = world(folder / "world", pair[0], case, steps)
     begun = next(seen for name, seen in first.outcome.seen.items() if "run run.toml --out" in name)
     assert begun[0] == 0, begun
-    second = world(folder / "world", worlds[1], case, steps, first.outcome)
+    second = world(folder / "world", pair[1], case, steps, first.outcome)
     assert first.outcome.drawn_again == second.outcome.drawn_again == []
-    return faults(first, second, reach(case.name, worlds)), first, second
+    return faults(first, second, worlds.reach(case.name, pair)), first, second
 
 
 def test_no_view_of_a_run_with_guardians_shows_more_than_its_price(tmp_path: Path) -> None:
-    found, first, second = audited(tmp_path, ("absent", "changed"), CASE, SHORT)
+    found, first, second = audited(tmp_path, ("absent", "changed"), CASE, worlds.SHORT)
     assert found == []
     assert len(first.released()) == len(first.heard.sums) == 4
     assert any((a != b).any() for a, b in zip(first.heard.sums, second.heard.sums, strict=True)), "the worlds are one"
-    plan = pb.load(tmp_path / "world" / HOME).plan
+    plan = pb.load(tmp_path / "world" / worlds.HOME).plan
     for exposure in plan.exposures(1e-5):
         seen = repeat(Gaussian(noise_multiplier=math.sqrt(VIEWS[exposure.against])), plan.releases)
         least = numerical.epsilon_interval(seen, 1e-5, adjacency=plan.adjacency).lower
@@ -278,12 +262,12 @@ def test_no_view_of_a_run_with_guardians_shows_more_than_its_price(tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("worlds", BY_CLIENT)
+@pytest.mark.parametrize("pair", BY_CLIENT)
 @pytest.mark.parametrize("case", [CASE, *(case for case in CASES if case.unit == "client")], ids=str)
 def test_no_view_of_any_algorithm_with_guardians_shows_more_by_any_command(
-    case: Case, worlds: tuple[str, str], tmp_path: Path
+    case: Case, pair: tuple[str, str], tmp_path: Path
 ) -> None:
-    found, _, _ = audited(tmp_path, worlds, case, EVERYTHING)
+    found, _, _ = audited(tmp_path, pair, case, EVERYTHING)
     assert found == []
 
 
@@ -331,5 +315,5 @@ PLANTED: dict[str, tuple[Callable[[], Any], str]] = {
 def test_a_planted_fault_is_betrayed(fault: str, tmp_path: Path) -> None:
     plant, betrayed = PLANTED[fault]
     with plant():
-        found, _, _ = audited(tmp_path, ("absent", "changed"), CASE, SHORT)
+        found, _, _ = audited(tmp_path, ("absent", "changed"), CASE, worlds.SHORT)
     assert any(words.startswith(betrayed) for words in found), found
