@@ -214,7 +214,7 @@ def test_a_site_that_is_killed_never_counts_too_little(where: str, tmp_path: Pat
         federation.play([federation.nodes()[1]])
 
     process = forked(play)
-    process.join()
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL
     assert not files_sent(federation)
     with ledger_of(federation, SITE) as ledger:
