@@ -49,15 +49,6 @@ def test_every_pull_is_that_of_the_plain_algorithm(numbers: tuple[float, ...]) -
         assert calls.digest == expected
 
 
-def test_what_the_average_alone_would_drop_stays_where_clients_may_differ() -> None:
-    def nodes(heterogeneity: float) -> int:
-        algorithm = FlexibleXArmed(evaluations=400, c=0.02, heterogeneity=heterogeneity, nu1=0.2, rho=0.6)
-        record = pb.run(called().problem, algorithm, privacy=pb.NoPrivacy(), rounds=20)
-        return sum(release.values.shape[1] for release in record.releases)
-
-    assert nodes(0.0) < nodes(0.1) < nodes(1.0)
-
-
 def test_a_phase_that_need_not_fit_is_not_paid_for() -> None:
     """1 + 2 + 4 + 8 pulls are 15, and 16 more would be too many for 22; with a cap of two nodes 1 + 10 * 2 fit."""
     privacy = pb.Privacy(epsilon=2.0, delta=1e-5)

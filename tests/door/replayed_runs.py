@@ -37,12 +37,12 @@ class ScriptedNoise:
 
     Attributes:
         participants: Who takes part, ``(n_clients,)``.
-        units: Grid units added to the entries in order, or None for none.
+        units: Grid units added to the entries, in order and over again.
         drawn: One tuple per call: kind and parameters.
     """
 
     participants: BoolArray
-    units: IntArray | None = None
+    units: IntArray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     drawn: list[Draw] = field(default_factory=list)
     name: str = "simulation"
 
@@ -53,10 +53,7 @@ class ScriptedNoise:
     def gaussian(self, shape: tuple[int, ...], scale: float) -> IntArray:
         """The scripted units."""
         self.drawn.append(("gaussian", shape, scale))
-        size = int(np.prod(shape))
-        if self.units is None:
-            return np.zeros(shape, dtype=np.int64)
-        return np.resize(self.units, size).reshape(shape)
+        return np.resize(self.units, shape)
 
     def coins(self, shape: tuple[int, ...], rate: float) -> BoolArray:
         """The scripted participants."""
@@ -144,8 +141,8 @@ def replay(
     """
     spec, findings = mechanism(request), []
 
-    def run(rows: FloatArray, participants: BoolArray, units: IntArray | None = None) -> _Run:
-        noise = ScriptedNoise(participants=participants, units=units)
+    def run(rows: FloatArray, participants: BoolArray, **units: IntArray) -> _Run:
+        noise = ScriptedNoise(participants=participants, **units)
         return _Run(*play(spec, request, rows, noise), noise.drawn)
 
     def sent(row: FloatArray) -> FloatArray:
@@ -170,7 +167,7 @@ def replay(
     scales, size, stddev = [call for call in base.drawn if call[0] == "gaussian"], base.values.size, np.inf
     units = (np.arange(1, size + 1, dtype=np.int64) << 20) * np.where(np.arange(size) % 2, -1, 1)
     for some in (who, np.zeros_like(who)):
-        quiet, loud = run(rows, some), run(rows, some, units)
+        quiet, loud = run(rows, some), run(rows, some, units=units)
         added = (loud.values - quiet.values).ravel()
         if loud.drawn != quiet.drawn or loud.drawn != base.drawn:
             findings.append("what is drawn depends on who takes part, or on the noise itself")
@@ -219,23 +216,16 @@ def samples(spec: PrivateSum, client: int, seed: int) -> tuple[BoolArray, list[B
     """
     rng = np.random.default_rng(seed)
     n = spec.geometry.n_clients
+    everybody = np.arange(n)
     chosen = np.zeros(n, dtype=bool)
     if spec.sample.everyone:
         return ~chosen, []
     if spec.sample.sampling == "fixed-size":
-        rest = rng.permutation(np.delete(np.arange(n), client))
+        rest = rng.permutation(np.delete(everybody, client))
         chosen[[client, *rest[: spec.sample.size - 1]]] = True
-        swaps = []
-        for other in rest[spec.sample.size - 1 :]:
-            swap = chosen.copy()
-            swap[client], swap[other] = False, True
-            swaps.append(swap)
-        return chosen, swaps
-    chosen |= rng.random(n) < 0.5
-    chosen[client] = True
-    without = chosen.copy()
-    without[client] = False
-    return chosen, [without]
+        return chosen, [chosen ^ np.isin(everybody, (client, other)) for other in rest[spec.sample.size - 1 :]]
+    without = (rng.random(n) < 0.5) & (everybody != client)
+    return without | (everybody == client), [without]
 
 
 def vectors(row: FloatArray, adjacency: Adjacency, unit_bound: float | None) -> list[FloatArray]:
