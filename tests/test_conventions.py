@@ -5,19 +5,12 @@ import io
 import re
 import tokenize
 import tomllib
-from collections.abc import Iterator
-from pathlib import Path
 
 import privbo
-from tests.sources import ROOT, sources
+from tests.sources import ROOT, sources, trees
 
 PACKAGES = ("accountant", "privbo", "experiments", "benchmarks")
 SILENCED = re.compile(r"# *(noqa(: *[A-Z]+[0-9]+(, *[A-Z]+[0-9]+)*)?|type: ignore(\[[a-z, -]+\])?|pragma: no [a-z]+)")
-
-
-def texts(*packages: str) -> Iterator[tuple[Path, str]]:
-    for path in sources(*packages):
-        yield path.relative_to(ROOT), path.read_text()
 
 
 def contracts() -> dict[str, dict]:
@@ -58,7 +51,7 @@ def unexplained(source: str) -> list[str]:
 
 
 def test_silenced_tools_come_with_a_reason() -> None:
-    assert not {path: found for path, text in texts(*PACKAGES, "tests") if (found := unexplained(text))}
+    assert not {path: found for path in sources(*PACKAGES, "tests") if (found := unexplained(path.read_text()))}
     silent = "x = 1  # " + "noqa: E501\ny = x  # " + "type: ignore[misc]\n"
     assert len(unexplained(silent)) == 2
     assert unexplained("x = 1  # " + "noqa: S101 (a reason)\ny = x  # " + "type: ignore[misc]  # another\n") == []
@@ -68,8 +61,8 @@ def test_no_epsilon_is_written_with_a_format_that_may_round_it_down() -> None:
     """Bounds are written by ``accountant.wording.upper_text``; budgets that were typed in (``:g``) stay as typed."""
     price = re.compile(r"(epsilon|price|cost|paid|spent|least|quoted|whole|projected)s?\b(?!_lower)")
     found = []
-    for path, text in texts("accountant", "privbo"):
-        for node in ast.walk(ast.parse(text)):
+    for path, tree in trees("accountant", "privbo").items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
                 form, value = ast.unparse(node.format_spec), ast.unparse(node.value)
                 if re.search(r"\.\d+[gfe]", form) and price.search(value) and "_lower" not in value:

@@ -88,13 +88,11 @@ def test_private_search_is_the_mean_of_clipped_scores_and_its_largest(sampler: A
 def test_dp_hype_counts_votes_and_announces_the_most(privacy: Any) -> None:
     record = played(DPHype(n_candidates=12), privacy)
     points, told = evaluated(record), released(record)
-    votes = [0] * 12
-    for row in scores_at(points).tolist():
-        votes[max(range(12), key=lambda k: -math.inf if math.isnan(row[k]) else row[k])] += 1
+    votes = np.bincount(np.nan_to_num(scores_at(points), nan=-math.inf).argmax(axis=1), minlength=12)
     assert len(record.releases) == 1
     if privacy is None:
         assert np.allclose(told * N, votes, atol=1e-9)
-        assert (record.clients.recommended == points[votes.index(max(votes))]).all()
+        assert (record.clients.recommended == points[votes.argmax()]).all()
     else:
         assert record.releases[0].noise_stddev * N == pytest.approx(1.0, rel=1e-4)
         assert (record.clients.recommended == points[told.argmax()]).all()

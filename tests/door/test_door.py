@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -25,11 +26,8 @@ REPLACED = {"adjacency": Adjacency.REPLACE_ONE}
 request = partial(Request, dim=DIM, clipping_norm=3.0, weights=WEIGHTS)
 reward = partial(request, unit="reward", unit_bound=0.1)
 ledger = partial(new_ledger, N)
+ANSWERS = np.random.default_rng(0).normal(size=(N, DIM))
 plain_sum = partial(mechanism_for, noise_multiplier=None)
-
-
-def answers(seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(N, DIM))
 
 
 def refused(words: str, wanted: Request, book: Ledger | None = None, **settings) -> None:
@@ -43,35 +41,26 @@ def refused(words: str, wanted: Request, book: Ledger | None = None, **settings)
 def test_the_charge_is_durable_before_participants_are_drawn(tmp_path) -> None:
     path = tmp_path / "ledger"
 
-    class Watching(SimulatedNoise):
-        drawn = 0
+    source = SimulatedNoise(0)
 
-        def stream(self, label: str):
-            return self
+    def coins(shape, rate):
+        with Ledger.open(path) as other:
+            assert [e.release_id for e in other.entries()] == ["run/0"]
+        return source.coins(shape, rate)
 
-        def coins(self, shape, rate):
-            with Ledger.open(path) as other:
-                assert [e.release_id for e in other.entries()] == ["run/0"]
-            Watching.drawn += 1
-            return super().coins(shape, rate)
-
-        def gaussian(self, shape, scale):
-            Watching.drawn += 1
-            return super().gaussian(shape, scale)
-
+    watched = mock.Mock(coins=mock.Mock(side_effect=coins), gaussian=mock.Mock(wraps=source.gaussian))
     with ledger(path) as book:
-        here = door(book, noise=Watching(0), sample_rate=0.5)
+        here = door(book, noise=Changed(source, stream=lambda _: watched), sample_rate=0.5)
         ticket = here.open(0, request())
-        assert Watching.drawn == 1
-        here.close(ticket, answers())
-        assert Watching.drawn == 2
+        assert (watched.coins.call_count, watched.gaussian.call_count) == (1, 0)
+        here.close(ticket, ANSWERS)
+        assert (watched.coins.call_count, watched.gaussian.call_count) == (1, 1)
 
 
 def test_values_are_the_weighted_clipped_sums_over_the_rate_plus_noise() -> None:
-    rows = answers()
-    clipped = rows * np.minimum(1, 3 / np.sqrt(2) / np.linalg.norm(rows, axis=1))[:, None]
+    clipped = ANSWERS * np.minimum(1, 3 / np.sqrt(2) / np.linalg.norm(ANSWERS, axis=1))[:, None]
     here = door(ledger(), noise_multiplier=1e-6)
-    release, statistics = here.close(here.open(0, request()), rows)
+    release, statistics = here.close(here.open(0, request()), ANSWERS)
     np.testing.assert_allclose(release.values, WEIGHTS @ clipped, atol=1e-4)
     assert release.noise_stddev == mechanism_for(request(), noise_multiplier=1e-6).noise_stddev()
     assert (release.sequence, len(release.head), release.round) == (1, 64, 0)
@@ -90,14 +79,14 @@ def test_a_stored_release_is_sent_again_and_nothing_is_drawn(tmp_path) -> None:
     path = tmp_path / "ledger"
     with ledger(path) as book:
         here = door(book, noise=SecureNoise())
-        first, _ = here.close(here.open(0, request()), answers())
+        first, _ = here.close(here.open(0, request()), ANSWERS)
     with Ledger.open(path) as book:
         ticket = door(book, noise=SecureNoise()).open(0, request())
         assert ticket.receipt.known
         np.testing.assert_array_equal(ticket.release.values, first.values)
         assert (ticket.release.sequence, ticket.release.head) == (first.sequence, first.head)
         with pytest.raises(LedgerError, match="closed already"):
-            door(book).close(ticket, answers())
+            door(book).close(ticket, ANSWERS)
         assert len(book.entries()) == 1
 
 
@@ -108,7 +97,7 @@ def test_a_charge_without_bytes_is_drawn_anew_under_the_same_charge() -> None:
     ticket = here.open(0, request())
     assert ticket.receipt.known
     assert ticket.release is None
-    release, _ = here.close(ticket, answers())
+    release, _ = here.close(ticket, ANSWERS)
     assert release.sequence == 1
     assert len(book.entries()) == 1
 
@@ -116,9 +105,9 @@ def test_a_charge_without_bytes_is_drawn_anew_under_the_same_charge() -> None:
 def test_two_processes_that_drew_for_one_release_do_not_both_send() -> None:
     here = door(ledger(), noise=SecureNoise())
     first, second = here.open(0, request()), here.open(0, request())
-    here.close(first, answers())
+    here.close(first, ANSWERS)
     with pytest.raises(LedgerError, match="send those"):
-        here.close(second, answers())
+        here.close(second, ANSWERS)
 
 
 def test_a_round_cannot_be_asked_for_differently() -> None:
@@ -135,9 +124,9 @@ def test_a_ticket_is_used_once_and_keeps_its_secret() -> None:
     for leak in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="secret"):
             leak(ticket)
-    here.close(ticket, answers())
+    here.close(ticket, ANSWERS)
     with pytest.raises(LedgerError, match="late"):
-        here.close(ticket, answers())
+        here.close(ticket, ANSWERS)
 
 
 def test_over_budget_nothing_is_drawn() -> None:
@@ -168,7 +157,7 @@ def test_a_mechanism_for_something_else_refuses_before_any_charge() -> None:
 def test_the_plain_sum_is_charged_as_non_private() -> None:
     book = ledger()
     here = door(book, mechanism=plain_sum)
-    rows = answers() * 1e6
+    rows = ANSWERS * 1e6
     rows[2] = np.nan
     release, _ = here.close(here.open(0, request()), rows)
     np.testing.assert_allclose(release.values, WEIGHTS @ np.nan_to_num(rows))
