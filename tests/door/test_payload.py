@@ -144,6 +144,8 @@ NUMBERS = {
     "minus zero": [-0.0] * DIM,
 }
 VECTORS = {name: np.array(numbers) for name, numbers in NUMBERS.items()} | {
+    "half precision": np.ones(DIM, dtype=np.float16),
+    "whole numbers": np.ones(DIM, dtype=np.int64),
     "objects": np.array([1.0, None, {}], dtype=object),
     "strings": np.array(["1"] * DIM),
     "structured": np.zeros(DIM, dtype=[("a", "f8")]),

@@ -284,7 +284,6 @@ CHEAP = [
     ("leaderboard", "SharedPrior, epsilon 2", "nearest neighbours, mixed"),
     ("leaderboard", "central model, epsilon 2", ""),
     ("leaderboard", "Sobol search, epsilon 2", "kernel ridge"),
-    ("leaderboard", "Sobol search, epsilon 2", "nearest neighbours, mixed"),
 ]
 FAMILIES_ONLY = {"records", "records-common", "peers"}  # keep ratios by family, no values by seed
 # Stored by 0.1.0, other today, and marked on their page: human activity, digits by writer, and landmine with samples of
