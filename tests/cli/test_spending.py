@@ -21,16 +21,12 @@ from tests.comparisons.test_compare import ALGORITHM, SMALL, sweep_of
 NOISY = {"privacy": {"noise_multiplier": 4.0}}
 
 
-@pytest.fixture
-def run(tmp_path) -> Path:
-    return played(tmp_path, toml(**NOISY))
-
-
 def reported(home: Path) -> dict:
     return json.loads(privbo("report", home, "--json").stdout)
 
 
-def test_every_headline_of_a_run_holds_what_was_published_beside_it_and_nobody_is_charged_unasked(run: Path) -> None:
+def test_every_headline_of_a_run_holds_what_was_published_beside_it_and_nobody_is_charged_unasked(tmp_path) -> None:
+    run = played(tmp_path, toml(**NOISY))
     before, entries, publish = reported(run), len(pb.load(run).ledger.entries()), ("audit", str(run), "--publish-norms")
     price, total = quoted(refused(*publish, "0.05", says="--yes"))
     assert total > price > 200

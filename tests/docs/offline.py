@@ -43,11 +43,8 @@ def faults(folder: Path) -> list[str]:
         page.feed(path.read_text())
         found += [f"{path}: fetches {url}" for url in page.fetched if urlparse(url).netloc]
         local = [url for url in map(urlparse, page.links + page.fetched) if not url.scheme and not url.netloc]
-        found += [
-            f"{path}: {url.geturl()} leads nowhere"
-            for url in local
-            if url.path and not _target(url.path, path.parent, folder).exists()
-        ]
+        dead = [url for url in local if url.path and not _target(url.path, path.parent, folder).exists()]
+        found += [f"{path}: {url.geturl()} leads nowhere" for url in dead]
     for path in sorted(folder.rglob("*.css")):
         found += [f"{path}: fetches {match[0]}" for match in _ELSEWHERE.finditer(path.read_text())]
     return found
@@ -56,11 +53,9 @@ def faults(folder: Path) -> list[str]:
 def weights(folder: Path) -> list[str]:
     """Pages, pictures and a site that are heavier than a reader on a telephone should wait for, one line each."""
     sizes = {path: path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
-    found = [
-        f"{path}: {size:,} bytes; a picture has {PICTURE:,} at most"
-        for path, size in sizes.items()
-        if path.suffix in {".png", ".svg", ".jpg", ".gif"} and size > PICTURE
-    ]
+    drawn = [path for path in sizes if path.suffix in {".png", ".svg", ".jpg", ".gif"}]
+    heavy = [path for path in drawn if sizes[path] > PICTURE]
+    found = [f"{path}: {sizes[path]:,} bytes; a picture has {PICTURE:,} at most" for path in heavy]
     for path in (path for path in sizes if path.suffix == ".html"):
         page = _Page()
         page.feed(path.read_text())

@@ -111,12 +111,6 @@ def sentences(text: str) -> Iterator[str]:
         yield from re.split(r"(?<=[.!?])[)\"'*_\]]*\s+(?=[\"'(*_\[]*[A-Z0-9])", prose.strip())
 
 
-def share_of_long(text: str) -> float:
-    """Give the share of a page's sentences that have more words than are read at once."""
-    lengths = [len(sentence.split()) for sentence in sentences(text)]
-    return sum(length > LONG for length in lengths) / max(1, len(lengths))
-
-
 def faults(text: str) -> Iterator[tuple[int, str]]:
     """Give the line and the words of every fault of a page."""
     for number, line in enumerate(text.split("\n"), 1):
@@ -147,7 +141,8 @@ def house_words(text: str) -> Iterator[tuple[int, str]]:
 def faults_of_edited(text: str) -> Iterator[tuple[int, str]]:
     """Give the faults that only edited pages are asked about."""
     yield from house_words(text)
-    if (share := share_of_long(text)) > LARGEST_SHARE:
+    is_long = [len(sentence.split()) > LONG for sentence in sentences(text)]
+    if (share := sum(is_long) / max(1, len(is_long))) > LARGEST_SHARE:
         yield 1, f"{share:.0%} of the sentences have more than {LONG} words; at most {LARGEST_SHARE:.0%}"
 
 

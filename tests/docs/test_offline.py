@@ -1,12 +1,9 @@
-from pathlib import Path
-
 import pytest
 
 from tests.browser.chromium import chromium, require_browser
 from tests.docs import look, offline
 from tests.docs.offline import PAGE, PICTURE, weights
-
-ROOT = Path(__file__).parents[2]
+from tests.sources import ROOT
 
 
 @pytest.mark.parametrize(
