@@ -295,8 +295,7 @@ def test_finished_runs_side_by_side(tmp_path) -> None:
     assert not found.exportable().shows_utility
     assert found.differences()[0].n_seeds == 1
     assert other.epsilon() == found.settings[1].epsilon
-    again = small_run(tmp_path / "again", seed=0, **simulated)  # as if it were another draw
-    for same in (tmp_path / "0", again):
+    for same in (tmp_path / "0", small_run(tmp_path / "again", seed=0, **simulated)):  # as if it were another draw
         with pytest.raises(pb.ConfigurationError, match="given twice, which would count as two seeds"):
             compare([runs[0], same])
     assert compare(tmp_path / "0").settings[0].seeds == compare(runs[0]).settings[0].seeds == (0,)

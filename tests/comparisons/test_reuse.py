@@ -137,11 +137,8 @@ def test_another_version_of_a_package_runs_cells_again(clinic: Clinic, monkeypat
 
 def test_workers_of_a_second_comparison_do_not_go_on_with_older_code(clinic: Clinic) -> None:
     """The fork server outlives a comparison, and has loaded nothing of the user's."""
-    clinic.write(
-        "clinicwork.py",
-        "from doses import ideal\nfrom privbo.comparisons.cells import CellResult\n"
-        "def work():\n    return CellResult(curves={'score': (ideal(0),)})\n",
-    )
+    imports = "from doses import ideal\nfrom privbo.comparisons.cells import CellResult\n"
+    clinic.write("clinicwork.py", f"{imports}def work():\n    return CellResult(curves={{'score': (ideal(0),)}})\n")
 
     def ideals() -> set[float]:
         for name in ("doses", "clinicwork"):
@@ -212,15 +209,9 @@ def test_arms_contrasts_measures_and_panels(tmp_path) -> None:
 ARMS = [{"label": "two regions", "overrides": {"algorithm": {"n_regions": 2}}}, {"label": "alone", "kind": "local"}]
 SHORT = {"name": "short", "overrides": {"rounds": 2}, "arms": [{"label": "noise alone", "kind": "zeroed"}]}
 CONTRASTS = [["two regions", "alone"], ["two regions", "noise alone"]]
-STUDY = sweep_of(
-    statement="Two regions beat nobody.",
-    first_seed=3,
-    measure="cumulative regret",
-    contrasts=CONTRASTS,
-    base=SMALL | {"problem": {"factory": "tests.crash_problem:with_optimum"}},
-    arms=ARMS,
-    panels=[{"name": "near"}, SHORT],
-)
+OPTIMUM = SMALL | {"problem": {"factory": "tests.crash_problem:with_optimum"}}
+HOW = {"statement": "Two regions beat nobody.", "first_seed": 3, "measure": "cumulative regret", "contrasts": CONTRASTS}
+STUDY = sweep_of(base=OPTIMUM, arms=ARMS, panels=[{"name": "near"}, SHORT], **HOW)
 
 
 def test_a_measure_the_problem_can_not_give_is_refused_with_the_remedy(tmp_path) -> None:
@@ -267,9 +258,8 @@ def package(tmp_path, monkeypatch) -> Path:
     (home / "deep").mkdir(parents=True)
     (home / "__init__.py").write_text("")
     (home / "deep" / "__init__.py").write_text("")
-    (home / "entry.py").write_text(
-        "from . import near\nfrom .deep.far import value\ndef score(c, p):\n    import wardcode.lazy\n"
-    )
+    code = "from . import near\nfrom .deep.far import value\ndef score(c, p):\n    import wardcode.lazy\n"
+    (home / "entry.py").write_text(code)
     for name in ("near.py", "lazy.py", "unused.py", "deep/far.py"):
         (home / name).write_text("value = 1\n")
     return home
@@ -283,9 +273,8 @@ def entry(package: Path) -> CodeKey:
 
 def test_imports_are_followed_through_a_package(package: Path) -> None:
     before = entry(package)
-    assert set(before.modules) == {"wardcode"} | {
-        f"wardcode.{m}" for m in ("entry", "near", "lazy", "deep", "deep.far")
-    }
+    below = {f"wardcode.{name}" for name in ("entry", "near", "lazy", "deep", "deep.far")}
+    assert set(before.modules) == {"wardcode"} | below
     (package / "unused.py").write_text("value = 2\n")
     assert entry(package).digest == before.digest
     for name in ("near", "lazy", "deep/far"):
@@ -296,9 +285,8 @@ def test_imports_are_followed_through_a_package(package: Path) -> None:
 
 
 def test_of_an_import_whose_name_is_computed_every_module_beside_it_counts(package: Path) -> None:
-    (package / "entry.py").write_text(
-        "import importlib\ndef score(c, p):\n    return importlib.import_module('wardcode.' + c)\n"
-    )
+    code = "import importlib\ndef score(c, p):\n    return importlib.import_module('wardcode.' + c)\n"
+    (package / "entry.py").write_text(code)
     assert "wardcode.unused" in entry(package).modules
 
 
