@@ -43,6 +43,7 @@ CASES = [
     for algorithm, privacy, calls in SHARED
     for case in ((always(algorithm), privacy, calls), (algorithm.local(), privacy, None))
 ]
+CASES.append((pb.PFPNE(horizon=40), pb.Privacy(epsilon=0.5, noise="simulation"), 40))  # of which nothing is released
 
 
 def counted(privacy: pb.Privacy) -> tuple[pb.Problem, Counter[int]]:
@@ -99,14 +100,6 @@ def test_a_dry_run_counts_the_calls_of_the_run_and_of_its_controls(tmp_path) -> 
     assert "epsilon above 10 limits little" not in alone.stdout
     assert "epsilon above 10 limits little" in privbo(*asked, "--set", "privacy.noise_multiplier=0.5").stdout
     assert list(tmp_path.iterdir()) == [config]  # nothing was made
-
-
-def test_a_run_that_releases_nothing_calls_as_its_clients_alone() -> None:
-    problem, calls = counted(CLIENT)
-    privacy = pb.Privacy(epsilon=0.5, noise="simulation")
-    plan = pb.plan(problem, pb.PFPNE(horizon=40), privacy=privacy, rounds=6)
-    pb.run(problem, pb.PFPNE(horizon=40), privacy=privacy, rounds=6, seed=1)
-    assert (plan.releases, plan.calls_per_client, calls.total()) == (0, 40, N * 40)
 
 
 # ---- a shared ledger's settings: the rule that is chosen when it is made, and what a later run may say of it

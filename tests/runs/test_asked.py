@@ -21,10 +21,11 @@ import privbo as pb
 from privbo.audits.clipping import publish_norms
 from privbo.cli.main import app
 from privbo.protocol.files import read_lines
-from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray, Release, Setting
+from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray
 from privbo.runs.loop import run_spec
 from privbo.runs.spec import Spec
 from privbo.runs.trials import TRIALS, Journal, PendingTrials, Trial
+from privbo.testing.subject import noise_release
 from tests.builders import same_releases
 from tests.cli.test_cli import X, toml
 from tests.conformance.cases import ALIKE, CASES, ROUNDS, VOTES, Case, problem
@@ -33,14 +34,11 @@ from tests.deployment.federations import SITES, make, releases, sites
 ROOT = Path(__file__).parents[2]
 
 
-N_CLIENTS = 4
-
-
 def score(client: int, params: dict) -> float:
     return float(np.exp(-8.0 * ((params["x"] - 0.4 - 0.02 * (client % 3)) ** 2 + (np.log10(params["y"]) + 1.0) ** 2)))
 
 
-def asked_problem(n_clients: int = N_CLIENTS, objective: Any = "ask") -> pb.Problem:
+def asked_problem(n_clients: int = 4, objective: Any = "ask") -> pb.Problem:
     return pb.Problem(space=problem().space, objective=objective, n_clients=n_clients, name="bumps")
 
 
@@ -92,29 +90,27 @@ FAST = pb.FederatedFLCB()
 PLAIN: dict = {"privacy": pb.Privacy(noise_multiplier=1.0, noise="simulation"), "rounds": 3, "seed": 5}
 
 
+ALONE = Spec(name="asked", problem=asked_problem(), algorithm=FAST, privacy=PLAIN["privacy"], rounds=4)
+
+
 def client_alone(folder: Path, patience: float | None) -> PendingTrials:
     """Client 1 of a run, as a process that starts anew makes it."""
     folder.mkdir(exist_ok=True)
-    setting = Setting(space=asked_problem().search_space, n_clients=N_CLIENTS, rounds=4, public_seed=5)
 
     def made(clients: IntArray, evaluate: Evaluate) -> Cohort:
-        return FAST.cohort(setting, clients=clients, evaluate=evaluate, seed=1)
+        return ALONE.cohort(ALONE.setting(5), clients=clients, evaluate=evaluate, seed=1)
 
-    evaluate = asked_problem().evaluator()
-    spec = Spec(name="asked", problem=asked_problem(), algorithm=FAST, privacy=PLAIN["privacy"], rounds=4)
-    own = {"clients": np.array([1]), "made": made, "evaluate": evaluate}
-    return PendingTrials(**own, spec=spec, folder=folder, patience=patience)
+    own = {"clients": np.array([1]), "made": made, "evaluate": ALONE.problem.evaluator()}
+    return PendingTrials(**own, spec=ALONE, folder=folder, patience=patience)
 
 
 def questions() -> list[Broadcast]:
     """The first three rounds of a run; what was released does not matter."""
-    setting = Setting(space=asked_problem().search_space, n_clients=N_CLIENTS, rounds=4, public_seed=5)
-    server, found = FAST.server(setting), []
-    for _ in range(3):
+    server, found = ALONE.server(ALONE.setting(5)), []
+    for number in range(3):
         ask = server.ask()
         found.append(ask.broadcast)
-        values = np.full((1, ask.request.dim), 0.1)
-        server.tell(Release(round=ask.broadcast.round, values=values, noise_stddev=0.1, sequence=1, head=""))
+        server.tell(noise_release(ask, number))
     return found
 
 

@@ -18,7 +18,7 @@ from experiments.baselines.dp_hype import DPHype
 from experiments.baselines.flexible import FlexibleXArmed
 from experiments.baselines.private_search import PrivateSearch
 from experiments.examples.zoom import Zoom
-from privbo.protocol.messages import Algorithm, Broadcast, Cohort, FloatArray, IntArray, Setting
+from privbo.protocol.messages import Broadcast, Cohort, FloatArray, IntArray, Setting
 from privbo.runs.altered import AlteredCohort
 from privbo.runs.offer import always
 from privbo.runs.sources import algorithms
@@ -40,6 +40,7 @@ EVERY |= {  # of the experiments
 }
 # Their multiplier is that of a run's only release, of which releases have their shares.
 BY_SHARES = ("best-arm", "central-model", "private-search", "shared-prior")
+OURS = ("dp-fts-de", "shared-prior", "f-lcb", "fed-pne", "pf-pne", "parallel")
 # A scout has one round, of as many evaluations as the setting says.
 RUNNING: dict[str, Any] = {name: algorithm for name, algorithm in EVERY.items() if name != "scout"}
 SHARING: dict[str, Any] = {name: always(algorithm) for name, algorithm in RUNNING.items() if name != "pe"}
@@ -90,20 +91,10 @@ def test_the_plan_has_the_releases_and_the_noise_of_so_few_evaluations(name: str
     assert max(min(few.epsilon().values()), min(many.epsilon().values())) <= 2.0
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        pb.DPFTSDE(evaluations=2),
-        pb.SharedPrior(evaluations=2),
-        pb.FederatedFLCB(evaluations=5),
-        pb.FedPNE(evaluations=2, nu1=0.01),
-        pb.PFPNE(evaluations=2, nu1=0.01),
-        pb.ParallelXArmed(evaluations=2, nu1=0.01),
-    ],
-    ids=lambda algorithm: type(algorithm).__name__,
-)
-def test_fewer_than_one_round_takes_are_refused_before_any_call(algorithm: Algorithm) -> None:
-    clients = Counted(3)
+@pytest.mark.parametrize("name", OURS)
+def test_fewer_than_one_round_takes_are_refused_before_any_call(name: str) -> None:
+    clients, fine = Counted(3), {"nu1": 0.01} if hasattr(EVERY[name], "nu1") else {}
+    algorithm = dataclasses.replace(EVERY[name], evaluations=5 if name == "f-lcb" else 2, **fine)
     with pytest.raises(pb.ConfigurationError, match="evaluations"):
         pb.run(clients.problem(), algorithm, privacy=pb.NoPrivacy(), rounds=22)
     assert clients.calls.sum() == 0
@@ -269,9 +260,9 @@ def test_who_fails_in_a_rehearsal_is_told_to_the_private_side_and_the_run_goes_o
     assert "KeyError" not in "".join(capfd.readouterr())
 
 
-@pytest.mark.parametrize("name", ["shared-prior", "dp-fts-de", "f-lcb", "fed-pne", "pf-pne", "parallel"])
+@pytest.mark.parametrize("name", OURS)
 def test_a_run_takes_its_rehearsal_over_so_that_no_evaluation_is_made_twice(name: str, tmp_path: Path) -> None:
-    privacy = PRIVATE if name in ("shared-prior", "dp-fts-de", "f-lcb") else REWARDS
+    privacy = PRIVATE if name in OURS[:3] else REWARDS
     calls, found = list[int](), []
     shown = dosed(6, objective=lambda client, params: calls.append(client) or params["dose"])
     asked = {"privacy": privacy, "rounds": 2, "seed": 3}

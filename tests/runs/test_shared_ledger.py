@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,13 +10,16 @@ import pytest
 
 import accountant
 import privbo as pb
-from accountant.errors import BudgetExceeded, PrivacyError
+from accountant.errors import BudgetExceeded, LedgerError, PrivacyError
 from accountant.ledger import Ledger
 from accountant.ledger.pricing import Left, total
 from accountant.verify.auditor import verify_bundle
 from accountant.wording import upper_text
 from privbo.cli.ledger import left as left_of_path
+from privbo.cli.main import app
 from privbo.cli.terminal import render
+from privbo.comparisons.sweep import run_sweep
+from privbo.comparisons.sweep_file import read_sweep
 from privbo.plans.cost import guarantee
 from privbo.reports.bundle import write_bundle
 from privbo.reports.report import ledger_view, report
@@ -25,6 +29,7 @@ from privbo.runs.manifest import RunDirectory
 from privbo.runs.spec import read_spec
 from tests.builders import stopped
 from tests.cli.test_cli import toml
+from tests.comparisons.test_compare import PRIVATE
 from tests.conformance.cases import problem
 
 RUNS, ROUNDS, DELTA = 5, 20, 1e-5
@@ -197,3 +202,71 @@ def test_the_bound_and_what_has_been_charged_of_it_are_the_same_two_numbers_on_e
 def test_a_bound_that_a_recovery_passed_is_not_called_kept() -> None:
     left = Left(delta=1e-5, spent=6.0, bound=5.0, rule="gaussian", noise_multiplier=None)
     assert left.words.endswith("it was passed: 6 has been charged so far")
+
+
+# ---- runs and private sweeps whose population's ledger is in a real PostgreSQL
+
+
+def written(config: Path, path: str, **ledger: object) -> None:
+    """The small problem's configuration on a ledger."""
+    ledger = {"path": path, "population": "ward", "epsilon": 2.5, "delta": 1e-5} | ledger
+    config.write_text(toml(rounds=2, privacy={"noise_multiplier": 4.0}, ledger=ledger))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Any]:
+    pytest.importorskip("psycopg")
+    from tests.accountant.postgres_server import Server
+
+    server = Server()
+    yield server
+    server.remove()
+
+
+def command(*words: object) -> None:
+    app([str(word) for word in words], standalone_mode=False)
+
+
+def test_runs_share_a_database_and_are_refused_together(
+    server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, address = tmp_path / "run.toml", server.address("ward", tmp_path / "ward.commits")
+    written(config, address)
+    with pytest.raises(LedgerError, match="ledger make"):
+        command("run", config, "--out", tmp_path / "early")
+    command("ledger", "make", config, "--owner", server.url("owner"), "--trust")
+    assert "ward.commits" in capsys.readouterr().out
+    for name in ("first", "second"):
+        command("run", config, "--out", tmp_path / name)
+    with pytest.raises(BudgetExceeded):
+        command("run", config, "--out", tmp_path / "third")
+    command("ledger", "verify", tmp_path / "second")
+    record = pb.load(tmp_path / "first")
+    with record.ledger as ledger:
+        assert ledger.guarantees
+        assert len({entry.run for entry in ledger.entries()}) == 2
+    written(config, str(tmp_path / "file.sqlite"))
+    with pytest.raises(pb.ConfigurationError, match="is a file"):
+        command("ledger", "make", config, "--owner", server.url("owner"), "--trust")
+
+
+def test_a_sweep_over_private_data_pays_into_a_database_and_not_into_a_file_of_a_cluster(
+    server: Any, tmp_path: Path
+) -> None:
+    address, config = server.address("sweep", tmp_path / "sweep.commits"), tmp_path / "one.toml"
+    written(config, address, epsilon=20.0)
+    command("ledger", "make", config, "--owner", server.url("owner"), "--trust", "--set", "ledger.rule=gaussian")
+    path = tmp_path / "sweep.toml"
+    bound = 'epsilon = 20.0\ndelta = 1e-5\nrule = "gaussian"\n'
+    path.write_text(PRIVATE.format(path=tmp_path / "people.sqlite", bound=bound))
+    with pytest.raises(pb.ConfigurationError, match="PostgreSQL"):
+        run_sweep(read_sweep(path), tmp_path / "out", scheduler="tcp://127.0.0.1:1")
+    assert not (tmp_path / "people.sqlite").exists()
+    path.write_text(PRIVATE.format(path=address, bound=bound).replace("seeds = 2", "seeds = 1"))
+    with pytest.raises(pb.ConfigurationError, match="does not answer"):
+        run_sweep(read_sweep(path), tmp_path / "out", scheduler="tcp://127.0.0.1:1")
+    found = run_sweep(read_sweep(path), tmp_path / "out", jobs=1)
+    with Ledger.open(address) as ledger:
+        assert len({reservation.run for reservation in ledger.book().reservations}) == 2
+        assert ledger.verify().ok
+    assert found.comparisons[0].total is not None
