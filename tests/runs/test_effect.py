@@ -100,7 +100,9 @@ def test_a_plan_of_nothing_says_what_would_change_that_and_it_does(algorithm: An
         assert more.remedy is None
     almost = dataclasses.replace(TWO, epsilon=dear.epsilon / 2)
     assert pb.plan(alike(n_clients), algorithm, privacy=almost, rounds=20).releases == 0
-    assert plan.outlook is not None
+    assert (plan.epsilon()["tight"], plan.noise_multiplier) == (0.0, None)
+    assert plan.outlook.startswith("nothing is released or charged: ")
+    assert isinstance(algorithm, pb.PFPNE) or plan.largest_over_noise < 1
     assert plan.outlook.endswith(f"; {plan.remedy}")
 
 

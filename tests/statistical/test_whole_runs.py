@@ -42,17 +42,7 @@ import privbo as pb
 from accountant import numerical
 from accountant.events import Event
 from experiments.examples.zoom import Zoom
-from privbo.audits.empirical import (
-    EPSILONS,
-    N_BOUNDS,
-    Point,
-    audit_curve,
-    closest_point,
-    epsilon_lower_bound,
-    lower_confidence,
-    measured_curve,
-    upper_confidence,
-)
+from privbo.audits import empirical
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import SecureNoise, SimulatedNoise
 from privbo.protocol.messages import FloatArray, IntArray, Request
@@ -124,7 +114,7 @@ class Found:
     epsilon_claimed: float
     mu_lower: float
     mu_claimed: float
-    curve: Point
+    curve: empirical.Point
 
 
 def play_once(spec: Spec, seed: int) -> Record:
@@ -172,24 +162,25 @@ def attack(
     mu, event = setting.mu, plan_run(setting.spec(canary=True)).event
     # In units in which a run at rate 1 is N(mu, 1) against N(0, 1).
     plus, minus = present / mu + mu / 2, absent / mu + mu / 2
+    measured = empirical.measured_curve(plus, minus, 1e-6 / empirical.N_BOUNDS)
     return Found(
         epsilon_lower=_epsilon_lower(plus, minus, mu),
         epsilon_claimed=numerical.epsilon(event, DELTA, adjacency=pb.Privacy(epsilon=1.0).adjacency),
         mu_lower=_mu_lower(plus, minus, mu),
         mu_claimed=mu,
-        curve=closest_point(measured_curve(plus, minus, 1e-6 / N_BOUNDS)[None], _accounted(event)),
+        curve=empirical.closest_point(measured[None], _accounted(event)),
     )
 
 
 def _accounted(event: Event) -> FloatArray:
     adjacency = pb.Privacy(epsilon=1.0).adjacency
-    return np.array([numerical.delta(event, epsilon, adjacency=adjacency) for epsilon in EPSILONS])
+    return np.array([numerical.delta(event, epsilon, adjacency=adjacency) for epsilon in empirical.EPSILONS])
 
 
 def _bound(seen: float, unseen: float, trials: int) -> float:
     level = (1.0 - CONFIDENCE) / 2
-    low = float(lower_confidence(np.array(seen), trials, level))
-    high = float(upper_confidence(np.array(unseen), trials, level))
+    low = float(empirical.lower_confidence(np.array(seen), trials, level))
+    high = float(empirical.upper_confidence(np.array(unseen), trials, level))
     return math.log((low - DELTA) / high) if low - DELTA > high else 0.0
 
 
@@ -205,7 +196,7 @@ def _epsilon_lower(plus: FloatArray, minus: FloatArray, mu: float) -> float:
 
 def _mu_lower(plus: FloatArray, minus: FloatArray, mu: float) -> float:
     errors = float(np.sum(plus <= mu / 2) + np.sum(minus > mu / 2))
-    return max(0.0, -2.0 * float(ndtri(upper_confidence(np.array(errors), 2 * len(plus), 1e-6))))
+    return max(0.0, -2.0 * float(ndtri(empirical.upper_confidence(np.array(errors), 2 * len(plus), 1e-6))))
 
 
 RUNS, FEW = 20_000, 200
@@ -271,7 +262,7 @@ def test_a_release_that_was_drawn_twice_is_caught() -> None:
 
 # ---- curve audit: 1e5 releases per side and world, alpha = 1e-6 per audit, planted faults each in their world
 
-TRIALS, ALPHA = 100_000, 1e-6
+AUDIT = {"trials": 100_000, "alpha": 1e-6}
 WEIGHTS = np.array([[0.9, 0.9, 0.9, 0.9], [0.4, 0.4, 0.4, 0.4]])
 WORLDS = ["others zero", "others opposing", "alone"]
 # The world in which each fault must show; a twentieth less noise shows in none, and in a replay.
@@ -293,19 +284,18 @@ def build(sampling: str = "poisson", fault: Fault = SOUND, **settings):
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("sampling", ["poisson", "fixed-size"])
 def test_the_shipped_mechanism_passes(sampling: str, world: str) -> None:
-    found = audit_curve(build(sampling), WEIGHTS, noise=SecureNoise(), world=world, trials=TRIALS, alpha=ALPHA)
+    found = empirical.audit_curve(build(sampling), WEIGHTS, noise=SecureNoise(), world=world, **AUDIT)
     assert found.passed, found
 
 
 @pytest.mark.parametrize("name", WORLD_OF)
 def test_each_fault_fails_in_its_world(name: str) -> None:
-    fault, noise, world = FAULTS[name], SimulatedNoise(1), WORLD_OF[name]
+    fault, attacked = FAULTS[name], {"noise": SimulatedNoise(1), "world": WORLD_OF[name]} | AUDIT
     # A realised count shows in samples well below the expected size, so there are more clients and less noise.
     by_count = name.startswith("division")
     weights, multiplier = (WEIGHTS[:, [0] * 6], 0.7) if by_count else (WEIGHTS, 1.0)
     mechanism = build("fixed-size" if name in FIXED_SIZE else "poisson", fault, noise_multiplier=multiplier)
-    settings = {"noise": noise, "world": world, "trials": TRIALS, "alpha": ALPHA}
-    found = audit_curve(mechanism, weights, release=fault.releases, **settings)
+    found = empirical.audit_curve(mechanism, weights, release=fault.releases, **attacked)
     assert not found.passed, found
     assert found.delta_lower > found.delta_claimed
 
@@ -316,6 +306,7 @@ def test_the_gaussian_audit_is_tight_at_rate_one() -> None:
     # each floor is an event of probability below 1e-6 (5 sigma).
     for multiplier, floor in ((0.5, 0.97), (1.0, 0.95)):
         mechanism = mechanism_for(request, noise_multiplier=multiplier)
-        low, accounted = epsilon_lower_bound(mechanism, WEIGHTS, noise=SecureNoise(), delta=1e-5, trials=TRIALS)
+        settings = {"noise": SecureNoise(), "delta": 1e-5, "trials": AUDIT["trials"]}
+        low, accounted = empirical.epsilon_lower_bound(mechanism, WEIGHTS, **settings)
         # 95 % bound: a bound above the truth is an event of probability 0.05, 3 % above it one below 1e-6.
         assert floor * accounted <= low <= 1.03 * accounted
