@@ -20,14 +20,7 @@ from threadpoolctl import threadpool_info
 
 import privbo as pb
 from privbo.algorithms.thompson import local_model
-from privbo.protocol.processes import (
-    VARIABLES,
-    NoAnswerError,
-    WorkerProcess,
-    limited_loaded_threads,
-    process_pool,
-    within,
-)
+from privbo.protocol import processes
 
 SCRIPT = """
 import privbo as pb
@@ -73,7 +66,7 @@ class Worker:
 
 @contextmanager
 def started(**settings):
-    process = WorkerProcess(Worker, **settings)
+    process = processes.WorkerProcess(Worker, **settings)
     try:
         yield process
     finally:
@@ -119,7 +112,7 @@ def test_a_worker_sees_the_environment_directory_and_path_of_now(tmp_path, monke
     monkeypatch.syspath_prepend(str(tmp_path))
     with started(threads=3) as process:
         assert process.call("evaluate", "os.environ.get('PRIVBO_TEST'), os.environ.get('HOME')") == ("now", None)
-        assert process.call("evaluate", f"[os.environ[name] for name in {VARIABLES}]") == ["3"] * 3
+        assert process.call("evaluate", f"[os.environ[name] for name in {processes.VARIABLES}]") == ["3"] * 3
         assert process.call("evaluate", "os.getcwd()") == str(tmp_path)
         assert str(tmp_path) in process.call("evaluate", "sys.path")
 
@@ -150,7 +143,7 @@ def test_a_worker_raises_what_its_object_does_and_goes_on(worker):
 
 def test_an_object_that_cannot_be_made_is_refused():
     with pytest.raises(pb.ConfigurationError, match="can't begin: FileNotFoundError"):
-        WorkerProcess(partial(open, "/nowhere/at/all"))
+        processes.WorkerProcess(partial(open, "/nowhere/at/all"))
 
 
 def test_workers_are_started_from_many_threads_at_once():
@@ -240,7 +233,7 @@ def test_daemons_may_have_workers(tmp_path):
 
 
 def test_a_pool_calls_functions_in_as_many_processes():
-    with process_pool(2) as submit:
+    with processes.process_pool(2) as submit:
         found = [submit(slow_process) for _ in range(2)]
         assert len({one.result() for one in found} | {os.getpid()}) == 3
         with pytest.raises(ZeroDivisionError):
@@ -255,14 +248,14 @@ def slow_process() -> int:
 
 def test_a_pool_that_is_left_kills_what_is_under_way(tmp_path):
     file = tmp_path / "worker"
-    with process_pool(1) as submit:
+    with processes.process_pool(1) as submit:
         submit(Worker().wait, file)
         wait_for(lambda: file.exists() and file.read_text())
     assert not is_alive(int(file.read_text()))
 
 
 def test_a_pool_whose_worker_dies_says_so():
-    with process_pool(1) as submit, pytest.raises(pb.RunError, match="ended with code 7"):
+    with processes.process_pool(1) as submit, pytest.raises(pb.RunError, match="ended with code 7"):
         submit(os._exit, 7).result()
 
 
@@ -276,12 +269,12 @@ DRAWS: dict[str, Callable[[], float]] = {
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 def test_calls_that_draw_from_a_global_generator_do_not_all_draw_the_same(draw):
     draw()  # so that the generator stands before the fork
-    assert len({draw(), *(within(60.0, draw) for _ in range(3))}) == 4
+    assert len({draw(), *(processes.within(60.0, draw) for _ in range(3))}) == 4
 
 
 def test_a_call_that_raises_says_so():
-    with pytest.raises(NoAnswerError, match="ZeroDivisionError: "):
-        within(60.0, lambda: 1 / 0)
+    with pytest.raises(processes.NoAnswerError, match="ZeroDivisionError: "):
+        processes.within(60.0, lambda: 1 / 0)
 
 
 @pytest.fixture
@@ -295,21 +288,21 @@ def two_threads():
 @pytest.mark.usefixtures("two_threads")
 def test_the_last_limit_holds_whoever_set_it_and_the_first_threads_come_back():
     before = _counts()
-    with ThreadPoolExecutor(1) as other, limited_loaded_threads(3):
+    with ThreadPoolExecutor(1) as other, processes.limited_loaded_threads(3):
         entered, left = threading.Event(), threading.Event()
 
         def limited():
-            with limited_loaded_threads(1):
+            with processes.limited_loaded_threads(1):
                 entered.set()
                 left.wait()
 
         ended = other.submit(limited)
         entered.wait()
-        with limited_loaded_threads(1):
+        with processes.limited_loaded_threads(1):
             assert _counts() == {1}
         left.set()
         ended.result()
-        with limited_loaded_threads(3):
+        with processes.limited_loaded_threads(3):
             assert _counts() == {3}
     assert _counts() == before
 

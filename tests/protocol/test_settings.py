@@ -58,7 +58,6 @@ def parameter(**given: object) -> Spec:
 
 shared_ledger = partial(pb.SharedLedger, path="p.sqlite", population="w")
 releases = partial(pb.DeclaredReleases, noise_multiplier=1.0)
-foreign = ForeignAlgorithm(reference="tests.crash_problem:problem", table={})
 play = partial(pb.run, problem(), algorithm=pb.DPFTSDE(), privacy=pb.NoPrivacy(), rounds=1)
 BOUND, ONE = {"epsilon": 4.0, "delta": 1e-5}, {"epsilon": 1.0}
 REWARD = {"noise_multiplier": 3.0, "unit": "reward"}
@@ -76,7 +75,7 @@ IMPOSSIBLE: list[tuple[Callable[..., object], dict[str, object], str]] = [
         {"inflation": -1.0},
         "algorithm.own.inflation=-1.0: input should be a number > 0, or an instance of Theorem1; correct it",
     ),
-    (foreign.load, {}, "algorithm.type='tests.crash_problem:problem' is no dataclass; name one with settings"),
+    (ForeignAlgorithm(reference="json:dumps", table={}).load, {}, "algorithm.type='json:dumps' is no dataclass; name"),
     (play, {"algorithm": pb.DPFTSDE}, "algorithm=DPFTSDE is a class; give its settings: DPFTSDE()"),
     (play, {"privacy": 2.0}, "privacy=2.0: input should be Privacy or NoPrivacy; write Privacy(epsilon=...)"),
     (pb.Privacy, ONE | {"noise_multiplier": 1.0}, "exactly one"),

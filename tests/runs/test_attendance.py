@@ -32,8 +32,7 @@ from tests.whole_run import clinic
 from tests.whole_run.test_whole_run import SPACE
 from tests.whole_run.worlds import SHORT, Outcome, play as play_world
 
-OWN = pb.OwnModel(n_features=16, fit_steps=2, n_candidates=32)
-ALGORITHM = pb.DPFTSDE(n_features=8, own=OWN)
+ALGORITHM = pb.DPFTSDE(n_features=8, own=pb.OwnModel(n_features=16, fit_steps=2, n_candidates=32))
 PRIVACY = pb.Privacy(noise_multiplier=1.0, sample_rate=0.5, noise="simulation")
 EVERYONE = np.arange(2000)
 

@@ -109,12 +109,8 @@ def throw(error: BaseException) -> None:
     raise error
 
 
-RAISED: dict[str, Callable[[], Any]] = {
-    "LinAlgError": lambda: np.linalg.cholesky(-np.eye(2)),
-    "SystemExit": lambda: throw(SystemExit(3)),
-    "KeyboardInterrupt": lambda: throw(KeyboardInterrupt()),
-    "GeneratorExit": lambda: throw(GeneratorExit()),
-    "MemoryError": lambda: throw(MemoryError()),
+ERRORS = (np.linalg.LinAlgError, SystemExit, KeyboardInterrupt, GeneratorExit, MemoryError)
+RAISED: dict[str, Callable[[], Any]] = {kind.__name__: partial(throw, kind()) for kind in ERRORS} | {
     "RecursionError": lambda: deeper(0),
     "another shape": lambda: np.zeros((1, 3)),
     "no array": lambda: "text",

@@ -38,7 +38,6 @@ from tests.builders import problem as flat_problem, stopped
 from tests.conformance.cases import problem
 from tests.deployment.federations import make
 
-ROOT = Path(__file__).parents[2]
 ALGORITHM = pb.DPFTSDE(n_features=8)
 SIMULATED = pb.Privacy(noise_multiplier=2.0, noise="simulation")
 
