@@ -54,6 +54,10 @@ IN_PHASE = pb.PFPNE(horizon=60, c=0.02, stage2="in-phase", centre="client")
 PRINTED = pb.PFPNE(horizon=60, c=0.02, stage2="printed")
 
 
+SQUARE = pb.Weighting(form="square", sharpness=40.0, schedule="synthetic")
+CUT_AND_SQUARE: dict[str, Any] = {"cuts": (pb.Cut(parameter="x", at=(0.2, 0.5)),), "weighting": SQUARE}
+
+
 def of_one(unit: UnitName) -> list[Case]:
     eliminations = {"fed-pne": FED, "pf-pne": IN_PHASE, "parallel": PARALLEL}
     return [Case(f"{name}, one {unit}", algorithm, unit=unit) for name, algorithm in eliminations.items()]
@@ -62,16 +66,7 @@ def of_one(unit: UnitName) -> list[Case]:
 CASES = [
     Case("dp-fts-de", pb.DPFTSDE(n_features=12, n_init=2)),
     Case("dp-fts-de, means, of the experiments", Variant(n_features=12)),
-    Case(
-        "dp-fts-de cut regions, square weights",
-        pb.DPFTSDE(
-            n_features=12,
-            n_init=2,
-            n_regions=3,
-            cuts=(pb.Cut(parameter="x", at=(0.2, 0.5)),),
-            weighting=pb.Weighting(form="square", sharpness=40.0, schedule="synthetic"),
-        ),
-    ),
+    Case("dp-fts-de cut regions, square weights", pb.DPFTSDE(n_features=12, n_init=2, n_regions=3, **CUT_AND_SQUARE)),
     Case("shared-prior", pb.SharedPrior(n_features=12)),
     Case("shared-prior, Thompson draws", pb.SharedPrior(n_features=12, acquisition="thompson")),
     Case("fed-pne", FED),

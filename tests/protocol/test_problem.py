@@ -1,4 +1,3 @@
-import dataclasses
 import errno
 import logging
 import os
@@ -156,29 +155,23 @@ def test_values_and_errors_of_a_limited_call_are_those_of_a_plain_one() -> None:
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 def test_what_one_client_or_block_draws_moves_no_other(draw: Callable[[], float]) -> None:
     def values(extra: int, seed: int | None) -> list[float]:
+        scores: dict[tuple[int, int], float] = {}
+
         def score(client: int, params: dict, rows: np.ndarray) -> float:
-            for _ in range(extra if client == 0 and 0 in rows else 0):
+            block = client, int(rows.min())
+            for _ in range(extra if block == (0, 0) else 0):
                 draw()
-            if extra and client == 0 and 0 in rows:
+            if extra and block == (0, 0):
                 raise KeyboardInterrupt  # no operator's
-            return draw()
+            return scores.setdefault(block, draw())
 
-        found = pb.in_blocks(score, n_records=[6] * 3, n_blocks=3)
-        records = problem(3, objective=found, n_records=[3] * 3)
-        keys = [f"{client} {block}" for client in range(3) for block in range(3)]
-        scores: dict[str, float] = {}
-
-        def kept(client: int, params: dict) -> np.ndarray:
-            made = found(client, params)
-            scores.update(zip(keys[3 * client :], made.tolist(), strict=False))
-            return made
-
-        evaluate = dataclasses.replace(records, objective=kept).evaluator(seed=seed)
+        blocks = pb.in_blocks(score, n_records=[6] * 3, n_blocks=3)
+        evaluate = problem(3, objective=blocks, n_records=[3] * 3).evaluator(seed=seed)
         evaluate.memory = Memory(np.arange(3), 1, lambda rows: None)
         before = draw()
         evaluate(np.arange(3), np.zeros((3, 1)))
         assert before not in scores.values()
-        return [scores[key] for key in keys[1:]]
+        return [drawn for block, drawn in scores.items() if block != (0, 0)]
 
     assert values(0, seed=1) == values(2, seed=1) != values(0, seed=2)
     assert len(set(values(0, seed=1))) == 8

@@ -70,11 +70,7 @@ IMPOSSIBLE: list[tuple[Callable[..., object], dict[str, object], str]] = [
     (pb.DPFTSDE, {"noise": -1.0}, THEORY),
     (read, {"noise": -1.0}, THEORY),
     (read, {"own": {"inflation": {"failure": 3}}}, "algorithm.own.inflation.failure=3: input should be a number < 1;"),
-    (
-        pb.OwnModel,
-        {"inflation": -1.0},
-        "algorithm.own.inflation=-1.0: input should be a number > 0, or an instance of Theorem1; correct it",
-    ),
+    (pb.OwnModel, {"inflation": -1.0}, "own.inflation=-1.0: input should be a number > 0, or an instance of Theorem1"),
     (ForeignAlgorithm(reference="json:dumps", table={}).load, {}, "algorithm.type='json:dumps' is no dataclass; name"),
     (play, {"algorithm": pb.DPFTSDE}, "algorithm=DPFTSDE is a class; give its settings: DPFTSDE()"),
     (play, {"privacy": 2.0}, "privacy=2.0: input should be Privacy or NoPrivacy; write Privacy(epsilon=...)"),

@@ -290,7 +290,6 @@ def misspelt(client: int, params: dict, rows: np.ndarray) -> float:
         (lambda client, params: np.full(8, np.nan), []),
         (lambda client, params: np.full(8, 55.0), []),  # percent
     ],
-    ids=["learner with a typo", "no numbers", "percent"],
 )
 def test_scores_of_records_that_were_all_clipped_are_no_value(
     objective: Any, words: list[str], executor: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

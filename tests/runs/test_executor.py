@@ -69,12 +69,17 @@ def test_points_and_releases_do_not_depend_on_how_clients_are_grouped(case: Case
             require_same(parts, runs[0])
 
 
-def test_processes_give_the_same_and_one_that_dies_is_replaced_without_repeating_what_it_had_done(tmp_path, capfd):
-    whole = play(Noting(tmp_path / "whole"))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run in one process, whose objective holds its calls."""
+    return play(Noting(tmp_path_factory.mktemp("whole") / "calls"))
+
+
+def test_processes_give_the_same_and_one_that_dies_is_replaced_without_repeating(whole, tmp_path, capfd):
     parts = Noting(tmp_path / "parts", deadly=5)
     require_same(play(parts, executor="processes", jobs=2, directory=tmp_path / "run"), whole)
     assert parts.path.with_suffix(".died").exists()
-    assert sorted(set(parts.lines())) == sorted(Noting(tmp_path / "whole").lines())
+    assert sorted(set(parts.lines())) == sorted(whole.spec.problem.objective.lines())
     assert parts.repeated() <= 1  # that which was under way when the process died
     assert "seen by 6" in capfd.readouterr().out
     assert len(play(Noting(tmp_path / "again"), directory=tmp_path / "run", resume=True).releases) == 1
@@ -210,8 +215,7 @@ def test_a_problem_that_cannot_be_sent_is_refused_before_anything_is_made(tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_states_that_are_paged_out_come_back_as_they_were(tmp_path, monkeypatch):
-    whole = play(Noting(tmp_path / "whole"))
+def test_states_that_are_paged_out_come_back_as_they_were(whole, tmp_path, monkeypatch):
     spec = dataclasses.replace(whole.spec, problem=problem(Noting(tmp_path / "calls")))
     home = RunDirectory(tmp_path / "run")
     opened = open_run(spec, plan_run(spec), home)
@@ -225,21 +229,19 @@ def test_states_that_are_paged_out_come_back_as_they_were(tmp_path, monkeypatch)
     paged.end()
 
 
-def test_dask_workers_give_the_same(tmp_path):
+def test_dask_workers_give_the_same(whole, tmp_path):
     distributed = pytest.importorskip("distributed")
-    whole = play(Noting(tmp_path / "whole"))
     settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "processes": False}
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
         require_same(play(Noting(tmp_path / "calls"), executor=client), whole)
     with pytest.raises(pb.ConfigurationError, match="Client that runs"):
         play(Noting(tmp_path / "closed"), executor=client)
-    assert sorted(Noting(tmp_path / "calls").lines()) == sorted(Noting(tmp_path / "whole").lines())
+    assert sorted(Noting(tmp_path / "calls").lines()) == sorted(whole.spec.problem.objective.lines())
 
 
 @pytest.mark.slow
-def test_a_dask_worker_killed_inside_a_round_is_replaced(tmp_path):
-    distributed = pytest.importorskip("distributed")
-    whole, calls = play(Noting(tmp_path / "whole")), Noting(tmp_path / "calls", seconds=0.05)
+def test_a_dask_worker_killed_inside_a_round_is_replaced(whole, tmp_path):
+    distributed, calls = pytest.importorskip("distributed"), Noting(tmp_path / "calls", seconds=0.05)
     settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
         worker = next(iter(client.run(os.getpid).values()))
@@ -253,7 +255,7 @@ def test_a_dask_worker_killed_inside_a_round_is_replaced(tmp_path):
         killer.start()
         require_same(play(calls, executor=client), whole)
         killer.join()
-    assert set(calls.lines()) == set(Noting(tmp_path / "whole").lines())
+    assert set(calls.lines()) == set(whole.spec.problem.objective.lines())
     assert calls.repeated() <= 1
 
 

@@ -243,14 +243,9 @@ PLANS, RELEASES = 2.155, 1.4652
 
 
 def opened(shared: pb.SharedLedger, home: Path) -> Run:
-    spec = Spec(
-        name="four",
-        problem=problem(),
-        algorithm=pb.FedPNE(horizon=400, c=0.02, releases=PLANNED, release_when="always"),
-        privacy=pb.Privacy(noise_multiplier=7.460263403993197, delta=DELTA),
-        rounds=8,
-        ledger=shared,
-    )
+    algorithm = pb.FedPNE(horizon=400, c=0.02, releases=PLANNED, release_when="always")
+    privacy = pb.Privacy(noise_multiplier=7.460263403993197, delta=DELTA)
+    spec = Spec(name="four", problem=problem(), algorithm=algorithm, privacy=privacy, rounds=8, ledger=shared)
     plan = plan_run(spec)
     assert plan.releases == PLANNED
     return open_run(spec, plan, RunDirectory(home))

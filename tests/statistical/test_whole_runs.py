@@ -52,7 +52,7 @@ from privbo.runs.opening import open_run, plan_run
 from privbo.runs.record import Record
 from privbo.runs.spec import Spec
 from privbo.testing import bumps
-from tests.builders import mechanism_for
+from tests.builders import mechanism_for, problem
 from tests.statistical.faults import FAULTS, FIXED_SIZE, SOUND, Fault
 
 N_CLIENTS, CANARY, CANDIDATES = 3, 0, 2
@@ -86,16 +86,11 @@ class Setting:
             others = np.clip(bumps(clients, units), 0.0, 1.0) if self.others else 0.5
             return np.where(clients == CANARY, 1.0 if canary else 0.5, others)
 
-        space = {"x": pb.Real(0.0, 1.0), "y": pb.Real(0.0, 1.0)}
-        return Spec(
-            name="attacked",
-            problem=pb.Problem(space=space, batch_objective=score, n_clients=N_CLIENTS),
-            algorithm=Zoom(n_candidates=CANDIDATES),
-            privacy=pb.Privacy(
-                noise_multiplier=self.noise_multiplier, sample_rate=self.sample_rate, noise="simulation", delta=DELTA
-            ),
-            rounds=self.rounds,
-        )
+        attacked = problem(N_CLIENTS, space={"x": pb.Real(0.0, 1.0), "y": pb.Real(0.0, 1.0)}, batch_objective=score)
+        sampled = {"noise_multiplier": self.noise_multiplier, "sample_rate": self.sample_rate}
+        privacy = pb.Privacy(noise="simulation", delta=DELTA, **sampled)
+        algorithm = Zoom(n_candidates=CANDIDATES)
+        return Spec(name="attacked", problem=attacked, algorithm=algorithm, privacy=privacy, rounds=self.rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
