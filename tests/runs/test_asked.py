@@ -231,7 +231,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_run_would_refuse_start_refuses_before_its_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script that is started twice, no round, other settings of a resumed run, an executor that has nothing to do."""
+    """A script that is started twice, other settings of a resumed run, an executor that has nothing to do."""
     home = tmp_path / "run"
     tell_all(pb.start(asked_problem(), FAST, directory=home, **PLAIN).site)
     for settings, words in [

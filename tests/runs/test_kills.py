@@ -41,7 +41,7 @@ from tests.cli.test_cli import privbo, toml
 from tests.conformance.cases import problem
 from tests.deployment.federations import Federation, make
 from tests.deployment.grid import LoopGrid
-from tests.sources import ROOT
+from tests.runs.test_asked import start
 
 CRASH = partial(toml, privacy={"noise_multiplier": 2.0})
 KILLS = int(os.environ.get("PRIVBO_KILLS", "20"))
@@ -219,9 +219,8 @@ def test_a_round_that_is_drawn_again_is_betrayed(tmp_path: Path) -> None:
 
 def test_ctrl_c_leaves_a_run_that_resumes(tmp_path: Path) -> None:
     (tmp_path / "crash.toml").write_text(CRASH(rounds=60))
-    home, pipes = tmp_path / "run", {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    asked = [sys.executable, "-m", "privbo.cli", "run", str(tmp_path / "crash.toml"), "--out", str(home)]
-    process = subprocess.Popen(asked, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, **pipes)
+    home, pipes = tmp_path / "run", {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = start("run", str(tmp_path / "crash.toml"), "--out", str(home), **pipes)
     deadline = time.monotonic() + 60
     while not read_lines(home / "history.jsonl"):
         assert time.monotonic() < deadline

@@ -97,9 +97,7 @@ def test_tables_and_digests_are_those_stored() -> None:
 
 def test_a_later_default_names_another_charge_and_the_first_one_the_same() -> None:
     def named(algorithm: pb.SharedPrior) -> object:
-        problem = pb.Problem(objective=lambda client, point: 0.0, n_clients=4, space={"x": pb.Real(0, 1)})
-        spec = pb.Spec(name="a", problem=problem, algorithm=algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=6)
-        return spec.departures()["algorithm"]
+        return spec(algorithm=algorithm).departures()["algorithm"]
 
     assert named(pb.SharedPrior(schedule=(0, 2, 5), shares=(5.0, 2.0, 1.0))) == {"type": "shared-prior"}
     assert named(pb.SharedPrior()) == {"type": "shared-prior", "schedule": [1, 5], "shares": [1.0, 1.0]}
