@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -35,20 +36,9 @@ def test_failures_become_nan_and_are_told_once_per_client(caplog: pytest.LogCapt
     assert evaluate.errors[0] == "RuntimeError: broken pipe"
 
 
-class Cancelled(BaseException):
-    pass
-
-
-class Wordless(BaseException):
-    def __str__(self) -> str:
-        raise ValueError("nothing to say")
-
-
-class Silent(BaseException):
-    def __str__(self) -> str:
-        raise SystemExit(7)
-
-
+Cancelled = type("Cancelled", (BaseException,), {})
+Wordless = type("Wordless", (BaseException,), {"__str__": lambda self: 1 / 0})
+Silent = type("Silent", (BaseException,), {"__str__": lambda self: sys.exit(7)})
 RAISED = [ValueError("no"), SystemExit(3), Cancelled(), Wordless(), Silent(), GeneratorExit(), KeyboardInterrupt()]
 
 

@@ -17,7 +17,7 @@ from privbo.door.clipping import clip_rows
 from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource
 from privbo.door.payload import vet_rows
-from privbo.protocol.messages import BoolArray, FloatArray, IntArray, Request
+from privbo.protocol.messages import BoolArray, FloatArray, Request
 from tests.door.replayed_runs import through_the_door
 
 Arithmetic: TypeAlias = Callable[[PrivateSum, FloatArray, FloatArray, BoolArray, NoiseSource], FloatArray]
@@ -74,39 +74,6 @@ def quieter(sound: PrivateSum, factor: float) -> PrivateSum:
     return QuieterSum(**settings_of(sound), factor=factor)
 
 
-# --- arithmetic -----------------------------------------------------------------------------
-
-
-def totals_and_noise(mechanism, weights, clipped, participation, noise) -> tuple[IntArray, IntArray]:
-    totals = sums.lattice_sums(weights, clipped, participation, mechanism.grid_step())
-    return totals, noise.gaussian(totals.shape, mechanism.grid_scale())
-
-
-def noise_not_divided_by_the_rate(mechanism, weights, clipped, participation, noise) -> FloatArray:
-    totals, drawn = totals_and_noise(mechanism, weights, clipped, participation, noise)
-    return totals * mechanism.grid_step() / mechanism.sample.rate + drawn * mechanism.grid_step()
-
-
-def divided_by_the_realised_count(mechanism, weights, clipped, participation, noise) -> FloatArray:
-    step = mechanism.grid_step()
-    totals, drawn = totals_and_noise(mechanism, weights, clipped, participation, noise)
-    count = np.maximum(participation.sum(axis=1), 1)[:, None, None] / participation.shape[1]
-    return totals * step / count + drawn * step / mechanism.sample.rate
-
-
-def same_noise_for_all_blocks(mechanism, weights, clipped, participation, noise) -> FloatArray:
-    step = mechanism.grid_step()
-    totals = sums.lattice_sums(weights, clipped, participation, step)
-    drawn = noise.gaussian((len(totals), 1, totals.shape[2]), mechanism.grid_scale())
-    return (totals + drawn) * step / mechanism.sample.rate
-
-
-def noiseless_empty_sample(mechanism, weights, clipped, participation, noise) -> FloatArray:
-    totals, drawn = totals_and_noise(mechanism, weights, clipped, participation, noise)
-    somebody = participation.any(axis=1)[:, None, None]
-    return (totals + drawn * somebody) * mechanism.grid_step() / mechanism.sample.rate
-
-
 # --- faults ---------------------------------------------------------------------------------
 
 
@@ -143,17 +110,36 @@ class Fault:
         return values, mechanism.event()
 
 
+def planted(combined: Callable[[FloatArray, FloatArray, BoolArray, float], FloatArray]) -> Fault:
+    """Sums and noise of a release that are combined in another way; who takes part, and at which rate, is given."""
+
+    def arithmetic(mechanism, weights, clipped, participation, noise) -> FloatArray:
+        step = mechanism.grid_step()
+        totals = sums.lattice_sums(weights, clipped, participation, step)
+        drawn = noise.gaussian(totals.shape, mechanism.grid_scale())
+        return combined(totals * step, drawn * step, participation, mechanism.sample.rate)
+
+    return Fault(arithmetic=arithmetic)
+
+
+def share(participation: BoolArray) -> FloatArray:
+    """The realised rate of every release's sample, of one client at least."""
+    return np.maximum(participation.sum(axis=1), 1)[:, None, None] / participation.shape[1]
+
+
 SOUND = Fault()
 SOUND_ARITHMETIC = Fault(arithmetic=sums.noisy_sums)
 FAULTS = {
     "std / sqrt(2)": Fault(plant=lambda sound: quieter(sound, 2**-0.5)),
-    "noise not divided by q": Fault(arithmetic=noise_not_divided_by_the_rate),
+    "noise not divided by q": planted(lambda totals, noise, _, rate: totals / rate + noise),
     "clip S per block instead of S / sqrt(P)": Fault(plant=lambda sound: WideSum(**settings_of(sound))),
     "fixed-size sampling accounted as Poisson": Fault(plant=lambda sound: BoastingSum(**settings_of(sound))),
     "fixed-size sampling with the zero-out sensitivity": Fault(plant=lambda sound: ForgetfulSum(**settings_of(sound))),
-    "division by the realised count": Fault(arithmetic=divided_by_the_realised_count),
-    "the same noise for two blocks": Fault(arithmetic=same_noise_for_all_blocks),
-    "noiseless empty sample": Fault(arithmetic=noiseless_empty_sample),
+    "division by the realised count": planted(lambda totals, noise, who, rate: totals / share(who) + noise / rate),
+    "the same noise for two blocks": planted(lambda totals, noise, _, rate: (totals + noise[:, :1]) / rate),
+    "noiseless empty sample": planted(
+        lambda totals, noise, who, rate: (totals + noise * who.any(axis=1)[:, None, None]) / rate
+    ),
     "std x 0.95": Fault(plant=lambda sound: quieter(sound, 0.95)),
 }
 FIXED_SIZE = {name for name in FAULTS if name.startswith("fixed-size")}

@@ -4,6 +4,7 @@ Nothing here is random in its verdict: a finding is a contradiction, so the fals
 """
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,31 +98,16 @@ def test_no_false_alarm_where_one_reward_is_the_unit() -> None:
         assert reward_case(seed).findings() == (), seed
 
 
-class HalfMove(UnitMove):
-    """Half of how far a reward moves a vector."""
-
-    def after_clipping(self, bound: float, noise_multiplier: float) -> float:
-        return 0.5 * super().after_clipping(bound, noise_multiplier)
-
-
-class SmoothMove(UnitMove):
-    """How far a reward moves a vector that nobody truncates to a grid."""
-
-    def after_clipping(self, bound: float, noise_multiplier: float) -> float:
-        return min(self.bound, 2 * bound)
-
-
-def _moved_by(kind: type[UnitMove]) -> Fault:
-    def plant(sound: PrivateSum) -> PrivateSum:
-        return dataclasses.replace(sound, move=kind(**vars(sound.move)))
-
-    return Fault(plant=plant)
+def _moved(after_clipping: Callable[[UnitMove, float, float], float]) -> Fault:
+    """A reward moves a clipped vector as far as that says of its move, bound and noise multiplier."""
+    kind = type("Moved", (UnitMove,), {"after_clipping": after_clipping})
+    return Fault(plant=lambda sound: dataclasses.replace(sound, move=kind(**vars(sound.move))))
 
 
 REWARD_FAULTS = {
     "std x 0.95": FAULTS["std x 0.95"],
-    "noise for half a reward": _moved_by(HalfMove),
-    "truncation to the grid forgotten": _moved_by(SmoothMove),
+    "noise for half a reward": _moved(lambda move, bound, noise: 0.5 * UnitMove.after_clipping(move, bound, noise)),
+    "truncation to the grid forgotten": _moved(lambda move, bound, _: min(move.bound, 2 * bound)),
 }
 
 
