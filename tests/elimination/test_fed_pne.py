@@ -319,21 +319,6 @@ def test_all_pulls_and_every_clients_point_are_the_papers_in_a_hundred_cases() -
 shapes = st.tuples(st.integers(1, 4), st.sampled_from([2, 3]))
 
 
-@given(shape=shapes, depth=st.integers(0, 9), data=st.data())
-def test_children_tile_their_parent(shape: tuple[int, int], depth: int, data: st.DataObject) -> None:
-    d, k = shape
-    partition = Partition(n_dims=d, n_children=k)
-    node = np.array([data.draw(st.integers(0, k**depth - 1))])
-    children = partition.children(node)
-    centre, centres = partition.centres(depth, node)[0], partition.centres(depth + 1, children)
-    split = depth % d
-    width = k ** -float(len(range(split, depth, d)))  # of the parent's cell along the dimension that is split
-    offsets = ((np.arange(k) + 0.5) / k - 0.5) * width
-    np.testing.assert_allclose(centres[:, split], centre[split] + offsets, atol=1e-12)
-    others = [i for i in range(d) if i != split]
-    np.testing.assert_allclose(centres[:, others], np.repeat(centre[None, others], k, axis=0))
-
-
 @given(shape=shapes, depth=st.integers(0, 12), seed=st.integers(0, 2**32 - 1))
 def test_locate_finds_the_cell_of_a_point(shape: tuple[int, int], depth: int, seed: int) -> None:
     d, k = shape
