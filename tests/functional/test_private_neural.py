@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import privbo as pb
-from accountant.errors import BudgetExceeded, LedgerError
+from accountant.errors import BudgetExceeded
 from accountant.events import BestOfRandomRuns, PoissonSampledGaussian, Unit, repeat
 from accountant.ledger import Budget
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
@@ -402,14 +402,6 @@ def test_a_selection_whose_ledgers_went_back_or_are_gone_is_not_drawn_again(tmp_
             prepared(directory=home, resume=True)
         for path in tmp_path.glob(f"{part}.sqlite*"):
             path.rename(home / path.name)
-
-
-def test_ledgers_that_hold_two_results_are_refused(tmp_path) -> None:
-    first, second = prepared(directory=tmp_path / "s"), prepared(directory=tmp_path / "t")
-    first.select(lambda candidate: (1.0, model(1.0)))
-    second.select(lambda candidate: (1.0, model(2.0)))
-    with pytest.raises(LedgerError, match="other bytes"):
-        dataclasses.replace(first, validation=second.validation).select(forbidden)
 
 
 def test_what_was_released_is_read_for_the_same_candidates_or_refused(tmp_path) -> None:
