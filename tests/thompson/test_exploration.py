@@ -5,7 +5,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 from scipy.stats import qmc
 
 import privbo as pb
@@ -30,20 +29,6 @@ def test_factors_go_round_the_coordinates(count, splits):
 
 
 THREE = pb.Space({"kind": pb.Categorical(("a", "b", "c")), "depth": pb.Int(1, 4), "rate": pb.Real(1e-3, 1.0, log=True)})
-
-
-@given(count=st.integers(1, 12), seed=st.integers(0, 2**20))
-def test_samples_stay_in_their_region_and_are_canonical(count, seed):
-    regions = Regions.of(count, THREE)
-    homes = np.repeat(np.arange(count), 3)
-
-    def draw(rows, many):
-        return np.array([np.random.default_rng([seed, row]).random(many) for row in rows])
-
-    points = regions.sample(homes, 5, THREE, draw)
-    assert points.shape == (3 * count, 5, 3)
-    assert (regions.index(points) == homes[:, None]).all()
-    np.testing.assert_array_equal(THREE.snap(points), points)
 
 
 # Appendix B: a_t - 1 is 15 for five iterations, then falls linearly to 0 in five.
