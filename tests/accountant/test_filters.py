@@ -1,6 +1,5 @@
 """Filters: how much fits under them, what they guarantee, and why the best order of what was spent is none."""
 
-import itertools
 import math
 from dataclasses import replace
 from functools import cache
@@ -199,37 +198,26 @@ def test_a_release_takes_the_cheapest_slot_that_covers_it_and_keeps_it():
 
 SELECTION = BestOfRandomRuns(run=gaussian(9.0), eta=1.0, gamma=0.1)
 SAMPLES = [poisson(0.25, 1.0), poisson(0.1, 1.0), poisson(0.25, 9.0), fixed(40, 10, 1.0), fixed(40, 4, 3.0)]
-COVERED = [  # slot, release
-    *itertools.product([gaussian(1.0), poisson(1.0, 1.0), fixed(40, 10, 1.0)], SAMPLES),
-    (poisson(0.25, 1.0), poisson(0.1, 1.0)),
-    (truncated(40, 0.25, 12, 1.0), truncated(40, 0.25, 12, 1.5)),
-    (allocated(10, 1, 1.0), allocated(10, 1, 2.0)),
-    (allocated(10, 3, 1.0), allocated(10, 3, 1.0)),
-    (lengths(1.0), lengths(1.1)),
-    (sampled_laplace(0.5, 1.0), sampled_laplace(0.25, 1.0)),
-    (sampled_laplace(0.5, 1.0), sampled_laplace(0.5, 3.0)),
-    (laplace(1.0), sampled_laplace(0.9, 1.0)),
-    (sampled_laplace(1.0, 1.0), laplace(1.0)),
-    (ZeroConcentrated(rho=0.5, xi=0.1), ZeroConcentrated(rho=0.4)),
-    (SELECTION, SELECTION),
+CUTS, HALF = [(0.25, 0.9), (0.3, 1.0)], sampled_laplace(0.5, 1.0)
+LOUDER = [sampled_laplace(0.6, 1.0), sampled_laplace(0.5, 0.9)]
+SLOTS_AND_RELEASES = [  # a slot, what takes it, and what does not
+    (gaussian(1.0), SAMPLES, [laplace(1.0)]),
+    (poisson(1.0, 1.0), SAMPLES, []),
+    (fixed(40, 10, 1.0), SAMPLES, []),
+    # a sample of fixed size costs the same in both directions
+    (SAMPLES[0], [SAMPLES[1]], [poisson(0.26, 1.0), poisson(0.25, 0.99), SAMPLES[3]]),
+    (truncated(40, 0.25, 12, 1.0), [truncated(40, 0.25, 12, 1.5)], [truncated(40, q, 12, z) for q, z in CUTS]),
+    (allocated(10, 1, 1.0), [allocated(10, 1, 2.0)], [allocated(10, 1, 0.8), allocated(10, 2, 1.0)]),
+    (allocated(10, 3, 1.0), [allocated(10, 3, 1.0)], []),
+    (lengths(1.0), [lengths(1.1)], [lengths(0.9)]),
+    (HALF, [sampled_laplace(0.25, 1.0), sampled_laplace(0.5, 3.0)], [*LOUDER, laplace(1.0)]),
+    (laplace(1.0), [sampled_laplace(0.9, 1.0)], [laplace(0.95)]),
+    (sampled_laplace(1.0, 1.0), [laplace(1.0)], []),
+    (ZeroConcentrated(rho=0.5, xi=0.1), [ZeroConcentrated(rho=0.4)], [ZeroConcentrated(rho=0.6)]),
+    (SELECTION, [SELECTION], [replace(SELECTION, run=gaussian(2.0))]),
 ]
-UNCOVERED = [
-    (poisson(0.25, 1.0), poisson(0.26, 1.0)),
-    (poisson(0.25, 1.0), poisson(0.25, 0.99)),
-    (poisson(0.25, 1.0), fixed(40, 10, 1.0)),  # a sample of fixed size costs the same in both directions
-    (laplace(2.0), laplace(1.9)),
-    (gaussian(1.0), laplace(1.0)),
-    (truncated(40, 0.25, 12, 1.0), truncated(40, 0.25, 12, 0.9)),
-    (truncated(40, 0.25, 12, 1.0), truncated(40, 0.3, 12, 1.0)),
-    (allocated(10, 1, 1.0), allocated(10, 1, 0.8)),
-    (allocated(10, 1, 1.0), allocated(10, 2, 1.0)),
-    (lengths(1.0), lengths(0.9)),
-    (sampled_laplace(0.5, 1.0), sampled_laplace(0.6, 1.0)),
-    (sampled_laplace(0.5, 1.0), sampled_laplace(0.5, 0.9)),
-    (sampled_laplace(0.5, 1.0), laplace(1.0)),
-    (ZeroConcentrated(rho=0.5), ZeroConcentrated(rho=0.6)),
-    (SELECTION, replace(SELECTION, run=gaussian(2.0))),
-]
+COVERED = [(slot, release) for slot, takes, _ in SLOTS_AND_RELEASES for release in takes]
+UNCOVERED = [(slot, release) for slot, _, others in SLOTS_AND_RELEASES for release in others]
 
 
 def costs(event, epsilon: float) -> numerical.Interval:
