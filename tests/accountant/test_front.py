@@ -56,11 +56,7 @@ def test_no_rounds_cost_nothing_and_everybody_takes_part_unless_a_rate_is_named(
 @pytest.mark.parametrize(
     ("name", "values", "words"),
     [
-        (
-            "noise_multiplier",
-            (-1.0, math.inf, math.nan, "2"),
-            "must be positive and finite: it is the noise's standard",
-        ),
+        ("noise_multiplier", (-1.0, math.inf, math.nan, "2"), "must be positive and finite: it is the noise's"),
         ("sample_rate", (1.5, 0.0), "must be above 0 and at most 1: it is the probability"),
         ("rounds", (-1, 2.5, True), "must be a whole number of releases, at least [01]"),
         ("delta", (0.0,), r"must lie in \(0, 1\), got 0.0; usual is"),

@@ -21,18 +21,7 @@ from accountant.ledger.ledger import holds
 from accountant.ledger.policy import canonical, require_names, require_population, sampler_of
 from accountant.ledger.pricing import DISJOINT, FILTER, NOTHING, ODOMETER, TOGETHER, odometer, odometer_delta, total
 from accountant.tight.numerical import epsilon_table
-from tests.accountant.builders import (
-    EVENT,
-    best,
-    charge,
-    declared,
-    fixed,
-    gaussian,
-    laplace,
-    new_ledger,
-    poisson,
-    policy,
-)
+from tests.accountant.builders import EVENT, best, charge, declared, fixed, gaussian, new_ledger, poisson, policy
 from tests.accountant.lives import entry
 
 
@@ -79,7 +68,7 @@ def test_spent_and_bound_hold_at_other_deltas() -> None:
             assert exact <= left.spent <= exact * (1 + 1e-6) + 1e-9
         assert kept.left(1e-9).bound > 2.0 > kept.left(1e-3).bound
         assert kept.left(1e-9).noise_multiplier == kept.left(1e-3).noise_multiplier
-        assert kept.left(event=laplace(100.0)).releases == 0  # the rule does not admit it
+        assert kept.left(event=accountant.Laplace(scale_multiplier=100.0)).releases == 0  # the rule does not admit it
 
 
 def test_a_plans_bound_says_nothing_below_its_delta() -> None:

@@ -9,19 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from accountant import gaussian_dp
+from accountant import compose, gaussian_dp, repeat
 from accountant.errors import EventError
-from accountant.events import (
-    Adjacency,
-    Basic,
-    BestOfRandomRuns,
-    Event,
-    NonPrivate,
-    ZeroConcentrated,
-    compose,
-    parts,
-    repeat,
-)
+from accountant.events import Adjacency, Basic, BestOfRandomRuns, Event, NonPrivate, ZeroConcentrated, parts
 from accountant.tight import numerical
 from accountant.verify import events as read
 from accountant.verify.lower import ends, sums
