@@ -229,13 +229,6 @@ def test_an_optimizer_without_the_hook_is_noticed_and_paid_for():
         accountant.close()
 
 
-def test_the_budget_is_checked_before_the_first_batch():
-    ledger = make_ledger(budget=Budget(epsilon=1.0, delta=1e-5))
-    with pytest.raises(BudgetExceeded):
-        reserve(ledger, steps=1000)
-    assert ledger.entries() == []
-
-
 def test_a_block_that_was_charged_trains_again_only_where_nothing_of_it_left():
     ledger = make_ledger()
     reserve(ledger)
@@ -245,7 +238,11 @@ def test_a_block_that_was_charged_trains_again_only_where_nothing_of_it_left():
     assert len(ledger.entries()) == 1
 
 
-def test_units_never_mix():
+def test_units_never_mix_and_the_budget_is_checked_before_the_first_batch():
+    ledger = make_ledger(budget=Budget(epsilon=1.0, delta=1e-5))
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, steps=1000)
+    assert ledger.entries() == []
     with pytest.raises(LedgerError, match="never add up"):
         reserve(make_ledger(unit=Unit.CLIENT))
 

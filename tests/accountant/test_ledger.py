@@ -17,7 +17,6 @@ from accountant.errors import AccountingError, BudgetExceeded, EventError, Ledge
 from accountant.events import Adjacency, BestOfRandomRuns, Event, NonPrivate, Unit, compose, from_dict, repeat
 from accountant.filters import fixed_order_filter
 from accountant.ledger import Budget, Ledger, LedgerPolicy
-from accountant.ledger.durable import CommitLog
 from accountant.ledger.export import export
 from accountant.ledger.policy import canonical
 from accountant.ledger.pricing import filter_under
@@ -144,9 +143,8 @@ def test_in_memory_needs_no_file_and_guarantees_nothing() -> None:
 
 
 def test_whatever_is_asked_of_a_ledger_counts_what_others_charged_meanwhile(tmp_path):
-    path, budget = tmp_path / "ledger", Budget(epsilon=2.0, delta=1e-5, rule="gaussian")
-    event = gaussian(5.0)
-    for ask in (
+    budget, event = Budget(epsilon=2.0, delta=1e-5, rule="gaussian"), gaussian(5.0)
+    asked = (
         lambda ledger: ledger.event() == compose([event]),
         lambda ledger: ledger.event("r") == compose([event]),
         lambda ledger: ledger.check(event).spent > 0.7,  # epsilon 0.79 at 1e-5
@@ -154,13 +152,13 @@ def test_whatever_is_asked_of_a_ledger_counts_what_others_charged_meanwhile(tmp_
         lambda ledger: [entry.release_id for entry in ledger.entries()] == ["r/0"],
         lambda ledger: ledger.verify().n_entries == 1,
         lambda ledger: charge(ledger, "r/0", event, noise_source="simulation").known,
-    ):
+    )
+    for index, ask in enumerate(asked):
+        path = tmp_path / str(index)
         with Ledger.create(path, policy(budget=budget)) as one, Ledger.open(path) as other:
             assert one.guarantees
             charge(other, "r/0", event, noise_source="simulation")
             assert ask(one)
-        path.unlink()
-        CommitLog.of(path).path.unlink()
 
 
 def test_seeded_noise_never_stands_beside_real_noise_nor_hides_behind_a_plain_sum(tmp_path):
@@ -337,15 +335,10 @@ def test_a_policy_that_says_nothing_of_records_is_written_as_it_always_was() -> 
 EVENTS = [gaussian(2.0), poisson(0.25, 1.1), poisson(0.25, 1.1), fixed(40, 10, 0.7)]
 
 
-@pytest.fixture
-def ledger() -> Ledger:
-    book = Ledger.create(None, policy())
+def test_exports_hold_every_entry_or_those_of_a_run() -> None:
+    ledger = Ledger.create(None, policy())
     for index, event in enumerate(EVENTS):
-        charge(book, f"r/{index}", event, run="r" if index else "first")
-    return book
-
-
-def test_exports_hold_every_entry(ledger: Ledger) -> None:
+        charge(ledger, f"r/{index}", event, run="r" if index else "first")
     rows = [json.loads(line) for line in export(ledger, "jsonl").splitlines()]
     assert [from_dict(row["event"]) for row in rows] == EVENTS
     assert [row["digest"] for row in rows] == [entry.digest for entry in ledger.entries()]
@@ -354,9 +347,6 @@ def test_exports_hold_every_entry(ledger: Ledger) -> None:
     assert [row["release_id"] for row in rows] == ["r/0", "r/1", "r/2", "r/3"]
     assert rows[0]["event"] == '{"noise_multiplier": 2.0, "type": "gaussian"}'
     assert "\r" not in export(ledger, "csv")
-
-
-def test_every_format_leaves_out_what_other_runs_charged(ledger: Ledger) -> None:
     text = export(ledger, "csv", run="r")
     assert [row["release_id"] for row in csv.DictReader(io.StringIO(text))] == ["r/1", "r/2", "r/3"]
     assert export(ledger, "dpevent", run="first") == (
@@ -364,6 +354,8 @@ def test_every_format_leaves_out_what_other_runs_charged(ledger: Ledger) -> None
         "ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=1)])\n"
     )
     assert export(ledger, "dpevent", run="nobody").endswith("\nNoOpDpEvent()\n")
+    with pytest.raises(LedgerError, match="none of jsonl, csv, dpevent"):
+        export(ledger, "xml")
 
 
 def test_exports_hold_what_is_committed() -> None:
@@ -383,8 +375,3 @@ def test_exports_hold_what_is_committed() -> None:
         assert [row.get("kind", "") for row in rows] == [row["kind"] for row in lines] == ["plan", "", "recovery", ""]
         assert [from_dict(row["events"][0][0]) for row in rows[::2]] == [event, event]
         assert json.loads(lines[2]["lost"]) == [[2, "ab"]]
-
-
-def test_unknown_formats_are_refused(ledger: Ledger) -> None:
-    with pytest.raises(LedgerError, match="none of jsonl, csv, dpevent"):
-        export(ledger, "xml")

@@ -41,13 +41,6 @@ def test_poisson_to_twelve_digits():
     assert worst <= 1e-12
 
 
-def test_a_vector_of_orders_equals_single_orders():
-    event = poisson(0.02, 0.9)
-    orders = np.array([1.05, 1.9, 7.3, 33.0, 190.0])
-    together = event.renyi_curve(orders, ZERO)
-    np.testing.assert_allclose(together, [one(event, order) for order in orders], rtol=1e-12)
-
-
 def brute_force(order, points, p, q):
     """Divergence of two densities by quadrature at 25 digits."""
     mp.mp.dps = 25
@@ -164,15 +157,13 @@ def test_the_total_variation_is_that_of_the_adjacency():
     assert renyi.epsilon(event, 1 - 1e-4, adjacency=REPLACE) == 0.0 < renyi.epsilon(event, 1 - 1e-4, adjacency=ZERO)
 
 
-def test_a_curve_has_one_value_per_order_also_for_nothing_and_for_one_order():
+def test_a_curve_has_one_value_per_order_is_that_of_the_adjacency_and_cannot_be_changed():
     event = gaussian(2.0)
     assert renyi.curve(repeat(event, 0), [2, 3], adjacency=ZERO).tolist() == [0.0, 0.0]
     assert renyi.curve(repeat(event, 4), 3, adjacency=ZERO) == pytest.approx([4 * 3 / 8])
     assert renyi.curve(event, [2, 3], adjacency=ZERO) == pytest.approx([2 / 8, 3 / 8])
-
-
-def test_a_remembered_curve_is_that_of_the_adjacency_and_cannot_be_changed():
-    event = poisson(0.2, 1.3)
+    event, orders = poisson(0.02, 0.9), np.array([1.05, 1.9, 7.3, 33.0, 190.0])
+    np.testing.assert_allclose(event.renyi_curve(orders, ZERO), [one(event, order) for order in orders], rtol=1e-12)
     for adjacency in (ZERO, REPLACE):
         assert renyi.curve(event, 3.0, adjacency=adjacency)[0] == one(event, 3.0, adjacency)
     assert one(event, 3.0, REPLACE) < 0.99 * one(event, 3.0)
