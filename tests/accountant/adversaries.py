@@ -9,7 +9,7 @@ achieves at least.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,54 +32,27 @@ def binned(release: Basic, bins: int = BINS) -> tuple[np.ndarray, np.ndarray]:
     return (1.0 - q) * zero + q * one, zero
 
 
-@dataclass(frozen=True)
-class Game:
-    """A filter's states as far as a menu of releases reaches, as a table.
+def strongest(
+    start: Hashable, admit: Admit, menu: Sequence[Basic], epsilons: Sequence[float], *, deepest: int, bins: int = BINS
+) -> np.ndarray:
+    """The most that any adversary of so many releases achieves at each epsilon, in either direction.
 
-    Attributes:
-        after: State after each release, ``(n_states, n_releases)``; -1 where it is refused.
-        pairs: Binned (P, Q) of each release, ``(n_releases, 2, bins)``.
+    By dynamic programming over the privacy loss. With V_s(g) the largest H_g from state s on: V_s(g) = max over
+    releases of the sum over bins of P(b) V_s'(g Q(b) / P(b)), and at least that of stopping, max(0, 1 - g). V is
+    convex in g, so reading it between points of a grid in log g gives hardly more than the truth.
     """
+    pairs = {release: binned(release, bins) for release in menu}
+    log_g = np.linspace(-12.0, 12.0, 4001)
+    asked = cache(admit)  # the filter itself, once in every state
 
-    after: np.ndarray
-    pairs: np.ndarray
+    @cache
+    def values(state: Hashable, left: int, swapped: bool) -> np.ndarray:
+        found = np.maximum(0.0, 1.0 - np.exp(log_g))
+        for release in menu if left else ():
+            if (following := asked(state, release)) is not None:
+                p, q = pairs[release][:: -1 if swapped else 1]
+                later = np.interp(log_g[:, None] + np.log(q / p), log_g, values(following, left - 1, swapped))
+                found = np.maximum(found, later @ p)
+        return found
 
-    @classmethod
-    def of(cls, start: Hashable, admit: Admit, menu: Sequence[Basic], *, deepest: int, bins: int = BINS) -> Game:
-        """Ask the filter itself in every state that ``deepest`` releases can reach."""
-        known, edge, rows = {start: 0}, [start], []
-        for _ in range(deepest):
-            reached = []
-            for state in edge:
-                row = []
-                for release in menu:
-                    following = admit(state, release)
-                    if following is not None and following not in known:
-                        known[following] = len(known)
-                        reached.append(following)
-                    row.append(-1 if following is None else known[following])
-                rows.append(row)
-            edge = reached
-        rows += [[-1] * len(menu)] * len(edge)
-        pairs = np.array([binned(release, bins) for release in menu])
-        return cls(after=np.array(rows), pairs=pairs)
-
-
-def best_possible(game: Game, epsilon: float, *, swapped: bool, points: int = 4001) -> float:
-    """The most that any adversary of the game achieves, by dynamic programming over the privacy loss.
-
-    With V_s(g) the largest H_g from state s on: V_s(g) = max over releases of the sum over bins of
-    P(b) V_s'(g Q(b) / P(b)), and at least that of stopping, max(0, 1 - g). V is convex in g, so reading
-    it between points of a grid in log g gives hardly more than the truth.
-    """
-    pairs = game.pairs[:, ::-1] if swapped else game.pairs
-    log_g = np.linspace(-12.0, 12.0, points)
-    stopping = np.maximum(0.0, 1.0 - np.exp(log_g))
-    values = np.tile(stopping, (len(game.after), 1))
-    ratios = np.log(pairs[:, 1] / pairs[:, 0])
-    for state in reversed(range(len(game.after))):  # states are numbered in the order in which they are reached
-        for release, following in enumerate(game.after[state]):
-            if following >= 0:
-                later = np.interp(log_g[:, None] + ratios[release], log_g, values[following])
-                values[state] = np.maximum(values[state], later @ pairs[release, 0])
-    return float(np.interp(epsilon, log_g, values[0]))
+    return np.max([np.interp(epsilons, log_g, values(start, deepest, swapped)) for swapped in (False, True)], axis=0)

@@ -15,7 +15,7 @@ from accountant.errors import AccountingError, EventError
 from accountant.events import Adjacency, BestOfRandomRuns, Composed, NonPrivate, ZeroConcentrated, compose, repeat
 from accountant.filters import fixed_order_filter, gaussian_filter, quote
 from accountant.tight import numerical
-from tests.accountant.adversaries import Game, best_possible
+from tests.accountant.adversaries import strongest
 from tests.accountant.builders import allocated, fixed, gaussian, laplace, lengths, poisson, sampled_laplace, truncated
 from tests.accountant.oracles import bisected, profile
 
@@ -284,22 +284,16 @@ MENU = [
 ]  # fmt: skip
 
 
-def strongest(game: Game) -> np.ndarray:
-    """The delta of the best possible adversary at each epsilon."""
-    return np.array([max(best_possible(game, e, swapped=swapped) for swapped in (False, True)) for e in EPSILONS])
-
-
 def prices(slots) -> np.ndarray:
     return np.array([numerical.delta(slots, epsilon, adjacency=ZERO) for epsilon in EPSILONS])
 
 
-def envelope_game(admit=lambda places, release: places.take(release), bins: int = 6) -> Game:
-    start = free_places(envelope(SLOTS, adjacency=ZERO))
-    return Game.of(start, admit, MENU, deepest=DEPTH, bins=bins)
+def strongest_of_slots(admit, **settings) -> np.ndarray:
+    return strongest(free_places(envelope(SLOTS, adjacency=ZERO)), admit, MENU, EPSILONS, deepest=DEPTH, **settings)
 
 
 def test_the_best_possible_adversary_of_an_envelope_uses_every_slot_as_it_is():
-    found, bound = strongest(envelope_game(bins=40)), prices(SLOTS)
+    found, bound = strongest_of_slots(lambda places, release: places.take(release), bins=40), prices(SLOTS)
     assert np.all((0.95 * bound < found) & (found <= bound))
 
 
@@ -318,7 +312,7 @@ def swapping(places, release):
 
 @pytest.mark.parametrize("planted", [louder, swapping])
 def test_an_envelope_that_admits_what_no_free_slot_dominates_is_noticed(planted):
-    assert np.any(strongest(envelope_game(planted)) > 1.01 * prices(SLOTS))
+    assert np.any(strongest_of_slots(planted) > 1.01 * prices(SLOTS))
 
 
 def test_an_envelope_that_gives_slots_back_is_noticed():
@@ -330,21 +324,21 @@ def test_an_envelope_that_gives_slots_back_is_noticed():
         after = places.take(release)
         return None if after is None or count == DEPTH else (count + 1, places if release == quiet else after)
 
-    game = Game.of((0, free_places(envelope(weak, adjacency=ZERO))), admit, [weak, quiet], deepest=DEPTH)
-    assert np.any(strongest(game) > 1.01 * prices(weak))
+    start = (0, free_places(envelope(weak, adjacency=ZERO)))
+    assert np.any(strongest(start, admit, [weak, quiet], EPSILONS, deepest=DEPTH) > 1.01 * prices(weak))
 
 
 RELEASES = [gaussian(2.0), gaussian(3.0), poisson(0.5, 1.5), poisson(0.25, 2.0)]
 
 
-def made(cost, bound, menu=RELEASES):
-    """A filter over what was made, as the ledger's: its state is the number of each release."""
+def strongest_of_sums(cost, bound, menu=RELEASES):
+    """Against a filter over what was made, as the ledger's: its state is the number of each release."""
 
     def admit(counts, release):
         after = tuple(count + (other == release) for count, other in zip(counts, menu, strict=True))
         return after if sum(map(mul, after, map(cost, menu))) <= bound else None
 
-    return Game.of((0,) * len(menu), admit, menu, deepest=DEPTH)
+    return strongest((0,) * len(menu), admit, menu, EPSILONS, deepest=DEPTH)
 
 
 GUARDS = {
@@ -357,9 +351,8 @@ GUARDS = {
 @pytest.mark.parametrize("name", GUARDS)
 def test_no_adversary_passes_the_bound_of_a_filter_that_adds_up(name):
     guard = GUARDS[name]
-    game = made(guard.cost, guard.bound)
-    assert np.any(game.after[0] >= 0)
-    for epsilon, delta in zip(EPSILONS, strongest(game), strict=True):
+    assert any(guard.cost(release) <= guard.bound for release in RELEASES)
+    for epsilon, delta in zip(EPSILONS, strongest_of_sums(guard.cost, guard.bound), strict=True):
         # by bisection of what the filter says at every delta
         assert delta <= math.exp(bisected(lambda d, e=epsilon: guard.epsilon_at(math.exp(d)) <= e, -60.0, 0.0))
 
@@ -369,5 +362,5 @@ def test_a_gaussian_filter_that_charges_a_sample_by_its_rate_is_noticed():
     guard = gaussian_filter(epsilon=1.0, delta=1e-3)
     rare = [poisson(0.02, 0.3), poisson(0.02, 0.5)]
 
-    found = strongest(made(lambda event: (event.sample_rate / event.noise_multiplier) ** 2, guard.bound, rare))
+    found = strongest_of_sums(lambda event: (event.sample_rate / event.noise_multiplier) ** 2, guard.bound, rare)
     assert np.any(found > 1.01 * prices(gaussian(guard.bound**-0.5)))

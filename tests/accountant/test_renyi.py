@@ -428,22 +428,25 @@ def test_what_has_no_price_is_refused_by_name(accountant):
             accountant.delta(gaussian(1.0), epsilon, adjacency=ZERO)
 
 
-CHAIN = {
-    ZERO: [
-        *(poisson(0.25, 1.0, 40), poisson(0.01, 1.1, 1000), poisson(1e-4, 0.4, 100), fixed(30, 10, 1.0, 20)),
-        *(gaussian(3.0, 5), laplace(2.0, 5), repeat(sampled_laplace(0.2, 0.7), 5)),
-        *(truncated(30, 0.3, 12, 1.5, 20), allocated(20, 2, 1.5, 2)),
-    ],
-    REPLACE: [
-        *(poisson(0.25, 1.0, 40), fixed(30, 10, 1.0, 20)),
-        *(truncated(30, 0.3, 12, 1.5, 20), repeat(sampled_laplace(0.2, 0.7), 5)),
-    ],
-    ADD: [truncated(30, 0.01, 12, 1.0, 100)],
-}
+CHAIN = [
+    poisson(0.25, 1.0, 40),
+    poisson(0.01, 1.1, 1000),
+    poisson(1e-4, 0.4, 100),
+    fixed(30, 10, 1.0, 20),
+    gaussian(3.0, 5),
+    laplace(2.0, 5),
+    repeat(sampled_laplace(0.2, 0.7), 5),
+    truncated(30, 0.3, 12, 1.5, 20),
+    truncated(30, 0.01, 12, 1.0, 100),
+    allocated(20, 2, 1.5, 2),
+]
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-6])
-def test_moments_above_renyi_above_tight(delta):
-    for adjacency, event in ((adjacency, event) for adjacency, events in CHAIN.items() for event in events):
-        found = [of.epsilon(event, delta, adjacency=adjacency) for of in (moments, renyi, numerical)]
-        assert found[0] * (1 + 1e-9) >= found[1] >= 0.998 * found[2]
+@pytest.mark.parametrize("adjacency", [ADD, ZERO, REPLACE])
+def test_moments_above_renyi_above_tight(delta, adjacency):
+    for event in CHAIN:
+        ((part, _),) = event.parts
+        if adjacency not in part.unsound:
+            found = [of.epsilon(event, delta, adjacency=adjacency) for of in (moments, renyi, numerical)]
+            assert found[0] * (1 + 1e-9) >= found[1] >= 0.998 * found[2]
