@@ -19,7 +19,7 @@ from accountant import gaussian_dp, moments, renyi
 from accountant.events import Adjacency, BestOfRandomRuns, compose, repeat
 from accountant.mechanisms.pair import normal_error
 from accountant.tight import bounds, lattice, numerical, refine
-from tests.accountant.builders import fixed, gaussian, laplace, poisson
+from tests.accountant.builders import fixed, gaussian, laplace, poisson, sampled_laplace
 from tests.accountant.oracles import added, hockey_stick, opposed, removed
 from tests.golden.loss_quadrature import SHARES, solve
 
@@ -94,20 +94,23 @@ def test_in_any_setting_the_interval_is_sound_and_narrow(parts, delta, adjacency
     assert found.method == "renyi" or found.upper - found.lower <= 2 * max(RELATIVE * found.upper, ABSOLUTE)
 
 
-@pytest.mark.parametrize(
-    ("event", "delta"),
-    [
-        (poisson(0.5, 0.3, 100_000), 1e-10),  # epsilon in the hundred thousands
-        (poisson(0.01, 1.0, 1000), 1e-250),
-        (poisson(1e-9, 50.0, 1), 1e-3),
-        (poisson(0.3, 0.01, 3), 1e-5),  # losses out of the lattice's range
-        (laplace(0.001), 1e-5),
-        (poisson(1 - 1e-15, 1.0, 10), 1e-5),
-        (poisson(1 - 1e-14, 5.0, 1000), 1e-5),  # edges that may lie many cells off
-    ],
-)
-def test_extremes_neither_crash_nor_hang(event, delta):
-    found = numerical.epsilon_interval(event, delta, adjacency=ADD)
+EXTREME = [
+    (poisson(0.5, 0.3, 100_000), 1e-10),  # epsilon in the hundred thousands
+    (poisson(0.01, 1.0, 1000), 1e-250),
+    (poisson(1e-9, 50.0, 1), 1e-3),
+    (poisson(0.3, 0.01, 3), 1e-5),  # losses out of the lattice's range
+    (laplace(0.001), 1e-5),
+    (poisson(1 - 1e-15, 1.0, 10), 1e-5),
+    (poisson(1 - 1e-14, 5.0, 1000), 1e-5),  # edges that may lie many cells off
+]
+ENDS = [(q, z, count) for q in (1e-300, 0.5, 1.0) for z in (1.01e-50, 1e-2, 1e50) for count in (1, 2**53)]
+EXTREME += [(repeat(of(q, z), count), 1e-5) for of in (poisson, sampled_laplace) for q, z, count in ENDS]
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(("event", "delta"), EXTREME)
+def test_extremes_neither_crash_nor_hang(event, delta, adjacency):
+    found = numerical.epsilon_interval(event, delta, adjacency=adjacency)
     assert 0.0 <= found.lower <= found.upper < math.inf
     assert found.method == "renyi" or found.upper - found.lower <= max(RELATIVE * found.upper, ABSOLUTE)
 
