@@ -202,11 +202,6 @@ def test_an_epsilon_rounded_by_more_than_its_tails_is_booked():
     assert truth <= gaussian_dp.delta(gaussian(1.0 / mu), epsilon, adjacency=ZERO) <= 1.001 * truth
 
 
-def test_sampled_releases_are_refused():
-    with pytest.raises(EventError, match="rate 1"):
-        gaussian_dp.epsilon(poisson(0.5, 1), 1e-5, adjacency=ZERO)
-
-
 @pytest.mark.parametrize("mu", [0.01, 0.9, 3.0, 40.0])
 def test_the_largest_mu_of_a_target_is_the_inverse_of_its_epsilon_and_no_larger(mu):
     found = gaussian_dp.mu_from_epsilon(gaussian_dp.epsilon_from_mu(mu, 1e-5), 1e-5)
@@ -220,6 +215,8 @@ def test_only_gaussians_that_everybody_takes_part_in_have_a_mu():
     selection = BestOfRandomRuns(run=gaussian(2.0), eta=1.0, gamma=0.5)
     for other in (laplace(3.0), NonPrivate(), poisson(0.99, 2.0), fixed(5, 4, 2.0), selection):
         assert gaussian_dp.mu_squared(compose([*whole, other])) is None
+    with pytest.raises(EventError, match="rate 1"):
+        gaussian_dp.epsilon(poisson(0.5, 1), 1e-5, adjacency=ZERO)
 
 
 # ---- the fourteen epsilons the DP-FTS-DE paper and its notebook print, to two decimals
