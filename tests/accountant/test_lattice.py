@@ -195,18 +195,16 @@ def test_cells_allow_for_the_rounding_of_their_own_arithmetic():
 
 @pytest.mark.parametrize(("low", "high"), [(-30.0, 0.6), (-0.6, 30.0)])
 def test_what_a_release_leaves_out_counts_as_often_as_it_is_made(low, high):
-    def once(count):
-        pair = pair_of(gaussian_tails, low, high)
-        return upper_cells(pair, count, spacing=0.5, extent=Extent(t=1.0))
+    def cells(count, tails=gaussian_tails):
+        return upper_cells(pair_of(tails, low, high), count, spacing=0.5, extent=Extent(t=1.0))
 
-    single, many = once(1), once(7)
+    single, many = cells(1), cells(7)
     assert many.cells.count == 7
     assert many.infinite == pytest.approx(7 * single.infinite, rel=1e-12)
     top = 0.5 * (single.cells.start + len(single.cells.masses) - 1)
     assert high + 0.5 <= top < high + 1.0
     assert single.infinite == pytest.approx(gaussian_delta(top), rel=1e-9)
-    doubtful = pair_of(lambda e: gaussian_tails(e, error=np.linspace(0.0, 0.5, len(e))), low, high)
-    wrong = upper_cells(doubtful, 1, spacing=0.5, extent=Extent(t=1.0))
+    wrong = cells(1, lambda e: gaussian_tails(e, error=np.linspace(0.0, 0.5, len(e))))
     tails = gaussian_tails(np.array([top]))
     both = tails.p_above[0] + math.exp(top) * tails.q_above[0]
     assert wrong.infinite == pytest.approx(single.infinite + 0.5 * both, rel=1e-9)

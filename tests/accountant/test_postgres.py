@@ -1,9 +1,8 @@
 """A ledger in a real PostgreSQL is the ledger of a file: its rules, its durability, and who may do what."""
 
-import contextlib
 import json
 import shlex
-import socket
+import socketserver
 import subprocess
 import threading
 import time
@@ -225,40 +224,34 @@ def test_a_network_is_crossed_with_verified_encryption_and_this_users_authority_
         server.encrypt(None, None)
 
 
-def asking(kind: int, more: bytes) -> tuple[socket.socket, list[bytes], threading.Thread]:
+def asking(kind: int, more: bytes) -> tuple[socketserver.TCPServer, list[bytes]]:
     """A server on loopback that asks whoever connects for a password in its own way, and what it was sent."""
-    listening, received = socket.create_server(("127.0.0.1", 0)), []
+    received = []
 
-    def answer() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            with connection, contextlib.suppress(OSError):
-                connection.settimeout(5)
-                while len(request := connection.recv(4096)) == 8:  # TLS is offered: no
-                    connection.sendall(b"N")
-                body = kind.to_bytes(4, "big") + more
-                connection.sendall(b"R" + (4 + len(body)).to_bytes(4, "big") + body)
-                received.append(request)
-                while chunk := connection.recv(4096):
-                    received.append(chunk)
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.settimeout(5)
+            while len(request := self.request.recv(4096)) == 8:  # TLS is offered: no
+                self.request.sendall(b"N")
+            body = kind.to_bytes(4, "big") + more
+            self.request.sendall(b"R" + (4 + len(body)).to_bytes(4, "big") + body)
+            received.append(request)
+            while chunk := self.request.recv(4096):
+                received.append(chunk)
 
-    thread = threading.Thread(target=answer, daemon=True)
-    thread.start()
-    return listening, received, thread
+    server = socketserver.TCPServer(("127.0.0.1", 0), Answer)
+    server.handle_error = lambda *_: None  # whoever hangs up
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server, received
 
 
 @pytest.mark.parametrize(("kind", "more"), [(3, b""), (5, b"salt"), (0, b"")], ids=["plain", "md5", "none"])
 def test_no_server_is_sent_a_password_and_none_is_believed_unproven(kind: int, more: bytes, tmp_path) -> None:
     """This user's file of passwords has a line for every host."""
-    listening, received, thread = asking(kind, more)
-    address = f"postgresql://a@127.0.0.1:{listening.getsockname()[1]}/db?commits={tmp_path / 'w'}"
-    problem = str(opened(address))
-    listening.shutdown(socket.SHUT_RDWR)
-    listening.close()
-    thread.join(timeout=10)
+    listening, received = asking(kind, more)
+    problem = str(opened(f"postgresql://a@127.0.0.1:{listening.server_address[1]}/db?commits={tmp_path / 'w'}"))
+    listening.shutdown()  # once what was asked has been answered
+    listening.server_close()
     assert received
     assert "authentication method requirement" in problem
     assert SECRET.encode() not in b"".join(received)
