@@ -437,34 +437,27 @@ def test_many_charges_outside_of_a_plan_cost_more_than_together():
     assert tight < spent < 1.5 * tight
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory) -> tuple[Path, Path]:
-    """A ledger of few and one of many different events."""
-    few, many = (tmp_path_factory.mktemp("ledgers") / str(count) for count in (FEW, MANY))
-    filled(few, FEW, "renyi").close()
-    filled(many, MANY, "renyi").close()
-    return few, many
+WORK = [
+    lambda kept: None,
+    lambda kept: kept.check(gaussian(9.0)),
+    lambda kept: total(kept.book(), 1e-6),
+    Ledger.verify,
+    Ledger.event,
+    Ledger.committed,
+]
 
 
-@pytest.mark.parametrize(
-    "work",
-    [
-        lambda ledger: None,
-        lambda ledger: ledger.check(gaussian(9.0)),
-        lambda ledger: ledger.verify(),
-        lambda ledger: ledger.event(),
-        lambda ledger: ledger.committed(),
-        lambda ledger: total(ledger.book(), 1e-6),
-    ],
-    ids=["open", "price", "verify", "event", "committed", "total"],
-)
-def test_opening_and_pricing_grow_with_the_number_of_different_events(work, files):
-    def opened(path: Path) -> None:
-        with Ledger.open(path) as ledger:
-            work(ledger)
+def test_opening_and_pricing_grow_with_the_number_of_different_events(tmp_path):
+    def opened(path: Path, work: Callable[[Ledger], object]) -> None:
+        with Ledger.open(path) as kept:
+            work(kept)
 
-    found = []
-    for path in files:
-        opened(path)  # prices of single events are kept
-        found.append(steps(partial(opened, path)))
-    assert found[1] <= 1.2 * MANY / FEW * found[0]
+    for count in (FEW, MANY):
+        filled(tmp_path / str(count), count, "renyi").close()
+    for work in WORK:
+        found = []
+        for count in (FEW, MANY):
+            once = partial(opened, tmp_path / str(count), work)
+            once()  # prices of single events are kept
+            found.append(steps(once))
+        assert found[1] <= 1.2 * MANY / FEW * found[0]
