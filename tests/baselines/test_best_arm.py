@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import privbo as pb
-from experiments.baselines.best_arm import BestArm
+from experiments.baselines.best_arm import BestArm, TopTwo
+from experiments.baselines.common import Question, Seen
 from experiments.baselines.halving import (
     early_stopping,
     halving_rungs,
@@ -75,6 +76,15 @@ def test_one_reward_is_in_one_release_and_the_run_costs_what_one_release_costs()
     plan = pb.plan(problem, BestArm(), privacy=clients, rounds=40)
     assert plan.releases > 10
     assert 0.99 < min(plan.epsilon().values()) <= 1.0
+
+
+@pytest.mark.parametrize(("stddev", "sure"), [(0.0, True), (0.15, True), (0.25, False)])
+def test_noise_of_a_release_is_part_of_what_is_not_sure(stddev: float, sure: bool) -> None:
+    """.8^2 / 4 variances against log(4 / .05), variances 1 / 3200 and the noise: .19 and more leaves it open."""
+    arms = np.array([[0.0], [1.0]])
+    rule = TopTwo(arms=arms, budget=10_000, n_clients=8, width=1.0, delta_b=0.05)
+    said = Seen.nothing(1).with_more(Question(points=arms, pulls=100), np.array([0.9, 0.1]), stddev)
+    assert (rule.propose(said, 1) is None) is sure
 
 
 # ---- successive halving, Hyperband, uniform play and early stopping on resumable arms
