@@ -22,19 +22,11 @@ from privbo.testing.subject import spoiled
 from tests.conformance.cases import ALIKE, CASES, N_CLIENTS, RECORDS, ROUNDS, VARIANTS, VOTES, Case, bumps
 from tests.conformance.small import problem as small_problem
 
+SLOW = [pytest.param(case, marks=pytest.mark.slow, id=str(case)) for case in [*VARIANTS, *VOTES[1:]]]
+
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize(
-    "case",
-    [
-        *CASES,
-        *ALIKE,
-        *RECORDS,
-        *VOTES[:1],
-        *(pytest.param(slow, marks=pytest.mark.slow) for slow in [*VARIANTS, *VOTES[1:]]),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("case", [*CASES, *ALIKE, *RECORDS, *VOTES[:1], *SLOW], ids=str)
 def test_the_law_is_kept(case: Case, check: str) -> None:
     if (case.name, check) == ("scout", "acts_or_costs_nothing"):
         return  # what a scout releases is its answer, and its clients act on none

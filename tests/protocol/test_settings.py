@@ -3,7 +3,7 @@
 import os
 import pickle
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -216,11 +216,9 @@ def test_another_algorithms_tag_is_refused(tag: str, kind: type[Algorithm]) -> N
 def test_promises_that_rest_on_fixed_clipping_norms_refuse_adaptive_ones(algorithm: Any, certified: bool) -> None:
     assert algorithm.is_certified is certified
     privacy = pb.Privacy(noise_multiplier=2.0, adaptive_clipping=pb.AdaptiveClipping(count_stddev=2.0))
-    if certified:
-        with pytest.raises(pb.ConfigurationError, match="would break the guarantee"):
-            pb.plan(problem(20), algorithm, privacy=privacy, rounds=3)
-    elif not isinstance(algorithm, PersonalElimination):
-        assert pb.plan(problem(20), always(algorithm), privacy=privacy, rounds=3).releases >= 1
+    with pytest.raises(pb.ConfigurationError, match="would break the guarantee") if certified else nullcontext():
+        releases = pb.plan(problem(20), always(algorithm), privacy=privacy, rounds=3).releases
+        assert releases >= 1 or isinstance(algorithm, PersonalElimination)
 
 
 # ---- files that are written whole or not at all

@@ -196,23 +196,17 @@ def test_a_worker_goes_on_when_what_it_has_told_is_kept(tmp_path):
         assert len(calls.lines()) == made
 
 
-def test_executors_that_there_are_not_are_refused_before_anything_is_made(tmp_path):
-    for executor in ("fibres", "dask", "ray", 7):
-        with pytest.raises(pb.ConfigurationError, match="executor="):
-            play(Noting(tmp_path / "calls"), executor=executor, directory=tmp_path / "run")
-    with pytest.raises(pb.ConfigurationError, match=r"does not answer|not installed"):
-        play(Noting(tmp_path / "calls"), executor="dask:127.0.0.1:1", directory=tmp_path / "run")
+def test_executors_that_there_are_not_and_problems_that_cannot_be_sent_are_refused_before_anything_is_made(tmp_path):
+    calls, lock = Noting(tmp_path / "calls"), threading.Lock()
+    held = problem(lambda client, params: 0.0 if lock else 1.0)
+    refused = [(problem(calls), executor, "executor=") for executor in ("fibres", "dask", "ray", 7)]
+    refused += [(problem(calls), "dask:127.0.0.1:1", r"does not answer|not installed")]
+    refused += [(held, executor, "can't be sent to workers") for executor in ("processes", "dask:127.0.0.1:8786")]
+    for asked, executor, words in refused:
+        with pytest.raises(pb.ConfigurationError, match=words):
+            pb.run(asked, pb.SharedPrior(), privacy=SAMPLED, rounds=1, executor=executor, directory=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    assert not Noting(tmp_path / "calls").lines()
-
-
-def test_a_problem_that_cannot_be_sent_is_refused_before_anything_is_made(tmp_path):
-    lock = threading.Lock()
-    held = pb.Problem(space={"x": pb.Real(0, 1)}, objective=lambda c, p: 0.0 if lock else 1.0, n_clients=3)
-    for executor in ("processes", "dask:127.0.0.1:8786"):
-        with pytest.raises(pb.ConfigurationError, match="can't be sent to workers"):
-            pb.run(held, pb.SharedPrior(), privacy=SAMPLED, rounds=1, executor=executor, directory=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    assert not calls.lines()
 
 
 def test_states_that_are_paged_out_come_back_as_they_were(whole, tmp_path, monkeypatch):
