@@ -75,6 +75,11 @@ def profile(pair, gammas):
     return tails.p_above - gammas * tails.q_above
 
 
+def density(x, z, parts):
+    """Of a mixture of normal laws, from their weights and centers."""
+    return sum(w * np.exp(-0.5 * ((x - c) / z) ** 2) for w, c in parts) / (z * math.sqrt(2.0 * math.pi))
+
+
 def cut_density(x, values, q, size, z):
     """Of the noisy sum of a Poisson sample of ``values`` that is cut to a size, every coin and every cut one by one."""
     centers = {}
@@ -84,5 +89,4 @@ def cut_density(x, values, q, size, z):
         chance = math.prod(q if coin else 1.0 - q for coin in coins) / len(batches)
         for batch in batches:
             centers[sum(batch)] = centers.get(sum(batch), 0.0) + chance
-    scale = z * math.sqrt(2.0 * math.pi)
-    return sum(chance * np.exp(-0.5 * ((x - center) / z) ** 2) / scale for center, chance in centers.items())
+    return density(x, z, zip(centers.values(), centers, strict=True))

@@ -76,23 +76,21 @@ def test_each_event_is_said_in_their_convention():
 
 @pytest.mark.parametrize(("eta", "mean"), [(1.0, 3.7), (0.0, 11.1), (-0.5, 1e4), (3.0, 1.001), (7.0, 1e9)])
 def test_a_selection_is_read_at_its_mean_number_of_runs_and_never_at_fewer(eta, mean):
-    ((found, _),) = from_dp_event(
-        dp.dp_event.RepeatAndSelectDpEvent(dp.GaussianDpEvent(9.0), mean, eta), adjacency=ZERO
-    ).parts
+    ((found, _),) = from_dp_event(SELECTED(dp.GaussianDpEvent(9.0), mean, eta), adjacency=ZERO).parts
     runs = TruncatedNegativeBinomial(eta=found.eta, gamma=found.gamma)
     assert mean * (1 - 1e-15) <= runs.mean <= mean * (1 + 1e-9)
     assert (found.run, found.eta) == (gaussian(9.0, 1), eta)
 
 
 G, TIMES, POISSON = dp.GaussianDpEvent, dp.SelfComposedDpEvent, dp.PoissonSampledDpEvent
-DRAWN = dp.SampledWithoutReplacementDpEvent
+DRAWN, SELECTED = dp.SampledWithoutReplacementDpEvent, dp.dp_event.RepeatAndSelectDpEvent
 FOREIGN = {
     "nothing": (dp.NoOpDpEvent(), Composed()),
     "a composition of nothing": (dp.ComposedDpEvent([]), Composed()),
     "no times": (TIMES(G(1.0), 0), Composed()),
     "nothing, three times": (TIMES(dp.NoOpDpEvent(), 3), Composed()),
     "twice": (dp.ComposedDpEvent([G(1.0), TIMES(G(1.0), 1)]), gaussian(1.0, 2)),
-    "one run, always": (dp.dp_event.RepeatAndSelectDpEvent(G(2.0), 1.0, 1.0), gaussian(2.0)),
+    "one run, always": (SELECTED(G(2.0), 1.0, 1.0), gaussian(2.0)),
     "queries on one sample": (POISSON(0.1, dp.ComposedDpEvent([G(2.0), TIMES(G(2.0), 3)])), poisson(0.1, 1.0)),
     "queries on one sample of a size": (DRAWN(29, 10, TIMES(G(8.0), 4)), fixed(29, 10, 2.0)),
     "a sample of a sample": (POISSON(0.5, POISSON(0.25, G(3.0))), poisson(0.125, 3.0)),
@@ -119,7 +117,7 @@ REFUSED = [
     dp.dp_event.DiscreteLaplaceDpEvent(0.5, 1),
     dp.SampledWithReplacementDpEvent(10, 3, G(1.0)),
     dp.dp_event.UnsupportedDpEvent(),
-    dp.dp_event.RepeatAndSelectDpEvent(G(1.0), 3.0, math.inf),
+    SELECTED(G(1.0), 3.0, math.inf),
     dp.dp_event.MixtureOfGaussiansDpEvent(1.0, [0.0], [1.0]),
     DRAWN(10, 3, dp.LaplaceDpEvent(1.0)),
 ]
@@ -133,21 +131,21 @@ def test_what_has_no_meaning_here_is_refused_by_its_name_with_the_reason(theirs)
             from_dp_event(nested, adjacency=ZERO)
 
 
-def test_what_means_something_under_other_adjacencies_only_is_refused():
-    sample = fixed(29, 10, 1.5)
-    for say in (to_dp_event, dp_event_expression):
-        with pytest.raises(EventError, match="add-or-remove-one"):
-            say(sample, adjacency=ADD)
-    with pytest.raises(EventError, match="add-or-remove-one"):
-        from_dp_event(to_dp_event(sample, adjacency=ZERO), adjacency=ADD)
-    mixture, trees, queries = FOREIGN["a mixture"][0], FOREIGN["trees"][0], FOREIGN["queries on one sample"][0]
-    for theirs, adjacency in ((mixture, REPLACE), (trees, ADD)):
-        with pytest.raises(EventError, match=f"it has no meaning under {adjacency}"):
-            from_dp_event(theirs, adjacency=adjacency)
-    with pytest.raises(EventError, match="nothing is proven under replace-one"):
-        from_dp_event(queries, adjacency=REPLACE)
-    with pytest.raises(EventError, match="a private event other than a selection"):
-        from_dp_event(dp.dp_event.RepeatAndSelectDpEvent(dp.NonPrivateDpEvent(), 3.0, 1.0), adjacency=ZERO)
+@pytest.mark.parametrize(
+    ("words", "act"),
+    [
+        ("add-or-remove-one", lambda: to_dp_event(fixed(29, 10, 1.5), adjacency=ADD)),
+        ("add-or-remove-one", lambda: dp_event_expression(fixed(29, 10, 1.5), adjacency=ADD)),
+        ("add-or-remove-one", lambda: from_dp_event(DRAWN(29, 10, G(3.0)), adjacency=ADD)),
+        (f"no meaning under {REPLACE}", lambda: from_dp_event(FOREIGN["a mixture"][0], adjacency=REPLACE)),
+        (f"no meaning under {ADD}", lambda: from_dp_event(FOREIGN["trees"][0], adjacency=ADD)),
+        ("nothing is proven under", lambda: from_dp_event(FOREIGN["queries on one sample"][0], adjacency=REPLACE)),
+        ("a private event other", lambda: from_dp_event(SELECTED(dp.NonPrivateDpEvent(), 3.0, 1.0), adjacency=ZERO)),
+    ],
+)
+def test_what_means_something_under_other_adjacencies_only_is_refused(words, act):
+    with pytest.raises(EventError, match=words):
+        act()
 
 
 def test_every_event_of_theirs_is_read_or_refused_on_purpose():

@@ -15,7 +15,7 @@ from accountant.errors import AccountingError, EventError
 from accountant.events import Adjacency, MixtureOfGaussians, NonPrivate, ZeroConcentrated, compose
 from accountant.tight import numerical
 from tests.accountant.builders import allocated, best, fixed, gaussian, laplace, poisson
-from tests.accountant.oracles import neighboring_relation, told_apart
+from tests.accountant.oracles import density, neighboring_relation, told_apart
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 
@@ -29,12 +29,8 @@ def hockey_stick(event, epsilon):
     """Delta of a mixture by its densities: both directions' integrals of (P - e^epsilon Q)_+, and the larger."""
     z, last = event.noise_multiplier, event.sensitivities[-1]
     x = np.linspace(-14 * z, last + 14 * z, 200_001)
-
-    def density(c):
-        return np.exp(-0.5 * ((x - c) / z) ** 2) / (z * math.sqrt(2 * math.pi))
-
-    p = sum(chance * density(c) for c, chance in zip(event.sensitivities, event.chances, strict=True))
-    return told_apart(x, math.exp(epsilon), p, density(0.0))
+    p = density(x, z, zip(event.chances, event.sensitivities, strict=True))
+    return told_apart(x, math.exp(epsilon), p, density(x, z, [(1.0, 0.0)]))
 
 
 GROUPS = [(0.1, 1.0, 2), (0.01, 0.7, 3), (0.5, 2.0, 4), (0.9, 3.0, 3), (0.001, 1.0, 8), (0.3, 0.5, 2)]

@@ -7,7 +7,6 @@ import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from scipy import stats
 
 from accountant.dp_event import dp_event_expression
 from accountant.errors import AccountingError, EventError
@@ -18,7 +17,7 @@ from accountant.tight import numerical
 from accountant.verify import events as read
 from accountant.verify.lower.ends import lower_epsilon
 from tests.accountant.builders import EXAMPLES, fixed, gaussian, laplace, poisson, sampled_laplace
-from tests.accountant.oracles import added, bisected, normals, opposed, removed, told_apart, turned
+from tests.accountant.oracles import added, bisected, density, normals, opposed, removed, told_apart, turned
 from tests.reports.auditors import as_read
 
 
@@ -268,7 +267,7 @@ def test_who_keeps_its_slot_and_sends_the_opposite_moves_the_sum_by_twice_its_we
         return numerical.delta(fixed(2, 1, stddev / move), epsilon, adjacency=REPLACE)
 
     x = np.linspace(-15.0, 15.0, 200_001)
-    plus, minus = (0.5 * stats.norm.pdf(x, 0.0, stddev) + 0.5 * stats.norm.pdf(x, at, stddev) for at in (1.0, -1.0))
+    plus, minus = (density(x, stddev, [(0.5, 0.0), (0.5, at)]) for at in (1.0, -1.0))
     true = told_apart(x, math.exp(epsilon), plus, minus)
     assert true <= accounted(found)
     # The planted fault: only another client may take the slot.

@@ -20,7 +20,7 @@ from accountant.mechanisms.truncated import shares
 from accountant.tight import numerical
 from accountant.verify.lower.ends import least_rate
 from tests.accountant.builders import allocated, fixed, gaussian, poisson, truncated
-from tests.accountant.oracles import cut_density, profile, told_apart
+from tests.accountant.oracles import cut_density, density, profile, told_apart
 from tests.reports.auditors import as_read
 
 ADD, ZERO, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
@@ -125,18 +125,17 @@ def test_the_curve_of_a_cut_sample_lies_above_its_pair_and_not_far(n, q, size, z
     found, orders = shares(event), np.array([1.5, 2.0, 4.0, 12.0])
     x = np.arange(-60.0, 60.0, 0.01)
 
-    def density(rate, low, high):
-        parts = ((1.0 - rate, low), (rate, high))
-        return sum(w * np.exp(-0.5 * ((x - c) / z) ** 2) for w, c in parts) / (z * math.sqrt(2.0 * math.pi)) + 1e-300
+    def law(rate, low, high):
+        return density(x, z, ((1.0 - rate, low), (rate, high))) + 1e-300
 
     def excess(p, q_, order, where):
         ratio = p / q_
         terms = q_ * (ratio**order - 1.0 - order * (ratio - 1.0))
         return 0.01 * float(np.sum(terms[where(ratio)]))
 
-    rate, (still, sampled) = found.cut_rate, (density(0.0, 0.0, 0.0), density(found.cut_rate, 0.0, 1.0))
-    opposed, gone = density(rate, -1.0, 1.0), density(rate, -1.0, 0.0)
-    whole = density(q, 0.0, 1.0)
+    rate, (still, sampled) = found.cut_rate, (law(0.0, 0.0, 0.0), law(found.cut_rate, 0.0, 1.0))
+    opposed, gone = law(rate, -1.0, 1.0), law(rate, -1.0, 0.0)
+    whole = law(q, 0.0, 1.0)
     for order, curve in zip(orders, event.renyi_curve(orders, ZERO), strict=True):
         above, below = (lambda r: r >= 1.0), (lambda r: r < 1.0)
         removed = excess(opposed, gone, order, above) + excess(still, sampled, order, below)
