@@ -276,6 +276,9 @@ def test_a_guardian_that_would_not_guard_a_run_is_found_before_the_charge(lack: 
     assert not federation.run.path.exists()
     assert not list(tmp_path.glob("*/kept/_policy"))
     assert f"{LACKS[lack]}: " in (tmp_path / "guardian2" / "kept" / "errors.log").read_text()
+    unready = mock.patch.object(answers, "_require_ready")  # and in a round, were it not asked before
+    with unready, pytest.raises(RunError, match=f"guardian2, round 0: {LACKS[lack]}.*there is no release"):
+        federation.play(nodes)
 
 
 def test_files_that_disagree_on_the_guardians_are_refused_before_anything_is_asked(tmp_path) -> None:
