@@ -58,7 +58,7 @@ class _Altered:
 def _vectors(subject: Subject, evaluate: _Altered) -> list[tuple[FloatArray, float]]:
     """A client's vectors, as the door takes them, with the bound of each request."""
     cohort, found = subject.cohort([_CLIENT], evaluate), []
-    for _, ask in subject.asks(2 * subject.rounds):
+    for _, ask in subject.asks():
         answer = np.asarray(cohort.respond(ask.broadcast), dtype=np.float64)[0]
         if ask.request is not None:
             sent = answer if np.isfinite(answer).all() else np.zeros(ask.request.dim)

@@ -153,10 +153,13 @@ class Subject:
         """Give a public side."""
         return self.spec().server(self.setting(public_seed))
 
-    def asks(self, rounds: int | None = None) -> Iterator[tuple[int, Ask]]:
-        """Give a server's questions with their number, each answered with pure noise before the next."""
+    def asks(self) -> Iterator[tuple[int, Ask]]:
+        """Give a server's questions with their number, each answered with pure noise before the next.
+
+        Some more than the rounds that are planned: ballots, and what says which setting was chosen.
+        """
         server = self.server()
-        for index in range(self.rounds if rounds is None else rounds):
+        for index in range(2 * self.rounds):
             ask = server.ask()
             if ask is None:
                 return

@@ -15,6 +15,7 @@ import pytest
 
 import privbo as pb
 from experiments.examples.zoom import Zoom
+from privbo.protocol.common import CANDIDATES
 from privbo.protocol.messages import Ask, Broadcast, Cohort, FloatArray, IntArray, Release, Server, answers_together
 from privbo.testing import CHECKS, ConformanceError, Subject, boundary, check_algorithm, checks, subject
 from privbo.testing.boundary import holds_a_row_of
@@ -127,6 +128,12 @@ def needs_every_round(cohort: Cohort, broadcast: Any) -> FloatArray:
     return cohort.respond(broadcast)
 
 
+def agreed(cohort: Cohort, broadcast: Any) -> FloatArray:
+    """Ballots that rest on who else votes."""
+    answers = cohort.respond(broadcast)
+    return answers + len(answers) if CANDIDATES in broadcast.arrays else answers
+
+
 def outside(cohort: Cohort) -> Any:
     history = cohort.history()
     return type(history)(**vars(history) | {"recommended": history.recommended + 2.0})
@@ -190,7 +197,7 @@ def deaf(server: Server, release: Release | None) -> None:
 
 FLCB, ZOOM = Subject(algorithm=pb.FederatedFLCB()), Subject(algorithm=Zoom())
 FED = Subject(algorithm=pb.FedPNE(horizon=400, c=0.02), rounds=ROUNDS)
-REWARD = dataclasses.replace(FED, unit="reward")
+REWARD, VOTE = dataclasses.replace(FED, unit="reward"), dataclasses.replace(FED, final="common")
 TOO_SMALL = r"another reward moves a vector by .* unit_bound is"
 # The check that notices, whose algorithm the fault is planted in, the fault, and what is said.
 FAULTS: list[tuple[str, Subject, Callable[[Subject], Any], str | None]] = [
@@ -200,6 +207,7 @@ FAULTS: list[tuple[str, Subject, Callable[[Subject], Any], str | None]] = [
     ("resumes", FLCB, cohorts(respond=noisy), None),
     ("snapshots_everything", FLCB, cohorts(restore=lambda cohort, snapshot: None), None),
     ("splits_into_cohorts", FLCB, cohorts(respond=lambda one, asked: one.respond(asked) + len(one.clients)), None),
+    ("splits_into_cohorts", VOTE, cohorts(respond=agreed), None),
     ("learns", FLCB, cohorts(history=outside), None),
     ("goes_on_after_missed_rounds", FLCB, cohorts(respond=needs_every_round), None),
     ("is_steered_by_releases", ZOOM, servers(ask=moving), "must repeat its answer until tell"),
@@ -215,7 +223,7 @@ FAULTS: list[tuple[str, Subject, Callable[[Subject], Any], str | None]] = [
 def test_a_planted_fault_is_noticed(check: str, plain: Subject, fault: Any, words: str | None) -> None:
     CHECKS[check](plain)
     with pytest.raises(ConformanceError, match=words):
-        CHECKS[check](dataclasses.replace(plain, algorithm=fault(plain)))
+        CHECKS[check](dataclasses.replace(plain, algorithm=fault(plain), final=None))  # which holds the vote
 
 
 def test_a_server_that_holds_a_vector_is_noticed() -> None:
