@@ -535,11 +535,12 @@ def test_of_equal_bounds_that_of_the_point_pulled_last_counts() -> None:
     assert result.clients.recommended[:, 0].tolist() == [recorder.of(client)[-1][0] for client in range(3)]
 
 
-def test_many_turns_of_many_clients_are_judged_as_one_by_one() -> None:
-    """Pairs of client and point are rare: they are looked up and not laid out."""
+@pytest.mark.parametrize("levels", [1, 4])
+def test_many_turns_of_many_clients_are_judged_as_one_by_one(levels: int) -> None:
+    """Pairs of client and point are rare: they are looked up and not laid out. Of one level are many equal bounds."""
     generator, n_clients = np.random.default_rng(400), 400
     owners, places = generator.integers(60, size=300), generator.integers(20, size=300)
-    worked, means = generator.integers(3, size=300), generator.integers(4, size=300) / 4.0  # quarters: sums are exact
+    worked, means = generator.integers(3, size=300), generator.integers(levels, size=300) / 4.0  # exact sums
     points, otherwise = generator.integers(9, size=(20, 1)) / 8.0, np.full((n_clients, 1), -1.0)
     found = recommend(owners, places, worked, means, lambda pulls: 1.0 / pulls, points, otherwise)
     for client in range(n_clients):
