@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -29,7 +28,7 @@ hypothesis.settings.load_profile("any load")
 
 
 @pytest.fixture(autouse=True)
-def _forget_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _forget_modules(tmp_path_factory: pytest.TempPathFactory):
     """Forget modules that a test wrote, so that another test's module of the same name is its own."""
     before, written = set(sys.modules), str(tmp_path_factory.getbasetemp())
     yield

@@ -7,10 +7,9 @@ import time
 import numpy as np
 
 import privbo as pb
-from privbo.protocol.messages import ClientHistory, FloatArray, IntArray
 
 
-def _objective(clients: IntArray, units: FloatArray) -> FloatArray:
+def _objective(clients, units):
     time.sleep(0.02)
     return -((units[:, 0] - 0.3) ** 2) + 0.01 * np.cos(clients)
 
@@ -24,14 +23,14 @@ def with_optimum() -> pb.Problem:
     return dataclasses.replace(problem(), best_values=0.01 * np.cos(np.arange(6)))
 
 
-def losses(history: ClientHistory) -> FloatArray:
+def losses(history):
     return 1.0 - history.values
 
 
 def two_lost() -> pb.Problem:
     """The same where client 0, who could have most, has no value anywhere, and client 1 none on the right."""
 
-    def objective(clients: IntArray, units: FloatArray) -> FloatArray:
+    def objective(clients, units):
         lost = (clients == 0) | ((clients == 1) & (units[:, 0] > 0.1))
         return np.where(lost, math.nan, _objective(clients, units))
 

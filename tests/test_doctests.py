@@ -2,7 +2,6 @@
 
 import doctest
 import importlib
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("module", EXAMPLES)
-def test_examples_run(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run(module: str, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE  # as `pytest --doctest-modules` has them (pyproject.toml)
     assert doctest.testmod(importlib.import_module(module), optionflags=flags).failed == 0

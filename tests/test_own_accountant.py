@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ AUDITOR = ["-m", "accountant.verify.auditor", "--help"]
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
+def installed(tmp_path):
     """A folder of packages, as an installer makes one; of the accountant a copy, whose files are to be replaced."""
     packages = tmp_path / "packages"
     shutil.copytree(ROOT / "accountant", packages / "accountant", ignore=shutil.ignore_patterns("__pycache__"))
@@ -28,7 +27,7 @@ def installed(tmp_path: Path) -> Path:
     return packages
 
 
-def python(arguments: list[str], *path: Path) -> subprocess.CompletedProcess:
+def python(arguments: list[str], *path) -> subprocess.CompletedProcess:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         [sys.executable, *arguments], cwd=path[0], env=environment, capture_output=True, text=True, check=False
@@ -38,7 +37,7 @@ def python(arguments: list[str], *path: Path) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize("command", [PRIVBO, AUDITOR], ids=["privbo", "auditor"])
 @pytest.mark.parametrize("init", [FOREIGN, None, 'DISTRIBUTION = "accountant 2.0"\n'], ids=["over", "gone", "other"])
 def test_an_accountant_that_was_written_over_or_taken_away_is_refused(
-    init: str | None, command: list[str], installed: Path
+    init: str | None, command: list[str], installed
 ) -> None:
     sound = python(command, installed)
     assert sound.returncode == 0, sound.stderr
@@ -54,7 +53,7 @@ def test_an_accountant_that_was_written_over_or_taken_away_is_refused(
 
 
 @pytest.mark.parametrize("name", ["accountant.py", "accountant/__init__.py"])
-def test_an_accountant_that_stands_before_ours_is_refused(name: str, installed: Path, tmp_path: Path) -> None:
+def test_an_accountant_that_stands_before_ours_is_refused(name: str, installed, tmp_path) -> None:
     """Even one that says that it is ours."""
     file = tmp_path / "first" / name
     file.parent.mkdir(parents=True)
@@ -64,7 +63,7 @@ def test_an_accountant_that_stands_before_ours_is_refused(name: str, installed: 
     assert str(file) in done.stderr.splitlines()[-1]
 
 
-def test_a_privbo_of_another_version_than_its_accountant_is_refused(installed: Path) -> None:
+def test_a_privbo_of_another_version_than_its_accountant_is_refused(installed) -> None:
     assert accountant.DISTRIBUTION.removeprefix("privbo ") == privbo.__version__
     ours = installed / "accountant" / "ours.py"
     ours.write_text(ours.read_text().replace(privbo.__version__, "0.2.0"))

@@ -19,12 +19,11 @@ from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Gaussian
 from accountant.ledger import Ledger
 from accountant.ledger.address import place_of
-from accountant.ledger.tables import Place
 
 EVENT = Gaussian(noise_multiplier=20.0)
 
 
-def beside(place: Place, name: str) -> Path:
+def beside(place, name: str) -> Path:
     """A file beside a ledger, or beside its commit log."""
     return (place if isinstance(place, Path) else place.commit_log.path).with_name(name)
 
@@ -66,7 +65,7 @@ def wait_for_a_moment(dice: random.Random, wire: int) -> None:
     time.sleep(dice.uniform(0.0, min(0.02, 0.5 * (time.monotonic() - start))))
 
 
-def crash(path: Place, count: str, mutant: str) -> dict[str, int]:
+def crash(path, count: str, mutant: str) -> dict[str, int]:
     """Kill a releasing child so many times; every child resumes where the ledger stands."""
     kills = int(count)
     dice, wire = random.Random(kills), opened(beside(path, "wire"))
@@ -87,7 +86,7 @@ def crash(path: Place, count: str, mutant: str) -> dict[str, int]:
     return {"kills": kills}
 
 
-def race(path: Place, name: str, mutant: str) -> dict[str, int]:
+def race(path, name: str, mutant: str) -> dict[str, int]:
     """Charge until the budget is spent."""
     accepted = 0
     with Ledger.open(path) as ledger:
@@ -103,7 +102,7 @@ def race(path: Place, name: str, mutant: str) -> dict[str, int]:
     return {"accepted": accepted}
 
 
-def once(path: Place, mutant: str) -> dict[str, int]:
+def once(path, mutant: str) -> dict[str, int]:
     """One release."""
     wire = opened(beside(path, "wire"))
     with Ledger.open(path) as ledger:
@@ -117,7 +116,7 @@ def once(path: Place, mutant: str) -> dict[str, int]:
     return {}
 
 
-def fill(path: Place, answers: str) -> dict[str, int]:
+def fill(path, answers: str) -> dict[str, int]:
     """Release until storage fails; the failure must be a ``LedgerError``."""
     wire, charged = opened(Path(answers)), 0
     with Ledger.open(path) as ledger, contextlib.suppress(LedgerError):

@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -27,11 +26,11 @@ from tests.accountant.lives import BOUND, PAYLOAD, altered, life
 
 
 @pytest.fixture
-def path(tmp_path) -> Path:
+def path(tmp_path):
     return tmp_path / "ledger.sqlite"
 
 
-def test_what_is_charged_and_stored_is_there_after_reopening(path: Path) -> None:
+def test_what_is_charged_and_stored_is_there_after_reopening(path) -> None:
     with Ledger.create(path, BOUND) as ledger:
         life(ledger)
         charge(ledger, "other/0")
@@ -45,7 +44,7 @@ def test_what_is_charged_and_stored_is_there_after_reopening(path: Path) -> None
 
 
 @pytest.mark.parametrize(("rule", "accepted"), [("planned", 25), ("gaussian", 25), ("renyi", 21)])
-def test_the_budget_is_never_passed_and_a_refusal_changes_nothing(path: Path, rule: str, accepted: int) -> None:
+def test_the_budget_is_never_passed_and_a_refusal_changes_nothing(path, rule: str, accepted: int) -> None:
     """Epsilon(1e-5) of Gaussian DP passes 2 between n = 25 and 26 releases, of mu = sqrt(n) / 10 together.
 
     At mu = .5 it is 1.9975 (Dong, Roth, Su 2019, corollary 2.13). Golden for "renyi": an order fixed beforehand.
@@ -69,7 +68,7 @@ def test_the_budget_is_never_passed_and_a_refusal_changes_nothing(path: Path, ru
         assert ledger.policy.budget == budget
 
 
-def test_the_gaussian_rule_charges_a_sample_as_everybody_and_admits_nothing_else(path: Path) -> None:
+def test_the_gaussian_rule_charges_a_sample_as_everybody_and_admits_nothing_else(path) -> None:
     with Ledger.create(path, policy(Budget(epsilon=2.0, delta=1e-5, rule="gaussian"))) as ledger:
         with pytest.raises(BudgetExceeded, match=r"Gaussian releases only, not: Laplace.* rule 'renyi'; nothing was"):
             charge(ledger, "r/0", laplace(1e9))
@@ -97,7 +96,7 @@ def test_an_event_that_does_not_fit_the_adjacency_is_refused() -> None:
         assert ledger.verify().ok
 
 
-def test_a_sample_of_the_ledgers_own_clients_is_charged_and_an_empty_budget_is_sound(path: Path) -> None:
+def test_a_sample_of_the_ledgers_own_clients_is_charged_and_an_empty_budget_is_sound(path) -> None:
     event = fixed(40, 3, 5.0)
     with Ledger.create(path, policy(Budget(epsilon=2.0, delta=1e-5))) as ledger:
         assert ledger.verify().ok
@@ -114,7 +113,7 @@ def test_a_sample_of_the_ledgers_own_clients_is_charged_and_an_empty_budget_is_s
 @pytest.mark.parametrize(
     "content", [b"", b"hello", b"SQLite format 3\x00" + bytes(84), None], ids=["empty", "text", "header", "foreign"]
 )
-def test_a_foreign_file_is_refused_and_not_changed(path: Path, content: bytes | None) -> None:
+def test_a_foreign_file_is_refused_and_not_changed(path, content: bytes | None) -> None:
     if content is None:
         altered(path, "CREATE TABLE charges (sequence INTEGER)")
     else:
@@ -128,7 +127,7 @@ def test_a_foreign_file_is_refused_and_not_changed(path: Path, content: bytes | 
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-def test_a_ledger_that_vanished_is_not_started_anew(path: Path) -> None:
+def test_a_ledger_that_vanished_is_not_started_anew(path) -> None:
     Ledger.create(path, policy()).close()
     path.unlink()
     with pytest.raises(LedgerError, match="remembers"):
@@ -188,7 +187,7 @@ def test_kinds_of_noise_that_say_the_same_of_a_guarantee_share_a_ledger_and_plai
                 charge(ledger, f"r/{index}", noise_source=other)
 
 
-def test_a_writer_that_fell_behind_still_charges_in_order_and_once(path: Path) -> None:
+def test_a_writer_that_fell_behind_still_charges_in_order_and_once(path) -> None:
     with Ledger.create(path, policy()) as one, Ledger.open(path) as other:
         one.lost_races = other.lost_races = 0  # every race was lost
         first, again, second = charge(one, "r/0"), charge(other, "r/0"), charge(other, "r/1")
@@ -197,7 +196,7 @@ def test_a_writer_that_fell_behind_still_charges_in_order_and_once(path: Path) -
         assert one.verify([(second.sequence, second.head)]).ok
 
 
-def test_inside_the_lock_the_same_rules_hold(path: Path) -> None:
+def test_inside_the_lock_the_same_rules_hold(path) -> None:
     event = gaussian(5.0)  # epsilon 0.79 at 1e-5; two cost 1.16
     with Ledger.create(path, policy(Budget(epsilon=1.0, delta=1e-5))) as ledger:
         ledger.lost_races = 0

@@ -6,7 +6,6 @@ import random
 import re
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,11 +20,11 @@ from tests.system_tools import require_mount_namespace, require_tool
 
 
 @pytest.fixture
-def path(tmp_path) -> Path:
+def path(tmp_path):
     return made(tmp_path, None)
 
 
-def made(folder: Path, budget: Budget | None) -> Path:
+def made(folder, budget: Budget | None):
     path = folder / "ledger.sqlite"
     Ledger.create(path, policy(budget)).close()
     return path
@@ -34,18 +33,18 @@ def made(folder: Path, budget: Budget | None) -> Path:
 @pytest.mark.parametrize(
     ("kills", "charges"), [(60, 60), pytest.param(240, 300, marks=pytest.mark.slow)], ids=["reduced", "full"]
 )
-def test_killed_processes_leave_nothing_released_and_not_charged(path: Path, kills: int, charges: int) -> None:
+def test_killed_processes_leave_nothing_released_and_not_charged(path, kills: int, charges: int) -> None:
     assert work("crash", path, kills, "sound")["kills"] == kills
     assert len(sent(path.with_name("wire"))) >= charges
     assert unpaid(path, path.with_name("wire")) == []
 
 
-def test_the_control_that_sends_before_the_commit_is_caught(path: Path) -> None:
+def test_the_control_that_sends_before_the_commit_is_caught(path) -> None:
     work("crash", path, 40, "send-before-commit")
     assert unpaid(path, path.with_name("wire")) != []
 
 
-def spend(path: Path, mutant: str) -> tuple[int, int]:
+def spend(path, mutant: str) -> tuple[int, int]:
     """Charges accepted by four processes together, and charges in the ledger."""
     workers = [started(*WORKER, "race", path, f"w{i}", mutant) for i in range(4)]
     path.with_name("go").touch()
@@ -71,14 +70,14 @@ def test_a_check_then_act_mutant_is_caught(tmp_path) -> None:
 # --- damage ---------------------------------------------------------------------------------------
 
 
-def content(path: Path) -> tuple:
+def content(path) -> tuple:
     with Ledger.open(path) as ledger:
         ids = [entry.release_id for entry in ledger.entries()]
         stored = [ledger.stored_release(i) for i in ids]
         return ledger.policy, tuple(ledger.entries()), tuple(stored), ledger.verify().ok
 
 
-def copied(path: Path, folder: Path) -> Path:
+def copied(path, folder):
     """The ledger's files as a crash would leave them (the shared memory file is rebuilt anyway)."""
     folder.mkdir()
     for suffix in ("", "-wal", ".commits"):
@@ -87,7 +86,7 @@ def copied(path: Path, folder: Path) -> Path:
     return folder / path.name
 
 
-def filled(folder: Path, *, crashed: bool = False) -> Path:
+def filled(folder, *, crashed: bool = False):
     """A ledger of 25 releases, which was closed, or a copy of it before."""
     path = made(folder, Budget(epsilon=50.0, delta=1e-5))
     with Ledger.open(path) as ledger:
@@ -251,7 +250,7 @@ def flushed_before(trace: str, step: str) -> bool:
 
 @pytest.mark.system
 @pytest.mark.parametrize("mutant", ["sound", "not-synchronous"])
-def test_the_flush_is_seen_before_the_send(path: Path, mutant: str) -> None:
+def test_the_flush_is_seen_before_the_send(path, mutant: str) -> None:
     require_tool("strace")
     log = path.with_name("trace")
     calls = "trace=fdatasync,fsync,write,pwrite64"
@@ -260,7 +259,7 @@ def test_the_flush_is_seen_before_the_send(path: Path, mutant: str) -> None:
     assert flushed == [mutant == "sound"] * 2
 
 
-def test_opening_beside_a_busy_writer_raises_no_false_alarm(path: Path) -> None:
+def test_opening_beside_a_busy_writer_raises_no_false_alarm(path) -> None:
     writer = started(*WORKER, "fill", path, path.with_name("wire"))
     try:
         seen = []

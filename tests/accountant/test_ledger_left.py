@@ -2,7 +2,6 @@
 
 import math
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -364,7 +363,7 @@ FOLDER = str(Path(accountant.__file__).parent)
 FEW, MANY = 30, 240
 
 
-def steps(work: Callable[[], object]) -> int:
+def steps(work) -> int:
     """Number of bytecodes that run in the accountant while ``work`` does."""
     found = 0
 
@@ -448,7 +447,7 @@ WORK = [
 
 
 def test_opening_and_pricing_grow_with_the_number_of_different_events(tmp_path):
-    def opened(path: Path, work: Callable[[Ledger], object]) -> None:
+    def opened(path: Path, work) -> None:
         with Ledger.open(path) as kept:
             work(kept)
 

@@ -6,7 +6,6 @@ import socketserver
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -26,7 +25,7 @@ APART = ["unshare", "--user", "--map-root-user", "--net"]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server():
     server = Server()
     yield server
     server.remove()

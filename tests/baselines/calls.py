@@ -1,13 +1,10 @@
 """Clients that write down every call."""
 
 import hashlib
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 import privbo as pb
-from privbo.protocol.messages import FloatArray, IntArray
 
 
 class Calls:
@@ -20,14 +17,12 @@ class Calls:
         noted: What a point is written down as.
     """
 
-    def __init__(
-        self, space: dict, n_clients: int, reward: Callable[..., float], noted: Callable[[list], Any] = tuple
-    ) -> None:
+    def __init__(self, space: dict, n_clients: int, reward, noted=tuple) -> None:
         self.reward, self.noted = reward, noted
-        self.made: list[list[Any]] = [[] for _ in range(n_clients)]
+        self.made = [[] for _ in range(n_clients)]
         self.problem = pb.Problem(space=space, batch_objective=self, n_clients=n_clients)
 
-    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
+    def __call__(self, clients, units):
         found = []
         for client, unit in zip(clients.tolist(), units.tolist(), strict=True):
             played = self.noted(unit)

@@ -1,7 +1,6 @@
 """Private best-arm identification against plain re-implementations; its price, its budget and its errors."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +51,7 @@ HALVING, TOP_TWO = BestArm(rule="halving", horizon=96), BestArm(horizon=300, del
         (TOP_TWO, REWARD, "30685d00d5"),
     ],
 )
-def test_every_pull_is_that_of_the_plain_algorithm(algorithm: BestArm, privacy: Any, expected: str) -> None:
+def test_every_pull_is_that_of_the_plain_algorithm(algorithm: BestArm, privacy, expected: str) -> None:
     """Golden: pulls of a re-implementation with dictionaries, told what was released."""
     calls = pulled()
     record = pb.run(calls.problem, algorithm, privacy=privacy, rounds=40, seed=4)
@@ -146,7 +145,7 @@ def garland(x: float) -> float:
     return x * (1 - x) * (4 - math.sqrt(abs(math.sin(60 * x))))
 
 
-def same_pulls(ours: TreeBandit, theirs: Any, noise: np.ndarray) -> None:
+def same_pulls(ours: TreeBandit, theirs, noise: np.ndarray) -> None:
     for turn, disturbance in enumerate(noise, 1):
         x = float(ours.tree.point(ours.select())[0])
         assert x == theirs.pull(turn)[0]

@@ -7,7 +7,6 @@ import json
 import math
 import tarfile
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +35,7 @@ N = 9
 CENTRES = np.random.default_rng(5).uniform(0.2, 0.8, (N, 2))
 
 
-def score(client: int, params: dict[str, Any]) -> float:
+def score(client: int, params) -> float:
     """Between 0 and 1.2, so that clipping to [0, 1] matters; one client fails in a corner."""
     if client == 3 and params["x"] < 0.3:
         return math.nan
@@ -47,7 +46,7 @@ PROBLEM = pb.Problem(space={"x": pb.Real(0, 1), "y": pb.Real(0, 1)}, objective=s
 NOISY = pb.Privacy(noise_multiplier=1.0, noise="simulation")
 
 
-def played(algorithm: Any, privacy: Any = None, rounds: int = 5) -> pb.Record:
+def played(algorithm, privacy=None, rounds: int = 5) -> pb.Record:
     return pb.run(PROBLEM, algorithm, privacy=privacy or pb.NoPrivacy(), rounds=rounds, seed=2)
 
 
@@ -69,7 +68,7 @@ def evaluated(record: pb.Record) -> FloatArray:
 
 @pytest.mark.parametrize("sampler", ["sobol", "random"])
 @pytest.mark.parametrize("privacy", [None, NOISY], ids=["exact", "noisy"])
-def test_private_search_is_the_mean_of_clipped_scores_and_its_largest(sampler: Any, privacy: Any) -> None:
+def test_private_search_is_the_mean_of_clipped_scores_and_its_largest(sampler, privacy) -> None:
     record = played(PrivateSearch(n_candidates=4, sampler=sampler, evaluations=18), privacy)
     points, told = evaluated(record), released(record)
     assert [release.values.shape for release in record.releases] == [(1, 4)] * 4 + [(1, 2)]
@@ -85,7 +84,7 @@ def test_private_search_is_the_mean_of_clipped_scores_and_its_largest(sampler: A
 
 
 @pytest.mark.parametrize("privacy", [None, NOISY], ids=["exact", "noisy"])
-def test_dp_hype_counts_votes_and_announces_the_most(privacy: Any) -> None:
+def test_dp_hype_counts_votes_and_announces_the_most(privacy) -> None:
     record = played(DPHype(n_candidates=12), privacy)
     points, told = evaluated(record), released(record)
     votes = np.bincount(np.nan_to_num(scores_at(points), nan=-math.inf).argmax(axis=1), minlength=12)
@@ -106,7 +105,7 @@ def test_dp_hype_counts_votes_and_announces_the_most(privacy: Any) -> None:
     [(PrivateSearch(n_candidates=4), 5), (PrivateSearch(n_candidates=3, evaluations=20), 9), (DPHype(), 1),
      (CentralModel(n_init=4), 17)],
 )  # fmt: skip
-def test_a_search_costs_one_gaussian_release_however_many_rounds_it_takes(algorithm: Any, rounds: int) -> None:
+def test_a_search_costs_one_gaussian_release_however_many_rounds_it_takes(algorithm, rounds: int) -> None:
     one = pb.plan(PROBLEM, DPHype(), privacy=NOISY, rounds=1)
     plan = pb.plan(PROBLEM, algorithm, privacy=NOISY, rounds=rounds)
     assert plan.epsilon()["gaussian_dp"] == pytest.approx(one.epsilon()["gaussian_dp"], rel=1e-6)
@@ -124,7 +123,7 @@ def test_a_search_costs_one_gaussian_release_however_many_rounds_it_takes(algori
     ids=str,
 )
 @pytest.mark.parametrize("unit", ["client", "reward"])
-def test_answers_keep_their_bounds(form: Any, pulls: int, unit: Any) -> None:
+def test_answers_keep_their_bounds(form, pulls: int, unit) -> None:
     """Against values far outside, failures in every place, and one reward exchanged for another."""
     generator = np.random.default_rng(0)
     values = generator.normal(0, 3, (400, pulls, 6))
@@ -160,7 +159,7 @@ def test_where_a_client_fails_at_some_points_these_are_its_worst() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [PrivateSearch(n_candidates=4), DPHype(n_candidates=40), CentralModel()])
-def test_a_small_space_is_searched_whole_and_no_point_twice(algorithm: Any) -> None:
+def test_a_small_space_is_searched_whole_and_no_point_twice(algorithm) -> None:
     space = {"k": pb.Int(1, 4), "kind": pb.Categorical(["a", "b"]), "g": pb.Int(0, 1, when={"kind": "b"})}
     problem = pb.Problem(space=space, objective=lambda client, p: p["k"] / 4 - 0.1 * (p["kind"] == "a"), n_clients=5)
     record = pb.run(problem, algorithm, privacy=pb.NoPrivacy(), rounds=40)

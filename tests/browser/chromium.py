@@ -3,10 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +24,7 @@ def require_browser() -> None:
 
 
 @contextmanager
-def chromium(profile: Path) -> Iterator["Browser"]:
+def chromium(profile):
     """A browser with a fresh profile."""
     from selenium import webdriver
 
@@ -44,10 +41,10 @@ def chromium(profile: Path) -> Iterator["Browser"]:
 
 
 class Browser:
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, driver) -> None:
         self.driver = driver
 
-    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    def open(self, page, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         """Load a page at a width, light or dark; what it logged before is forgotten."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
@@ -57,7 +54,7 @@ class Browser:
             self.driver.get_log(kind)
         self.driver.get(page.as_uri())
 
-    def run(self, script: str) -> Any:
+    def run(self, script: str):
         return self.driver.execute_script(script)
 
     def problems(self) -> list[str]:

@@ -1,7 +1,6 @@
 """The pages in a real browser: silent console, no request, figures with marks, names inert."""
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +32,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(tmp_path_factory: pytest.TempPathFactory):
     require_browser()
     with chromium(tmp_path_factory.mktemp("profile")) as started:
         yield started

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,7 +33,7 @@ def configured(**tables) -> str:
 
 
 @pytest.fixture
-def config(tmp_path, monkeypatch) -> Path:
+def config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "run.toml").write_text(configured())
@@ -47,14 +46,14 @@ def federation(tmp_path, monkeypatch) -> Federation:
     return make(tmp_path)
 
 
-def wards(config: Path, code: str) -> None:
+def wards(config, code: str) -> None:
     """Write the clients' code, and forget what stood there before."""
     (config.parent / "wards.py").write_text(code)
     shutil.rmtree(config.parent / "__pycache__", ignore_errors=True)
     sys.modules.pop("wards", None)
 
 
-def played(config: Path, code: str, *options: str) -> tuple[pb.Record, dict]:
+def played(config, code: str, *options: str) -> tuple[pb.Record, dict]:
     """A run of clients with this code, and all that is public of it, but for its name."""
     wards(config, code)
     done, home = ran("run", "run.toml", "--out", "out", *options), config.parent / "out"
@@ -85,7 +84,7 @@ def test_an_objective_that_cannot_be_called_stops_before_the_first_charge(mistak
         ("device='spam'", "check"),  # a dry run may be made on another machine
     ],
 )
-def test_a_preview_refuses_the_settings_that_the_run_would(setting: str, previews: str, config: Path) -> None:
+def test_a_preview_refuses_the_settings_that_the_run_would(setting: str, previews: str, config) -> None:
     wards(config, "def score(client, params): return params['dose']\n")
     run = privbo("run", "run.toml", "--set", setting, "--out", "out")
     for preview in previews.split():
@@ -93,7 +92,7 @@ def test_a_preview_refuses_the_settings_that_the_run_would(setting: str, preview
         assert (done.returncode, done.stderr) == (run.returncode, run.stderr) == (2, run.stderr)
 
 
-def test_a_preview_says_what_the_ledger_would_and_passes_only_where_the_run_fits(config: Path) -> None:
+def test_a_preview_says_what_the_ledger_would_and_passes_only_where_the_run_fits(config) -> None:
     """A plan dearer than the bound, and one on top of an exhausted ledger, once passed every preview."""
     wards(config, "def score(client, params): return params['dose'] + 0 * open('asked', 'a').write('x')\n")
     preview, check, price = ("run", "run.toml", "--dry-run"), ("check", "run.toml"), {"epsilon": 1.0, "delta": 1e-5}
@@ -130,7 +129,7 @@ def score(client, params):
 """
 
 
-def test_nothing_public_tells_whether_the_last_client_fails_once_a_run_has_begun(config: Path) -> None:
+def test_nothing_public_tells_whether_the_last_client_fails_once_a_run_has_begun(config) -> None:
     """Nineteen of twenty fail from the start, and a rehearsal says so before the run exists; the twentieth later."""
     config.write_text(configured().replace("n_clients = 4", "n_clients = 20"))
     seen = []
@@ -153,7 +152,7 @@ def score(client, params):
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_clients_without_a_value_have_no_score_and_nothing_public_tells_how_many_they_are(config: Path) -> None:
+def test_clients_without_a_value_have_no_score_and_nothing_public_tells_how_many_they_are(config) -> None:
     """All scores are negative, so that 0 for clients that all failed would be the best of all."""
     config.write_text(configured(controls=["local", "zeroed"]))
     public, private = [], []
@@ -180,7 +179,7 @@ def test_clients_without_a_value_have_no_score_and_nothing_public_tells_how_many
     assert "no client has a value" not in some + each
 
 
-def test_a_rehearsal_charges_and_publishes_nothing(config: Path) -> None:
+def test_a_rehearsal_charges_and_publishes_nothing(config) -> None:
     code = "def score(client, params):\n    print('ward')\n    return params['dos' if client == 2 else 'dose']\n"
     wards(config, code)
     before = everything(config.parent)
@@ -210,7 +209,7 @@ def problem():
 """
 
 
-def everything(folder: Path) -> dict[Path, bytes | None]:
+def everything(folder):
     there = (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
     return {path: path.read_bytes() if path.is_file() else None for path in there}
 
@@ -281,7 +280,7 @@ def score(client, params):
 SAID = ("has 3 patients", "does not converge", "is logged", "is thin")
 
 
-def test_what_an_objective_prints_or_warns_of_stays_on_the_private_side(config: Path) -> None:
+def test_what_an_objective_prints_or_warns_of_stays_on_the_private_side(config) -> None:
     """Of a sweep, too, also of those who share nothing: once they printed on the terminal."""
     record, public = played(config, TALKS)
     said = (record.home.private / "output.txt").read_text()
@@ -303,7 +302,7 @@ def test_what_an_objective_prints_or_warns_of_stays_on_the_private_side(config: 
     assert not any(words in done.stdout + done.stderr for words in (*SAID, "the judge saw"))
 
 
-def test_what_a_factory_says_of_a_run_that_exists_stays_on_the_private_side(config: Path) -> None:
+def test_what_a_factory_says_of_a_run_that_exists_stays_on_the_private_side(config) -> None:
     config.write_text(toml(rounds=2, problem={"factory": "wards:problem"}))
     record, public = played(config, TALKS)
     assert "lacks a row" in public["said"]  # the run did not exist yet

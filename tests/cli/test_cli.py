@@ -10,7 +10,6 @@ import sys
 import tomllib
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -67,20 +66,20 @@ def refused(*arguments: object, says: str, ends: int = 2) -> subprocess.Complete
     return done
 
 
-def written(folder: Path, text: str = CONFIG) -> Path:
+def written(folder, text: str = CONFIG):
     """The configuration in a file."""
     (folder / "tiny.toml").write_text(text)
     return folder / "tiny.toml"
 
 
-def played(folder: Path, text: str, name: str = "run") -> Path:
+def played(folder, text: str, name: str = "run"):
     """The directory of a run of this configuration."""
     ran("run", written(folder, text), "--out", folder / name)
     return folder / name
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Path:
+def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli")
     said = ran("run", written(folder), "--out", folder / "run").stdout.replace("\n", "")
     assert [words in said for words in ("--show-private", "report.html", "local only")] == [True, True, False]
@@ -106,7 +105,7 @@ def test_calibrate_finds_the_one_that_is_missing(missing: str) -> None:
         assert "rounds: 0 (not one fits)" in privbo("calibrate", *options, "--epsilon", "0.01").stdout
 
 
-def test_report_page_opens_offline_and_carries_the_headline(finished: Path) -> None:
+def test_report_page_opens_offline_and_carries_the_headline(finished) -> None:
     """What a browser makes of it is looked at in tests/browser."""
     ran("report", finished)
     page = (finished / "report.html").read_text()
@@ -140,7 +139,7 @@ def test_a_runs_configuration_is_no_partys(tmp_path) -> None:
     refused("ledger", "left", written(tmp_path), says="this reads a party's site.toml, of a run name its directory\n")
 
 
-def test_ledger_verify_and_export(finished: Path, tmp_path) -> None:
+def test_ledger_verify_and_export(finished, tmp_path) -> None:
     verified = json.loads(ran("ledger", "verify", finished, "--json").stdout)
     assert [verified[name] for name in ("verified", "receipts", "entries")] == [True, 3, 3]  # the history's heads
     assert verified["absent"] == ["private/countersigned.jsonl", "sites' records"]
@@ -152,7 +151,7 @@ def test_ledger_verify_and_export(finished: Path, tmp_path) -> None:
     ran("ledger", "export", finished, "--format", "xml", ends=2)
 
 
-def test_private_diagnostics_are_off_unless_asked_for(finished: Path, tmp_path) -> None:
+def test_private_diagnostics_are_off_unless_asked_for(finished, tmp_path) -> None:
     assert "private_diagnostics" not in json.loads(privbo("report", finished, "--json").stdout)
     ran("report", finished, "--private")
     assert "not covered by epsilon" in (finished / "private" / "report.html").read_text()
@@ -235,7 +234,7 @@ def score(client: int, params: dict) -> float:
     return min(1.0, 0.1 * params["depth"] + 0.3 * params["shrink"] - abs(np.log10(params["rate"]) + 1) / 10)
 
 
-def mixed_run(home: Path, algorithm) -> pb.Record:
+def mixed_run(home, algorithm) -> pb.Record:
     return play(small(5, space=MIXED, objective=score, name="mixed"), algorithm, seed=2, directory=home)
 
 

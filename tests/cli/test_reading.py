@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +60,7 @@ OWN = {
 """Commands that read nothing of somebody else's, and why."""
 
 
-def commands(group: object, before: tuple[str, ...] = ()) -> Iterator[str]:
+def commands(group: object, before: tuple[str, ...] = ()):
     """Names of all commands, as the command line itself knows them."""
     for name, one in group.commands.items():
         if hasattr(one, "commands"):
@@ -275,7 +274,7 @@ def strays(trace: str, reader: Reader, run: Path) -> list[str]:
     ours = (ROOT / "privbo", ROOT / "accountant", ROOT / "privbo.egg-info")  # the last is an editable installation's
     allowed = (run, reader.here / "home", reader.here / "out", Path(sys.prefix), Path(sys.base_prefix), *ours)
 
-    def lies_in(path: str, folders: Iterable[Path]) -> bool:
+    def lies_in(path: str, folders) -> bool:
         return any(Path(path).is_relative_to(folder) for folder in folders)
 
     # What was made here may lie in /dev/shm. An editable installation looks for a folder of this name wherever it

@@ -5,7 +5,6 @@ import re
 import shutil
 import threading
 from contextlib import contextmanager
-from pathlib import Path
 from unittest import mock
 from urllib.parse import urlsplit
 
@@ -24,7 +23,7 @@ from tests.reports.leaks import PRIVATE_WORDS, scramble
 from tests.reports.runs import EVIL, small_run
 
 
-def site(folder: Path, n_clients: int = 2) -> Path:
+def site(folder, n_clients: int = 2):
     """A site's folder of one run, as a federation leaves it."""
     folder.mkdir(parents=True)
     space = {"x": pb.Real(0.0, 1.0), "kind": pb.Categorical(("a", EVIL))}

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ POPULATION = {"ledger": {"path": "people.sqlite", "population": "ward"}}
 class Clinic:
     """A folder with a sweep and its objective's code, compared through the command line."""
 
-    def __init__(self, folder: Path, data: str) -> None:
+    def __init__(self, folder, data: str) -> None:
         self.folder = folder
         self.write("clinics.py", OBJECTIVE)
         self.write("doses.py", HELPER)
@@ -70,7 +69,7 @@ def clinic(tmp_path, monkeypatch) -> Clinic:
     return at_home(tmp_path, monkeypatch)
 
 
-def at_home(folder: Path, monkeypatch, data: str = "simulated") -> Clinic:
+def at_home(folder, monkeypatch, data: str = "simulated") -> Clinic:
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
     return Clinic(folder, data)
@@ -252,7 +251,7 @@ RESULT = cells.CellResult(curves={"score": (0.0, 1.0)}, extra={"sent": [1, 2]})
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch) -> Path:
+def package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     home = tmp_path / "wardcode"
     (home / "deep").mkdir(parents=True)
@@ -265,13 +264,13 @@ def package(tmp_path, monkeypatch) -> Path:
     return home
 
 
-def entry(package: Path) -> CodeKey:
+def entry(package) -> CodeKey:
     for name in [name for name in sys.modules if name.startswith("wardcode")]:
         del sys.modules[name]
     return code_key("wardcode.entry:score")
 
 
-def test_imports_are_followed_through_a_package(package: Path) -> None:
+def test_imports_are_followed_through_a_package(package) -> None:
     before = entry(package)
     below = {f"wardcode.{name}" for name in ("entry", "near", "lazy", "deep", "deep.far")}
     assert set(before.modules) == {"wardcode"} | below
@@ -284,13 +283,13 @@ def test_imports_are_followed_through_a_package(package: Path) -> None:
         before = after
 
 
-def test_of_an_import_whose_name_is_computed_every_module_beside_it_counts(package: Path) -> None:
+def test_of_an_import_whose_name_is_computed_every_module_beside_it_counts(package) -> None:
     code = "import importlib\ndef score(c, p):\n    return importlib.import_module('wardcode.' + c)\n"
     (package / "entry.py").write_text(code)
     assert "wardcode.unused" in entry(package).modules
 
 
-def test_a_module_edited_after_it_was_loaded_has_no_key_until_it_is_loaded_again(package: Path) -> None:
+def test_a_module_edited_after_it_was_loaded_has_no_key_until_it_is_loaded_again(package) -> None:
     before = entry(package)
     (package / "near.py").write_text("value = 333\n")
     held = code_key("wardcode.entry:score")

@@ -1,7 +1,6 @@
 """One small case per algorithm (and per variant whose code path differs)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import privbo as pb
 from experiments.baselines.best_arm import BestArm
@@ -21,7 +20,7 @@ from tests.conformance.small import N_CLIENTS, ROUNDS, problem
 __all__ = ["ALIKE", "CASES", "N_CLIENTS", "ROUNDS", "VARIANTS", "VOTES", "Case", "bumps", "problem", "without_none"]
 
 
-def without_none(table: Any) -> Any:
+def without_none(table):
     """A table for a configuration file, which knows no None."""
     return {k: without_none(v) for k, v in table.items() if v is not None} if isinstance(table, dict) else table
 
@@ -36,7 +35,7 @@ class Case:
     def __post_init__(self) -> None:  # seven clients are few: what they share would often not be released
         object.__setattr__(self, "algorithm", always(self.algorithm))
 
-    def privacy(self, **settings: Any) -> pb.Privacy:
+    def privacy(self, **settings) -> pb.Privacy:
         """Seeded noise of multiplier 1 for the case's unit, unless told otherwise."""
         return pb.Privacy(**{"noise_multiplier": 1.0, "noise": "simulation", "unit": self.unit} | settings)
 
@@ -55,7 +54,7 @@ PRINTED = pb.PFPNE(horizon=60, c=0.02, stage2="printed")
 
 
 SQUARE = pb.Weighting(form="square", sharpness=40.0, schedule="synthetic")
-CUT_AND_SQUARE: dict[str, Any] = {"cuts": (pb.Cut(parameter="x", at=(0.2, 0.5)),), "weighting": SQUARE}
+CUT_AND_SQUARE = {"cuts": (pb.Cut(parameter="x", at=(0.2, 0.5)),), "weighting": SQUARE}
 
 
 def of_one(unit: UnitName) -> list[Case]:

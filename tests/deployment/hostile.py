@@ -2,8 +2,6 @@
 
 import os
 import struct
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +14,12 @@ from privbo.flower.messages import ACTION, READY
 HEADER = 32  # magic, round, length
 
 
-def _row(value: float) -> Callable[[bytes], bytes]:
+def _row(value: float):
     return lambda sent: sent[:HEADER] + np.full((len(sent) - HEADER) // 8, value).tobytes()
 
 
 # What an inbox makes of every kind of message, and of everything in the place of one: tests/door/test_payload.py.
-VECTORS: dict[str, Callable[[bytes], Any]] = {
+VECTORS = {
     "nan": _row(np.nan),
     "infinity": _row(np.inf),
     "1e308": _row(1e308),
@@ -34,7 +32,7 @@ VECTORS: dict[str, Callable[[bytes], Any]] = {
 Fields = dict[str, Any]
 
 
-def _fields(change: Callable[[Fields], Fields]) -> Callable[[Message], RecordDict]:
+def _fields(change):
     return lambda reply: RecordDict({"answer": ConfigRecord(change(dict(reply.content.config_records["answer"])))})
 
 
@@ -46,7 +44,7 @@ def _die(_: Message) -> RecordDict:
     os._exit(9)
 
 
-REPLIES: dict[str, Callable[[Message], RecordDict]] = {
+REPLIES = {
     "nothing": lambda _: RecordDict(),
     "arrays": lambda _: RecordDict({"answer": ArrayRecord([np.ones(7)])}),
     "an array that is none": lambda _: RecordDict(
@@ -70,7 +68,7 @@ REPLIES: dict[str, Callable[[Message], RecordDict]] = {
 }
 
 
-def hostile_app(home: Path) -> ClientApp:
+def hostile_app(home) -> ClientApp:
     """The site's app, tampered with as the node config says: ``vectors``, or ``replies`` from some place on."""
 
     def act(message: Message, context: Context) -> Message:

@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +21,7 @@ _MARK = "PRIVBO_TEST_PROCESSES"
 
 
 @contextmanager
-def deployed(federation: Federation, keys: Path | None = None, *, simulation: bool = False) -> Iterator[Deployment]:
+def deployed(federation: Federation, keys: Path | None = None, *, simulation: bool = False):
     """A SuperLink for a federation; SuperNodes are started by the test."""
     mark = secrets.token_hex(8)
     environment = {_MARK: mark, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -88,7 +87,7 @@ def register(deployment: Deployment, keys: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout: float = 600.0) -> None:
+def wait_until(condition, what: str, timeout: float = 600.0) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout} s until {what}"

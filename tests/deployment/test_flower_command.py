@@ -9,7 +9,6 @@ import tempfile
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -85,7 +84,7 @@ def test_a_federation_that_does_not_fit_is_not_started(tmp_path: Path) -> None:
 IN_NAMESPACE = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c"]
 
 
-def ran(*words: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+def ran(*words: str, **settings) -> subprocess.CompletedProcess[str]:
     """A process that ends, and what it says."""
     plain = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 1200}
     return subprocess.run(words, check=False, **plain | settings)

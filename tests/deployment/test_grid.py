@@ -1,8 +1,6 @@
 """Rounds over Flower's message API without sockets: the same numbers as in one process."""
 
 import threading
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -10,7 +8,6 @@ import pytest
 import privbo as pb
 from privbo.flower.server import serve
 from privbo.protocol.files import read_lines
-from privbo.protocol.messages import Release
 from privbo.runs.sources import algorithm_table
 from tests.builders import same_releases
 from tests.conformance.cases import CASES, N_CLIENTS, ROUNDS, Case, problem, without_none
@@ -19,7 +16,7 @@ from tests.deployment.grid import LoopGrid, through_bytes, unavailable
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_grid_gives_the_queries_and_releases_of_one_process(case: Case, tmp_path: Path) -> None:
+def test_the_grid_gives_the_queries_and_releases_of_one_process(case: Case, tmp_path) -> None:
     privacy = {"noise_multiplier": 1.0, "noise": "simulation", "unit": case.unit}
     federation = make(tmp_path, without_none(algorithm_table(case.algorithm)), privacy=privacy)
     federation.play()
@@ -27,7 +24,7 @@ def test_the_grid_gives_the_queries_and_releases_of_one_process(case: Case, tmp_
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Release]:
+def expected(tmp_path_factory: pytest.TempPathFactory):
     """Releases of an honest federation to which nothing happens."""
     federation = make(tmp_path_factory.mktemp("plain"))
     federation.play()
@@ -38,7 +35,7 @@ def stopped(federation: Federation) -> None:
     """Play until the server dies in round 1, when one site has been asked and the others have not."""
     nodes = federation.nodes()
 
-    def die(messages: list[Any]) -> None:
+    def die(messages) -> None:
         if messages[0].metadata.group_id == "1":
             arrived = through_bytes(messages[0])
             next(node for node in nodes if node.node_id == arrived.metadata.dst_node_id).handle(arrived)
@@ -48,7 +45,7 @@ def stopped(federation: Federation) -> None:
         federation.play(nodes, die)
 
 
-def test_a_restarted_server_asks_again_and_charges_nothing_twice(tmp_path: Path, expected: list[Release]) -> None:
+def test_a_restarted_server_asks_again_and_charges_nothing_twice(tmp_path, expected) -> None:
     federation = make(tmp_path / "stopped")
     stopped(federation)
     with pb.load(federation.run.path).ledger as ledger:
@@ -59,7 +56,7 @@ def test_a_restarted_server_asks_again_and_charges_nothing_twice(tmp_path: Path,
     same_releases(releases(federation), expected)
 
 
-SAMPLINGS: list[dict[str, Any]] = [
+SAMPLINGS = [
     {"sampling": "random-allocation", "participations": 2},
     {"sampling": "truncated-poisson", "max_cohort": 3},
     {"sampling": "poisson", "sample_rate": 0.2},
@@ -67,7 +64,7 @@ SAMPLINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("asked", SAMPLINGS, ids=lambda asked: asked["sampling"])
-def test_a_restarted_server_goes_on_with_its_draw_and_everyone_is_asked(asked: dict[str, Any], tmp_path: Path) -> None:
+def test_a_restarted_server_goes_on_with_its_draw_and_everyone_is_asked(asked, tmp_path) -> None:
     privacy = {"noise_multiplier": 2.0} | asked
     # Sites whose rule counts Gaussian releases only would refuse a truncated sample.
     federation = make(tmp_path / "stopped", privacy=privacy, policy=POLICY | {"rule": "renyi"})
@@ -87,11 +84,11 @@ def test_a_restarted_server_goes_on_with_its_draw_and_everyone_is_asked(asked: d
     assert rounds[0] == rounds[1] == rounds[2]  # what a site is asked says nothing of who was drawn
 
 
-def test_a_site_that_was_away_comes_back_with_its_history(tmp_path: Path) -> None:
+def test_a_site_that_was_away_comes_back_with_its_history(tmp_path) -> None:
     federation = make(tmp_path, "dp-fts-de")
     nodes = federation.nodes()
 
-    def away(reply: Any, round_: int) -> Any:
+    def away(reply, round_: int):
         nodes[0].online = round_ != 0  # gone when round 1 is asked
         return reply
 
@@ -106,7 +103,7 @@ def test_a_site_that_was_away_comes_back_with_its_history(tmp_path: Path) -> Non
 class FetchesTogether(LoopGrid):
     """As Flower: the replies of one call are lost together where one of them breaks its decoding."""
 
-    def pull_messages(self, message_ids: Any) -> list[Any]:
+    def pull_messages(self, message_ids):
         asked = list(message_ids)
         fetched = [super(FetchesTogether, self).pull_messages([identity]) for identity in asked]
         if any(reply.metadata.src_node_id in self.breaking for replies in fetched for reply in replies):
@@ -116,7 +113,7 @@ class FetchesTogether(LoopGrid):
     breaking: frozenset[int] = frozenset()
 
 
-def test_a_bad_reply_loses_nobody_but_itself_however_many_are_asked(tmp_path: Path) -> None:
+def test_a_bad_reply_loses_nobody_but_itself_however_many_are_asked(tmp_path) -> None:
     n_sites, bad = 24, {103, 111, 112, 119}
     sites = {f"site-{index}": str(index) for index in range(n_sites)}
     clients = {"n_clients": n_sites, "arguments": {"n_clients": n_sites}}
@@ -130,7 +127,7 @@ def test_a_bad_reply_loses_nobody_but_itself_however_many_are_asked(tmp_path: Pa
     assert rows[0]["refused"] == {"unreadable": len(bad)}
 
 
-def test_a_superlink_that_takes_nothing_stops_the_run(tmp_path: Path) -> None:
+def test_a_superlink_that_takes_nothing_stops_the_run(tmp_path) -> None:
     """What Flower does when every message is too large."""
     federation = make(tmp_path)
     nothing = mock.patch.object(LoopGrid, "push_messages", return_value=[])
@@ -140,12 +137,12 @@ def test_a_superlink_that_takes_nothing_stops_the_run(tmp_path: Path) -> None:
     assert len(releases(federation)) > 0
 
 
-def test_a_node_that_hangs_holds_up_nobody_else(tmp_path: Path) -> None:
+def test_a_node_that_hangs_holds_up_nobody_else(tmp_path) -> None:
     """Were all replies fetched one after the other, the others' would never come while it hangs."""
     federation = make(tmp_path, rounds=1, round_timeout=600.0)
     nodes, arrived, seen = federation.nodes(), threading.Semaphore(0), list[bool]()
 
-    def hang(reply: Any, round_: int) -> Any:
+    def hang(reply, round_: int):
         seen.extend(arrived.acquire(timeout=120.0) for _ in nodes[1:])
         return unavailable(reply)
 
@@ -159,11 +156,11 @@ def test_a_node_that_hangs_holds_up_nobody_else(tmp_path: Path) -> None:
     assert [row["answered"] for row in rows] == [["south", "west"]] * len(rows)
 
 
-def test_a_superlink_that_is_gone_stops_the_run_and_it_goes_on_later(tmp_path: Path, expected: list[Release]) -> None:
+def test_a_superlink_that_is_gone_stops_the_run_and_it_goes_on_later(tmp_path, expected) -> None:
     federation = make(tmp_path / "cut")
     nodes = federation.nodes()
 
-    def cut(reply: Any, round_: int) -> Any:
+    def cut(reply, round_: int):
         if round_ == 1:
             raise ConnectionRefusedError
         return reply

@@ -9,15 +9,12 @@ import dataclasses
 import json
 import shutil
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
 
 from accountant import numerical
 from accountant.errors import PrivacyError
@@ -52,11 +49,11 @@ GUARDED = {"epsilon": 2.0, "delta": 1e-6, "trust": "guardians"}
 POLICY = {"epsilon": 4.0, "delta": 1e-6}
 
 
-def trusting(root: Path, **changes: object) -> Federation:
+def trusting(root, **changes: object) -> Federation:
     return make(root, rounds=2, seed=None, policy=POLICY, **{"privacy": TRUSTED} | changes)
 
 
-def guarded(root: Path, **changes: Any) -> Federation:
+def guarded(root, **changes) -> Federation:
     privacy = GUARDED | changes.pop("privacy", {})
     policy = POLICY | {"unit": privacy.get("unit", "client")}
     settings = {"rounds": 2, "seed": None, "start_timeout": 2.0} | changes
@@ -64,7 +61,7 @@ def guarded(root: Path, **changes: Any) -> Federation:
 
 
 # Another value of every setting of privacy; the server's own copy of the files has it, the approved ones do not.
-PRIVACY: dict[str, Any] = {
+PRIVACY = {
     "epsilon": 1000.0,
     "noise_multiplier": 1e-5,
     "sample_rate": 0.5,
@@ -84,7 +81,7 @@ PRIVACY: dict[str, Any] = {
     "protects": "records",
     "records_per_person": 2,
 }
-RUN: dict[str, Any] = {
+RUN = {
     "name": "another",
     "problem": {"n_clients": 7, "space": {"x": {"type": "real", "low": 0.0, "high": 2.0}}, "name": "bumps"},
     "algorithm": {"type": "fed-pne", "horizon": 300, "c": 0.01},
@@ -99,7 +96,7 @@ RUN: dict[str, Any] = {
     "times": {"round_seconds": 2.0},
     "evaluation_seconds": 5.0,
 }
-ALGORITHM: dict[str, Any] = {
+ALGORITHM = {
     "horizon": 500,
     "nu1": 3.0,
     "rho": 0.9,
@@ -122,7 +119,7 @@ OWN = {"directory", "device", "threads", "executor", "jobs", "policy", "controls
 
 
 # Another value of the same type.
-_CHANGED: dict[type, Callable[[Any], object]] = {
+_CHANGED = {
     bool: lambda value: not value,
     int: lambda value: value + 1,
     float: lambda value: value * 1e-6,
@@ -132,7 +129,7 @@ _CHANGED: dict[type, Callable[[Any], object]] = {
 }
 
 
-def _bent(message: Any, name: str) -> Any:
+def _bent(message, name: str):
     """Change one field of a message; of a broadcast's arrays every entry."""
     value = getattr(message, name)
     if value is None:
@@ -158,7 +155,7 @@ TO_SITES = fields_of((Question, {"broadcast", "standing"}), (Standing, set()), (
 TO_GUARDIANS = fields_of((GuardianQuestion, {"broadcast", "kind"}), (Broadcast, set()))
 
 
-def bend_question(asked: type, kind: type, name: str, message: Message) -> None:
+def bend_question(asked: type, kind: type, name: str, message) -> None:
     """Change a field of a question to a site or a guardian, or of what is in it."""
     if asked.record not in message.content.config_records:
         return
@@ -173,13 +170,13 @@ def bend_question(asked: type, kind: type, name: str, message: Message) -> None:
     put(message, encode(question, nonce))
 
 
-def put(message: Message, content: Any) -> None:
+def put(message, content) -> None:
     """Put other content into a message on its way."""
     message.content.config_records.update(content.config_records)
     message.content.array_records.update(content.array_records)
 
 
-def bend_rows(change: Callable[[dict[str, Any]], dict[str, Any] | None], message: Message) -> None:
+def bend_rows(change, message) -> None:
     """Show a site another ledger, every digest of which is right: ``change`` gives other contents of a row, or None."""
     if Question.record not in message.content.config_records:
         return
@@ -197,7 +194,7 @@ def bend_rows(change: Callable[[dict[str, Any]], dict[str, Any] | None], message
     put(message, encode(dataclasses.replace(question, standing=standing, chain=encode_rows(rows)), nonce))
 
 
-def play(federation: Federation, nodes: list[Node], home: Path | None = None, bend: Any = lambda _: None) -> LoopGrid:
+def play(federation: Federation, nodes: list[Node], home=None, bend=lambda _: None) -> LoopGrid:
     """Play a run by a hostile server, which does not ask beforehand and bends every message, as far as it comes."""
     grid = LoopGrid(nodes, lambda messages: list(map(bend, messages)))
     with suppress(PrivacyError), unasked():
@@ -210,7 +207,7 @@ def vectors_of(grid: LoopGrid) -> list[bytes]:
     return [bytes(vector) for reply in grid.answers for vector in reply.get("vectors", [])]
 
 
-def sent_vectors(federation: Federation) -> list[Path]:
+def sent_vectors(federation: Federation):
     """Answers in the clear that sites have written down to send; a round of local work has none."""
     found = []
     for path in federation.root.glob("*/kept/*/sent/*.npz"):
@@ -244,7 +241,7 @@ def require_paid(federation: Federation, guardians: tuple[str, ...]) -> int:
     return answered
 
 
-def refusals(federation: Federation, party: str) -> list[dict[str, Any]]:
+def refusals(federation: Federation, party: str):
     """What a party has refused, from its own disk."""
     return read_lines(federation.root / party / "kept" / "refused.jsonl")
 
@@ -264,7 +261,7 @@ SHIPPED |= {f"algorithm.{name}": value for name, value in ALGORITHM.items()}
 
 
 @pytest.mark.parametrize("name", ["run.toml", "federation.toml"])
-def test_no_party_serves_a_file_that_differs_in_a_byte(name: str, tmp_path: Path) -> None:
+def test_no_party_serves_a_file_that_differs_in_a_byte(name: str, tmp_path) -> None:
     """Each difference is another digest, which is held before anything else is read; not even a comment may differ."""
     federation = guarded(tmp_path)
     federation.approve()
@@ -284,7 +281,7 @@ OTHERS = {
 }
 
 
-def lying_home(federation: Federation, key: str, told: dict[str, Any] = SHIPPED) -> Path:
+def lying_home(federation: Federation, key: str, told=SHIPPED):
     """The server's own copy of the app with a lie in its ``run.toml``."""
     asked, value = tomllib.loads((federation.home / "run.toml").read_text()), told[key]
     key = key.partition(" ")[0]
@@ -313,19 +310,19 @@ def lying_home(federation: Federation, key: str, told: dict[str, Any] = SHIPPED)
 NAMED = ["privacy.delta", "privacy.noise_multiplier", "algorithm.reward_range", "privacy", "rounds"]
 
 
-def first(told: Iterable[str], *given: object) -> list[Any]:
+def first(told: Iterable[str], *given: object):
     """The named ones in every run of the suite, all of them in ``make slow``."""
     return [pytest.param(*given, key, marks=() if key in NAMED else pytest.mark.slow) for key in told]
 
 
-def forging(federation: Federation) -> Callable[[Message], None]:
+def forging(federation: Federation):
     """Show a forged ledger: rows as those of the approved run would be."""
     spec = public_spec(federation.home)
     plan = plan_run(spec)
     event = next(event for event, _ in plan.schedule)
     terms = {"unit": plan.unit, "adjacency": plan.adjacency.value, "n_clients": plan.n_clients}
 
-    def change(row: dict[str, Any]) -> dict[str, Any] | None:
+    def change(row):
         if row.get("row") == "reservation":
             return row | declared_by(plan, run=row["run"], settings=spec.digest()).to_dict() | terms
         return row | {"event": to_dict(event)} | terms
@@ -335,9 +332,7 @@ def forging(federation: Federation) -> Callable[[Message], None]:
 
 @pytest.mark.parametrize("unit", ["client", "reward"])
 @pytest.mark.parametrize("key", first(key for key in SHIPPED if key not in {"ledger", "times", "attendance"}))
-def test_guardians_add_the_approved_noise_or_refuse_whatever_the_server_plays(
-    key: str, unit: str, tmp_path: Path
-) -> None:
+def test_guardians_add_the_approved_noise_or_refuse_whatever_the_server_plays(key: str, unit: str, tmp_path) -> None:
     """The server plays other settings and shows sites a forged ledger, so that they answer."""
     federation = guarded(tmp_path, privacy={"unit": unit})
     nodes = federation.everyone()
@@ -347,7 +342,7 @@ def test_guardians_add_the_approved_noise_or_refuse_whatever_the_server_plays(
     assert all(sent.startswith(b"privbo cipher ") for sent in vectors_of(grid))
 
 
-def test_an_honest_server_of_the_same_federations_is_answered(tmp_path: Path) -> None:
+def test_an_honest_server_of_the_same_federations_is_answered(tmp_path) -> None:
     """The control: what is refused above is refused for the lie."""
     federation = trusting(tmp_path / "trusting")
     assert vectors_of(play(federation, federation.nodes(), bend=forging(federation)))
@@ -371,7 +366,7 @@ HARMLESS = {"Broadcast.arrays", "Question.public_seed"}
 
 
 @pytest.mark.parametrize("case", TO_SITES)
-def test_a_bent_question_is_refused_by_every_site(case: str, tmp_path: Path) -> None:
+def test_a_bent_question_is_refused_by_every_site(case: str, tmp_path) -> None:
     federation, bend = trusting(tmp_path), partial(bend_question, Question, *TO_SITES[case])
     grid = play(federation, federation.nodes(), bend=bend)
     assert grid.answers
@@ -381,11 +376,11 @@ def test_a_bent_question_is_refused_by_every_site(case: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_a_silent_phase_takes_no_more_pulls_than_a_site_has_left(more: int, tmp_path: Path) -> None:
+def test_a_silent_phase_takes_no_more_pulls_than_a_site_has_left(more: int, tmp_path) -> None:
     """Planted: every phase is announced as a silent one, for which no ledger has a charge; one pull is too many."""
     federation = trusting(tmp_path, algorithm={"type": "fed-pne", "horizon": 8, "c": 0.02, "release_when": "always"})
 
-    def bend(message: Message) -> None:
+    def bend(message) -> None:
         question, nonce = decode(Question, message.content), nonce_of(Question, message.content)
         node = {"nodes": np.array([0]), "pulls": np.array([8 + more]), "sends": np.array(False)}
         silent = dataclasses.replace(question.broadcast, arrays={**question.broadcast.arrays, **node})
@@ -403,7 +398,7 @@ def test_a_silent_phase_takes_no_more_pulls_than_a_site_has_left(more: int, tmp_
 
 
 @pytest.mark.parametrize("case", TO_GUARDIANS)
-def test_a_bent_question_to_all_guardians_is_refused_or_paid_for(case: str, tmp_path: Path) -> None:
+def test_a_bent_question_to_all_guardians_is_refused_or_paid_for(case: str, tmp_path) -> None:
     federation, bend = guarded(tmp_path), partial(bend_question, GuardianQuestion, *TO_GUARDIANS[case])
     play(federation, federation.everyone(), bend=bend)
     answered = require_paid(federation, NAMES)
@@ -437,10 +432,10 @@ def test_there_is_a_lie_about_every_field_of_a_ledgers_plan() -> None:
 
 
 @pytest.mark.parametrize("field", [*_LIES_OF_ROWS, "fewer events", "more events", "charged event"])
-def test_sites_refuse_a_ledger_that_declares_something_else(field: str, tmp_path: Path) -> None:
+def test_sites_refuse_a_ledger_that_declares_something_else(field: str, tmp_path) -> None:
     federation = trusting(tmp_path)
 
-    def change(row: dict[str, Any]) -> dict[str, Any] | None:
+    def change(row):
         if row.get("row") != "reservation":
             quieter = {"event": row["event"] | {"noise_multiplier": 2.0 * row["event"]["noise_multiplier"]}}
             return row | quieter if field == "charged event" else None
@@ -459,7 +454,7 @@ def test_sites_refuse_a_ledger_that_declares_something_else(field: str, tmp_path
 
 
 @pytest.mark.deployment
-def test_real_parties_refuse_what_a_hostile_server_ships_and_pay_for_what_it_plays(tmp_path: Path) -> None:
+def test_real_parties_refuse_what_a_hostile_server_ships_and_pay_for_what_it_plays(tmp_path) -> None:
     """A SuperLink, three sites and two guardians: shipped lies first, then another run under the approved files."""
     federation = guarded(tmp_path, start_timeout=60.0, round_timeout=60.0)
     app, honest = federation.home / "run.toml", (federation.home / "run.toml").read_text()
@@ -490,7 +485,7 @@ def test_real_parties_refuse_what_a_hostile_server_ships_and_pay_for_what_it_pla
 
 # ---- the general lies of a hostile server, told to sites that hide records by noise of their own
 
-LIES: dict[str, Any] = {f"privacy.{name}": value for name, value in PRIVACY.items()} | RUN
+LIES = {f"privacy.{name}": value for name, value in PRIVACY.items()} | RUN
 LIES |= {"privacy.protects": "validation records"}
 LIES |= {"algorithm.front": 64, "algorithm.release_when": "useful", "algorithm.is_shared": False}
 LIES |= {"algorithm.type": "parallel"}
@@ -522,14 +517,14 @@ def answered(federation: Federation, grid: LoopGrid) -> dict[str, FloatArray]:
     return vectors
 
 
-TOLD: dict[str, tuple[Callable[..., Federation], dict[str, Any]]] = {
+TOLD = {
     "trusting": (trusting, SHIPPED),
     "hiding": (federation_of, LIES),
 }
 
 
 @pytest.mark.parametrize(("kind", "key"), [case for kind, (_, told) in TOLD.items() for case in first(told, kind)])
-def test_sites_refuse_a_trusted_servers_ledger_of_another_run(kind: str, key: str, tmp_path: Path) -> None:
+def test_sites_refuse_a_trusted_servers_ledger_of_another_run(kind: str, key: str, tmp_path) -> None:
     """The server plays other settings under approved files: its ledger binds them, and a site sees that it does."""
     made, told = TOLD[kind]
     federation = made(tmp_path)
@@ -543,14 +538,14 @@ def test_sites_refuse_a_trusted_servers_ledger_of_another_run(kind: str, key: st
 
 
 @pytest.mark.parametrize("key", first(LIES))
-def test_behind_a_forged_ledger_what_leaves_has_the_approved_noise_and_price(key: str, tmp_path: Path) -> None:
+def test_behind_a_forged_ledger_what_leaves_has_the_approved_noise_and_price(key: str, tmp_path) -> None:
     federation = federation_of(tmp_path)
     home = lying_home(federation, key, LIES)
     answered(federation, play(federation, federation.nodes(), home, forging(federation)))
 
 
 @pytest.mark.parametrize("case", [*sorted(HARMLESS), "Question.run"])
-def test_a_bent_question_is_refused_or_answered_as_approved(case: str, tmp_path: Path) -> None:
+def test_a_bent_question_is_refused_or_answered_as_approved(case: str, tmp_path) -> None:
     federation, bend = federation_of(tmp_path), partial(bend_question, Question, *TO_SITES[case])
     grid = play(federation, federation.nodes(), bend=bend)
     assert grid.answers
@@ -559,7 +554,7 @@ def test_a_bent_question_is_refused_or_answered_as_approved(case: str, tmp_path:
 
 @pytest.mark.parametrize("algorithm", ["multi-task", *ALGORITHMS])
 @pytest.mark.parametrize("released", [True, False])
-def test_no_algorithm_is_asked_a_round_before_the_first(algorithm: str, released: bool, tmp_path: Path) -> None:
+def test_no_algorithm_is_asked_a_round_before_the_first(algorithm: str, released: bool, tmp_path) -> None:
     """Round -1 would be a list's last request."""
     federation = make(tmp_path, ALGORITHMS[algorithm]) if algorithm in ALGORITHMS else federation_of(tmp_path)
     federation.approve()

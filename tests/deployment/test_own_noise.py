@@ -3,19 +3,14 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
-from flwr.app import Message
 
 import privbo as pb
 from accountant.events import Adjacency, Gaussian, Unit, compose
-from accountant.ledger import Ledger
 from accountant.tight import numerical
 from privbo.algorithms.thompson.releases import front
 from privbo.door import sums as door_sums
@@ -40,11 +35,11 @@ from tests.deployment.processes import deployed, start_parties
 
 COUNTS, N_POINTS = (120, 300, 80), 3
 SITES = {"north": "0", "south": "1", "west": "2"}
-PRIVACY: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "unit": "record", "protects": "records", "trust": "sites"}
-POLICY: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "trust": ["sites"]}
+PRIVACY = {"epsilon": 2.0, "delta": 1e-6, "unit": "record", "protects": "records", "trust": "sites"}
+POLICY = {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "trust": ["sites"]}
 SEEDED = {"privacy": PRIVACY | {"noise": "simulation"}, "policy": POLICY | {"noise": ["simulation"]}, "seed": 5}
 SPACE = {"dose": {"type": "real", "low": 0.0, "high": 1.0}}
-PROBLEM: dict[str, Any] = {"n_clients": 3, "n_records": list(COUNTS), "space": SPACE, "name": "hospitals"}
+PROBLEM = {"n_clients": 3, "n_records": list(COUNTS), "space": SPACE, "name": "hospitals"}
 
 
 def scores(client: int, params: dict[str, float]) -> FloatArray:
@@ -62,7 +57,7 @@ def ends(client: int, params: dict[str, float], *, at: float) -> FloatArray:
 
 
 TRAINED = Gaussian(noise_multiplier=9.0)
-KINDS: dict[str, dict[str, Any]] = {
+KINDS = {
     "plain": {},
     "wide": {"score_range": (0.0, 10.0)},
     "within": {"objective": partial(ends, at=1.0)},
@@ -76,14 +71,14 @@ def hospitals(kind: str = "plain") -> pb.Problem:
     return dataclasses.replace(PLAIN, **KINDS[kind])
 
 
-def federation_of(root: Path, kind: str = "plain", **changes: Any) -> Federation:
+def federation_of(root, kind: str = "plain", **changes) -> Federation:
     settings = {"rounds": 3, "seed": None, "privacy": PRIVACY, "policy": POLICY} | changes
     algorithm = {"type": "multi-task", "release_when": "always", "front": N_POINTS}
     own = {"factory": "tests.deployment.test_own_noise:hospitals", "arguments": {"kind": kind}}
     return make(root, algorithm, sites=SITES, problem=PROBLEM, **own, **settings)
 
 
-def sent(replies: Iterable[Message]) -> dict[str, FloatArray]:
+def sent(replies) -> dict[str, FloatArray]:
     """The vectors that left each site in round 0, from the wire."""
     answers = [dict(reply.content.config_records["answer"]) for reply in replies if reply.has_content()]
     return {
@@ -106,7 +101,7 @@ def missed(federation: Federation) -> FloatArray:
     return (release.values - exact(pb.load(federation.run.path).manifest.public_seed)) / release.noise_stddev
 
 
-def spent(ledger: Ledger) -> float:
+def spent(ledger) -> float:
     return numerical.epsilon(compose(ledger.book().paid), 1e-6, adjacency=Adjacency.REPLACE_ONE)
 
 
@@ -120,7 +115,7 @@ def require_hidden(federation: Federation) -> None:
             assert spent(ledger) == pytest.approx(2.0, rel=2e-3)
 
 
-def test_what_leaves_a_site_is_its_release_and_the_server_adds_nothing(tmp_path: Path) -> None:
+def test_what_leaves_a_site_is_its_release_and_the_server_adds_nothing(tmp_path) -> None:
     federation = federation_of(tmp_path)
     grid = federation.play()
     (release,) = releases(federation)
@@ -134,7 +129,7 @@ def test_what_leaves_a_site_is_its_release_and_the_server_adds_nothing(tmp_path:
     assert "each site adds its own noise" in pb.report(record).trust
 
 
-def test_noise_of_one_round_is_drawn_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
+def test_noise_of_one_round_is_drawn_once_however_often_it_is_asked_for(tmp_path) -> None:
     federation = federation_of(tmp_path)
     nodes = federation.nodes()
     first = sent(federation.play(nodes).replies)
@@ -152,13 +147,13 @@ def test_noise_of_one_round_is_drawn_once_however_often_it_is_asked_for(tmp_path
 
 
 @pytest.mark.parametrize("what", ["gone", "nan", "infinite", "far out"])
-def test_a_site_that_is_gone_or_broken_is_noise_alone_and_moves_no_other(what: str, tmp_path: Path) -> None:
+def test_a_site_that_is_gone_or_broken_is_noise_alone_and_moves_no_other(what: str, tmp_path) -> None:
     federation, whole = (federation_of(tmp_path / name, **SEEDED) for name in ("broken", "whole"))
     whole.play()
     nodes = federation.nodes()
     value = {"nan": np.nan, "infinite": np.inf, "far out": 1e9}
 
-    def tamper(reply: Message, _: int) -> Message:
+    def tamper(reply, _: int):
         if what == "gone":
             return unavailable(reply)
         content = reply.content.config_records["answer"]
@@ -173,7 +168,7 @@ def test_a_site_that_is_gone_or_broken_is_noise_alone_and_moves_no_other(what: s
     assert np.abs(broken.values[1]).min() > 0.0
 
 
-def test_a_site_refuses_a_server_that_would_see_its_sums(tmp_path: Path) -> None:
+def test_a_site_refuses_a_server_that_would_see_its_sums(tmp_path) -> None:
     with pytest.raises(pb.ConfigurationError, match="write trust='sites'"):
         federation_of(tmp_path / "server", privacy={k: v for k, v in PRIVACY.items() if k != "trust"}).play()
     with pytest.raises(pb.ConfigurationError, match="set trust='sites' with it, and only with it"):
@@ -183,7 +178,7 @@ def test_a_site_refuses_a_server_that_would_see_its_sums(tmp_path: Path) -> None
         pb.plan(hospitals(), means, privacy=pb.Privacy(**PRIVACY), rounds=3)
 
 
-def test_a_site_whose_scores_have_another_range_than_the_run_answers_nothing(tmp_path: Path) -> None:
+def test_a_site_whose_scores_have_another_range_than_the_run_answers_nothing(tmp_path) -> None:
     """The noise is computed from the run's range: scores in a wider one would move by more."""
     grid = federation_of(tmp_path, "wide").play()
     assert not sent(grid.replies)
@@ -191,7 +186,7 @@ def test_a_site_whose_scores_have_another_range_than_the_run_answers_nothing(tmp
 
 
 @pytest.mark.parametrize("declared", [9.0, 90.0])
-def test_every_site_pays_for_the_trainings_that_its_own_problem_declares(declared: float, tmp_path: Path) -> None:
+def test_every_site_pays_for_the_trainings_that_its_own_problem_declares(declared: float, tmp_path) -> None:
     """Or answers nothing, where the run's files declare another training than the site's learner makes."""
     federation = federation_of(tmp_path, "trained")
     training = {"type": "gaussian", "noise_multiplier": declared}
@@ -208,13 +203,13 @@ def test_every_site_pays_for_the_trainings_that_its_own_problem_declares(declare
             assert dict(compose(ledger.book().paid).parts)[TRAINED] == N_POINTS
 
 
-def left_sites(federation: Federation) -> list[dict[str, Any]]:
+def left_sites(federation: Federation):
     """Everything that a play brought the server, site by site, but for nonces and the signed head of its ledger."""
     answers = sorted(federation.play().answers, key=lambda answer: answer["site"])  # threads fetch them in any order
     return [{name: value for name, value in answer.items() if name not in ("nonce", "receipt")} for answer in answers]
 
 
-def test_a_sites_operator_sees_what_was_clipped_of_its_scores_and_nobody_else(tmp_path: Path) -> None:
+def test_a_sites_operator_sees_what_was_clipped_of_its_scores_and_nobody_else(tmp_path) -> None:
     """Two worlds of the same clipped scores: a tenth of site 1's lies at the end of the range, or beyond it."""
     plain, clipped = (federation_of(tmp_path / kind, kind, **SEEDED) for kind in ("within", "beyond"))
     assert left_sites(plain) == left_sites(clipped)
@@ -239,7 +234,7 @@ def test_a_sites_operator_sees_what_was_clipped_of_its_scores_and_nobody_else(tm
     assert "is a site's folder" in refused.stderr
 
 
-def test_scores_of_a_round_that_is_played_again_are_counted_once(tmp_path: Path) -> None:
+def test_scores_of_a_round_that_is_played_again_are_counted_once(tmp_path) -> None:
     """Its answer and state are lost, as by a crash before they were kept."""
     federation = federation_of(tmp_path, "upper")
     nodes = federation.nodes()
@@ -259,10 +254,10 @@ def test_scores_of_a_round_that_is_played_again_are_counted_once(tmp_path: Path)
     assert sum(counted) / sum(line["scored"] for line in lines + again) != before[1]  # planted: all lines count
 
 
-def test_a_reply_that_tells_how_many_scores_were_clipped_is_betrayed(tmp_path: Path) -> None:
+def test_a_reply_that_tells_how_many_scores_were_clipped_is_betrayed(tmp_path) -> None:
     counts, seen = list[int](), []
 
-    def leaky(**fields: Any) -> Any:
+    def leaky(**fields):
         more = {"clients": [*fields["clients"], 9], "vectors": [*fields["vectors"], bytes(sum(counts))]}
         return Reply(**fields | more)
 
@@ -313,7 +308,7 @@ def test_sums_of_several_sites_have_no_site_that_could_hide_them(weights: FloatA
 
 
 @pytest.mark.deployment
-def test_three_hospitals_in_processes_of_their_own(tmp_path: Path) -> None:
+def test_three_hospitals_in_processes_of_their_own(tmp_path) -> None:
     federation = federation_of(tmp_path, round_timeout=120.0, start_timeout=300.0)
     with deployed(federation) as deployment:
         start_parties(deployment, federation)
@@ -328,7 +323,7 @@ ALONE = {f"phone{client}": str(client) for client in range(N)}
 HIDDEN = {"noise_multiplier": 1.0, "noise": "simulation", "sample_rate": 0.4, "channel": "anonymous"}
 
 
-def hidden(root: Path, *, times: bool = True, rounds: int = 3, keys=True, sites=ALONE, **privacy: Any) -> Federation:
+def hidden(root, *, times: bool = True, rounds: int = 3, keys=True, sites=ALONE, **privacy) -> Federation:
     federation = make(root, rounds=rounds, sites=sites, keys=keys, privacy=HIDDEN | privacy)
     if times:
         change(federation.home / "run.toml", times={"round_seconds": 0.5})
@@ -339,7 +334,7 @@ def watched(federation: Federation) -> dict[int, set[int]]:
     """Play; who is asked in each round, as somebody sees it who watches the traffic."""
     asked: dict[int, set[int]] = {}
 
-    def note(messages: list[Message]) -> None:
+    def note(messages) -> None:
         for message in messages:
             asked.setdefault(int(message.metadata.group_id), set()).add(message.metadata.dst_node_id - 100)
 
@@ -347,7 +342,7 @@ def watched(federation: Federation) -> dict[int, set[int]]:
     return asked
 
 
-def test_who_is_not_drawn_is_not_asked_and_the_report_says_against_whom_that_holds(tmp_path: Path) -> None:
+def test_who_is_not_drawn_is_not_asked_and_the_report_says_against_whom_that_holds(tmp_path) -> None:
     federation = hidden(tmp_path)
     asked = watched(federation)
     made, root = releases(federation), derive_seed(federation.run.seed, "noise")
@@ -360,7 +355,7 @@ def test_who_is_not_drawn_is_not_asked_and_the_report_says_against_whom_that_hol
     assert [each.against for each in report(load(federation.run.path)).exposures] == ["readers", "traffic"]
 
 
-def test_a_round_in_which_nobody_is_drawn_is_noise_and_goes_on(tmp_path: Path) -> None:
+def test_a_round_in_which_nobody_is_drawn_is_noise_and_goes_on(tmp_path) -> None:
     federation = hidden(tmp_path, rounds=1, sample_rate=1e-6)
     asked, made = watched(federation), releases(federation)
     assert len(made) == 1
@@ -378,7 +373,7 @@ def test_a_round_in_which_nobody_is_drawn_is_noise_and_goes_on(tmp_path: Path) -
         ({"sampling": "fixed-size"}, "priced for coins alone"),
     ],
 )
-def test_a_channel_that_would_show_the_sample_is_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_a_channel_that_would_show_the_sample_is_refused(changes, words: str, tmp_path) -> None:
     federation = hidden(tmp_path, **changes)
     nodes = federation.nodes()
     with pytest.raises(ConfigurationError, match=words):

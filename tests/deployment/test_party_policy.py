@@ -4,9 +4,7 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +26,7 @@ HONEST = {"epsilon": 2.0, "delta": 1e-6}
 SITE = "south"
 
 
-def federation_of(root: Path, *, policy: Mapping[str, object] | None = BOUND, **changes: object) -> Federation:
+def federation_of(root, *, policy=BOUND, **changes: object) -> Federation:
     settings = {"factory": FACTORY, "rounds": 2, "seed": None, "privacy": HONEST} | changes
     return make(root, policy=policy if policy is None else dict(policy), **settings)
 
@@ -48,11 +46,11 @@ def played(federation: Federation) -> list[dict]:
         return federation.play().answers
 
 
-def kept(federation: Federation, site: str = SITE) -> Path:
+def kept(federation: Federation, site: str = SITE):
     return federation.root / site / "kept"
 
 
-def files_sent(federation: Federation, site: str = SITE) -> set[Path]:
+def files_sent(federation: Federation, site: str = SITE):
     return set(kept(federation, site).glob("*/sent/*"))
 
 
@@ -72,7 +70,7 @@ HOSTILE = {
 
 @pytest.mark.filterwarnings("ignore:delta = 1 is above 1/N")
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_hostile_run_leaves_nothing_but_the_class_of_the_error(case: str, tmp_path: Path) -> None:
+def test_a_hostile_run_leaves_nothing_but_the_class_of_the_error(case: str, tmp_path) -> None:
     hostile, words = HOSTILE[case]
     federation = federation_of(tmp_path)
     assert any("vectors" in reply for reply in played(federation))
@@ -96,7 +94,7 @@ def test_a_hostile_run_leaves_nothing_but_the_class_of_the_error(case: str, tmp_
     assert all(row["answered"] == [] for row in read_lines(federation.run.private / "transport.jsonl"))
 
 
-def test_the_run_that_passes_the_bound_over_all_runs_leaves_nothing(tmp_path: Path) -> None:
+def test_the_run_that_passes_the_bound_over_all_runs_leaves_nothing(tmp_path) -> None:
     federation = federation_of(tmp_path, privacy={"epsilon": 1.0, "delta": 1e-6})
     privacy = pb.Privacy(epsilon=1.0, delta=1e-6)
     each = pb.plan(counting_problem(), ALWAYS, privacy=privacy, rounds=2).event
@@ -118,7 +116,7 @@ def test_the_run_that_passes_the_bound_over_all_runs_leaves_nothing(tmp_path: Pa
     assert any("vectors" in reply for reply in played(federation))
 
 
-def test_rewards_of_a_run_are_charged_as_they_were_judged(tmp_path: Path) -> None:
+def test_rewards_of_a_run_are_charged_as_they_were_judged(tmp_path) -> None:
     """Planted fault: the most expensive release was judged, and all of them were charged, over the bound."""
     rewards = {"unit": "reward"}
     federation = federation_of(tmp_path, policy=BOUND | rewards | {"epsilon": 2.1}, privacy=HONEST | rewards)
@@ -129,7 +127,7 @@ def test_rewards_of_a_run_are_charged_as_they_were_judged(tmp_path: Path) -> Non
         assert ledger.left().spent == said.projected <= 2.1
 
 
-def test_a_hospital_joins_and_the_same_ledger_goes_on(tmp_path: Path) -> None:
+def test_a_hospital_joins_and_the_same_ledger_goes_on(tmp_path) -> None:
     twelve = {"sites": {"north": "0-3", "south": "4-7", "west": "8-11"}, "n_clients": 12}
     joined = {"sites": {"east": "0", "north": "1-4", "south": "5-8", "west": "9-12"}, "n_clients": 13}
     for changes in (twelve, joined | {"privacy": {"epsilon": 1.0, "delta": 1e-6}}):
@@ -148,7 +146,7 @@ def test_a_hospital_joins_and_the_same_ledger_goes_on(tmp_path: Path) -> None:
         assert old.verify().ok
 
 
-def test_a_run_that_changes_its_files_under_the_same_name_is_not_answered(tmp_path: Path) -> None:
+def test_a_run_that_changes_its_files_under_the_same_name_is_not_answered(tmp_path) -> None:
     federation = federation_of(tmp_path)
     nodes = federation.nodes()
     federation.play(nodes)
@@ -165,7 +163,7 @@ def test_a_run_that_changes_its_files_under_the_same_name_is_not_answered(tmp_pa
     assert "was charged with other settings than it has now" in last_words(federation)
 
 
-def test_a_ledger_that_is_gone_or_was_put_back_answers_nobody(tmp_path: Path) -> None:
+def test_a_ledger_that_is_gone_or_was_put_back_answers_nobody(tmp_path) -> None:
     federation = federation_of(tmp_path)
     played(federation)
     path = ledger_path(read_site(federation.site_file(SITE)))
@@ -181,7 +179,7 @@ def test_a_ledger_that_is_gone_or_was_put_back_answers_nobody(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("bound", [{"epsilon": 5.0}, {"delta": 1e-5}, {"rule": "renyi"}, {"unit": "reward"}], ids=repr)
-def test_a_bound_is_never_raised_on_the_ledger_that_it_was_made_for(bound: dict, tmp_path: Path) -> None:
+def test_a_bound_is_never_raised_on_the_ledger_that_it_was_made_for(bound: dict, tmp_path) -> None:
     federation = federation_of(tmp_path)
     played(federation)
     file = federation.site_file(SITE)
@@ -202,7 +200,7 @@ def die(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("where", ["before the reservation", "before the answer"])
-def test_a_site_that_is_killed_never_counts_too_little(where: str, tmp_path: Path) -> None:
+def test_a_site_that_is_killed_never_counts_too_little(where: str, tmp_path) -> None:
     federation = federation_of(tmp_path)
     reserve = Ledger.reserve
 
@@ -227,7 +225,7 @@ def test_a_site_that_is_killed_never_counts_too_little(where: str, tmp_path: Pat
         assert ledger.verify().ok
 
 
-def test_two_runs_never_share_the_same_remainder(tmp_path: Path) -> None:
+def test_two_runs_never_share_the_same_remainder(tmp_path) -> None:
     """Each fits alone; asked at the same time, one is refused."""
     federation = federation_of(tmp_path, privacy={"epsilon": 3.0, "delta": 1e-6})
     federation.approve()
@@ -243,7 +241,7 @@ def test_two_runs_never_share_the_same_remainder(tmp_path: Path) -> None:
         assert sum(threads.map(ask, range(4))) == 1
 
 
-def test_check_prints_the_sites_verdict_and_ledger_left_reads_its_ledger(tmp_path: Path) -> None:
+def test_check_prints_the_sites_verdict_and_ledger_left_reads_its_ledger(tmp_path) -> None:
     federation = federation_of(tmp_path)
     site = federation.site_file(SITE)
 

@@ -4,7 +4,6 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -163,7 +162,7 @@ def test_a_node_without_the_question_is_of_another_version(tmp_path: Path) -> No
 def test_a_question_of_another_format_names_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     federation, act = make(tmp_path), messages.decode
 
-    def of_an_older(kind: type, content: RecordDict) -> Any:
+    def of_an_older(kind: type, content: RecordDict):
         with mock.patch.object(messages, "_FORMAT", 5):
             return act(kind, content)
 

@@ -2,10 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ pytestmark = pytest.mark.deployment
 ROUNDS = 2
 
 
-def test_only_registered_keys_take_part_and_the_numbers_are_those_of_one_process(tmp_path: Path) -> None:
+def test_only_registered_keys_take_part_and_the_numbers_are_those_of_one_process(tmp_path) -> None:
     """Nor does a site talk to a server that its authority did not sign."""
     keys, public = keyed(tmp_path)
     stranger = make_keys(tmp_path / "stranger", sites=["stranger"])
@@ -56,7 +54,7 @@ def test_only_registered_keys_take_part_and_the_numbers_are_those_of_one_process
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (the extra flower-sim)")
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_flowers_simulation_gives_the_numbers_of_one_process(name: str, tmp_path: Path) -> None:
+def test_flowers_simulation_gives_the_numbers_of_one_process(name: str, tmp_path) -> None:
     federation = make(tmp_path, name, rounds=2, simulated=True, round_timeout=600.0, start_timeout=600.0)
     with deployed(federation, simulation=True) as deployment:
         nodes = f"num-supernodes={len(SITES)} client-resources-num-cpus=1"
@@ -83,7 +81,7 @@ def answered(federation: Federation, site: str, round_: int) -> bool:
 
 
 @contextmanager
-def run_held_in_mid_round(tmp_path: Path) -> Iterator[tuple[Federation, Path, Deployment]]:
+def run_held_in_mid_round(tmp_path):
     """A run under way: north has answered round 0 and waits in the middle of a later one."""
     keys, public = keyed(tmp_path)
     federation = make(tmp_path, held=True, keys=public, round_timeout=60.0, start_timeout=600.0)
@@ -102,7 +100,7 @@ def loaded(federation: Federation, site: str) -> list[int]:
     return [int(line) for line in federation.hold(site).with_suffix(".loaded").read_text().split()]
 
 
-def test_killed_sites_are_missed_for_a_while_and_come_back_with_their_history(tmp_path: Path) -> None:
+def test_killed_sites_are_missed_for_a_while_and_come_back_with_their_history(tmp_path) -> None:
     """First the process that has loaded the data is killed, in the next round the SuperNode and all its others."""
     with run_held_in_mid_round(tmp_path) as (federation, keys, deployment):
         lost = rounds_played(federation)
@@ -148,7 +146,7 @@ def come_back(deployment: Deployment, federation: Federation, name: str, keys) -
     wait_until(connected, f"{name} is connected again")
 
 
-def test_a_killed_server_goes_on_from_its_ledger(tmp_path: Path) -> None:
+def test_a_killed_server_goes_on_from_its_ledger(tmp_path) -> None:
     with run_held_in_mid_round(tmp_path) as (federation, _, deployment):
         round_ = rounds_played(federation)
         assert kill_marked(deployment, "flwr-serverapp")

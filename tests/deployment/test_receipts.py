@@ -4,8 +4,6 @@ import dataclasses
 import itertools
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +24,7 @@ from tests.deployment.grid import Node, unavailable
 from tests.deployment.test_site import LEDGER, PLAN, VECTORS, Echo, question
 
 
-def test_every_round_leaves_a_countersigned_receipt_with_the_operator_and_the_site(tmp_path: Path) -> None:
+def test_every_round_leaves_a_countersigned_receipt_with_the_operator_and_the_site(tmp_path) -> None:
     federation = make(tmp_path)
     federation.play()
     kept = read_lines(federation.run.countersigned_path)
@@ -63,14 +61,14 @@ def forked_rows(kept: list[Row], again: list[Row]) -> list[Row]:
     return rows
 
 
-def shown(rows: list[Row]) -> dict[str, Any]:
+def shown(rows: list[Row]):
     """A question with these rows behind it, ending where they do."""
     last = rows[-1]
     standing = Standing(plan=PLAN.digest, sequence=last.sequence, head=last.digest)
     return {"chain": encode_rows(rows), "standing": standing}
 
 
-def test_a_site_refuses_a_ledger_that_does_not_extend_what_it_saw(tmp_path: Path) -> None:
+def test_a_site_refuses_a_ledger_that_does_not_extend_what_it_saw(tmp_path) -> None:
     record, asked = SiteRecord.open(tmp_path, "run"), question(3, {})
     with pytest.raises(pb.RunError, match="binds no plan"):  # nor one that does not begin with the plan
         record.answer(dataclasses.replace(asked, chain=encode_rows(LEDGER.book().rows[4:5])), VECTORS, Echo())
@@ -109,7 +107,7 @@ def carried(federation: Federation, nodes: list[Node]) -> list[list[int]]:
     return [list(map(len, chains)) for chains in zip(*asked, strict=True)]
 
 
-def test_a_question_carries_what_its_site_lacks_however_long_the_run_is(tmp_path: Path) -> None:
+def test_a_question_carries_what_its_site_lacks_however_long_the_run_is(tmp_path) -> None:
     federation = make(tmp_path, "dp-fts-de", rounds=5, privacy={"noise_multiplier": 4.0})
     nodes = federation.nodes()
     # A site whose reply is lost is shown two rows the next time.
@@ -122,11 +120,11 @@ def test_a_question_carries_what_its_site_lacks_however_long_the_run_is(tmp_path
     assert verify(federation.run.path).verified
 
 
-def test_a_site_that_lost_its_disk_is_shown_everything_once_it_has_said_so(tmp_path: Path) -> None:
+def test_a_site_that_lost_its_disk_is_shown_everything_once_it_has_said_so(tmp_path) -> None:
     federation = make(tmp_path, "dp-fts-de", rounds=4, privacy={"noise_multiplier": 4.0})
     nodes = federation.nodes()
 
-    def burnt(reply: Any, round_: int) -> Any:
+    def burnt(reply, round_: int):
         if round_ == 1:
             shutil.rmtree(tmp_path / "north" / "kept")
         return reply
@@ -138,7 +136,7 @@ def test_a_site_that_lost_its_disk_is_shown_everything_once_it_has_said_so(tmp_p
     assert sizes[3][0] > 1.5 * sizes[3][1]
 
 
-def test_a_countersignature_is_for_one_head_and_nothing_else_is_one(tmp_path: Path) -> None:
+def test_a_countersignature_is_for_one_head_and_nothing_else_is_one(tmp_path) -> None:
     first, second = question(3, {}), question(4, {})
     _, receipt = SiteRecord.open(tmp_path, "run").answer(first, VECTORS, Echo())
     assert countersigned(receipt, "run", 3, first.standing) is not None
@@ -159,7 +157,7 @@ PARTS = {
 SERVERS = ("commits", "history", "countersigned")
 
 
-def put_back(old: Path, root: Path, parts: tuple[str, ...]) -> None:
+def put_back(old, root, parts: tuple[str, ...]) -> None:
     """Restore parts of a federation from a backup; what the backup lacks is taken away."""
     for name in (name for part in parts for name in PARTS[part]):
         shutil.rmtree(root / name, ignore_errors=True)
@@ -170,11 +168,11 @@ def put_back(old: Path, root: Path, parts: tuple[str, ...]) -> None:
             shutil.copy(old / name, root / name)
 
 
-def backed_up(federation: Federation, at: int, root: Path, old: Path) -> list[Node]:
+def backed_up(federation: Federation, at: int, root, old) -> list[Node]:
     """Nodes of a federation of which one copies a folder in which others go on writing, when it replies in a round."""
     nodes = federation.nodes()
 
-    def backup(reply: Any, round_: int) -> Any:
+    def backup(reply, round_: int):
         while round_ == at and not old.exists():
             try:
                 shutil.copytree(root, old, ignore=shutil.ignore_patterns("*.new"))
@@ -198,7 +196,7 @@ assert len(COMBINATIONS) == 31
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory):
     """A finished federation, a backup of it from its middle, and a receipt of its end."""
     folder = tmp_path_factory.mktemp("finished")
     federation = make(folder / "all", privacy={"noise_multiplier": 4.0})
@@ -209,7 +207,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path
 
 @pytest.mark.parametrize("parts", [one for one in COMBINATIONS if "ledger" not in one.values[0]])
 def test_what_lags_behind_a_federations_ledger_loses_nothing_and_draws_nothing_again(
-    parts: tuple[str, ...], finished: tuple[Path, Path, Path], tmp_path: Path
+    parts: tuple[str, ...], finished, tmp_path
 ) -> None:
     whole, old, receipt = finished
     federation = Federation(root=shutil.copytree(whole, tmp_path / "all"))
@@ -223,7 +221,7 @@ def test_what_lags_behind_a_federations_ledger_loses_nothing_and_draws_nothing_a
 
 @pytest.mark.parametrize("parts", [one for one in COMBINATIONS if "ledger" in one.values[0]])
 def test_a_federations_ledger_restored_with_any_parts_is_refused_or_betrayed_by_one_receipt(
-    parts: tuple[str, ...], finished: tuple[Path, Path, Path], tmp_path: Path
+    parts: tuple[str, ...], finished, tmp_path
 ) -> None:
     whole, old, receipt = finished
     root = shutil.copytree(whole, tmp_path / "all")
@@ -242,7 +240,7 @@ def test_a_federations_ledger_restored_with_any_parts_is_refused_or_betrayed_by_
     assert not verify(home.path, [receipt]).verified
 
 
-def test_after_a_recovery_sites_answer_again(tmp_path: Path) -> None:
+def test_after_a_recovery_sites_answer_again(tmp_path) -> None:
     federation = make(tmp_path / "all", privacy={"noise_multiplier": 4.0})
     federation.play(backed_up(federation, 1, tmp_path / "all", tmp_path / "old"))
     put_back(tmp_path / "old", tmp_path / "all", ("ledger", "commits"))

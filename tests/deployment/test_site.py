@@ -8,7 +8,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -79,7 +78,7 @@ for number in range(9):
     LEDGER.charge(f"run/{number}", EVENT, run="run", noise_source="simulation")
 
 
-def question(round_: int, arrays: dict[str, Any], dim: int = 2) -> Question:
+def question(round_: int, arrays, dim: int = 2) -> Question:
     """A question with the rows of a ledger up to its round's charge behind it."""
     rows = LEDGER.book().rows[: round_ + 2]
     standing = Standing(plan=PLAN.digest, sequence=rows[-1].sequence, head=rows[-1].digest)
@@ -102,13 +101,13 @@ class Echo:
         self.acted += 1
         return np.full((2, 2), float(broadcast.round))
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self):
         return {"acted": np.array(self.acted)}
 
-    def restore(self, snapshot: Any) -> None:
+    def restore(self, snapshot) -> None:
         self.acted = int(snapshot["acted"])
 
-    def history(self) -> Any:
+    def history(self):
         return pb.run(problem(), pb.FedPNE(horizon=400, c=0.02), privacy=pb.NoPrivacy(), rounds=1, seed=1).clients
 
 
@@ -221,7 +220,7 @@ def test_a_site_that_fails_sends_the_class_of_its_error_and_nothing_else(
     assert len(releases(federation)) == 1
 
 
-def illegible(client: int, params: dict[str, Any]) -> float:
+def illegible(client: int, params) -> float:
     if client == 0:
         raise ValueError("patient \udcff.csv")
     if client in (3, 5):  # only in processes of their own
@@ -282,7 +281,7 @@ def test_error_classes_are_pythons_or_ours() -> None:
 
 def test_every_client_sends_the_same_size_whether_it_knows_anything_or_not(tmp_path: Path) -> None:
 
-    def sizes(factory: str) -> dict[Any, list[int]]:
+    def sizes(factory: str):
         replies = make(tmp_path / factory[-8:], "dp-fts-de", rounds=1, factory=factory).play().replies
         sent = {(one.metadata.src_node_id, one.metadata.group_id): one.content.config_records for one in replies}
         return {name: list(map(len, records["answer"]["vectors"])) for name, records in sent.items()}

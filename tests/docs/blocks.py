@@ -21,7 +21,6 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,7 +75,7 @@ def _included(path: Path) -> str:
     return f"```python\n# {path.name}\n{path.read_text()}```"
 
 
-def play(blocks: Iterable[Block], *, slow: bool) -> None:
+def play(blocks, *, slow: bool) -> None:
     """Run a page's blocks one after the other, and compare what they print with what the page says."""
     names: dict = {"__name__": "__main__"}
     said: str | None = None

@@ -8,7 +8,6 @@ whose entry the search does not lead. What a page weighs is ``offline``'s.
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import accountant
@@ -31,7 +30,7 @@ LOST = """const found = name => Search["_performSearch"](...Search["_parseQuery"
   return arguments[0].filter(name => !found(name).some(result => (result[2] || "").endsWith("." + name)));"""
 
 
-def faults(browser: Browser, folder: Path, page: Path) -> Iterator[str]:
+def faults(browser: Browser, folder: Path, page: Path):
     """Give what is wrong with a page, however it is looked at."""
     for look in LOOKS:
         browser.open(page, **look)
@@ -46,7 +45,7 @@ def faults(browser: Browser, folder: Path, page: Path) -> Iterator[str]:
         yield from (f"{page.relative_to(folder)} {look}: {line}" for line in told)
 
 
-def searched(browser: Browser, folder: Path) -> Iterator[str]:
+def searched(browser: Browser, folder: Path):
     """Give the searches that find nothing."""
     for words in SEARCHES:
         browser.driver.get(f"{(folder / 'search.html').as_uri()}?q={words}")

@@ -9,7 +9,6 @@ string is read for its columns only.
 import ast
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +84,7 @@ def pages() -> list[Path]:
     return sorted([*ROOT.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))])
 
 
-def paragraphs(text: str) -> Iterator[tuple[int, str, bool]]:
+def paragraphs(text: str):
     """Give every paragraph of prose, with its first line's number and whether code follows it."""
     code, block, start = False, list[str](), 1
     lines = [*text.split("\n"), ""]
@@ -103,7 +102,7 @@ def paragraphs(text: str) -> Iterator[tuple[int, str, bool]]:
             block.append(line)
 
 
-def sentences(text: str) -> Iterator[str]:
+def sentences(text: str):
     """Give the sentences of a page's prose; code, a formula and a link's address count as one word or none."""
     for _, paragraph, _ in paragraphs(text):
         prose = re.sub(r"^ *([-*+]|\d+\.) +", "", paragraph)
@@ -111,7 +110,7 @@ def sentences(text: str) -> Iterator[str]:
         yield from re.split(r"(?<=[.!?])[)\"'*_\]]*\s+(?=[\"'(*_\[]*[A-Z0-9])", prose.strip())
 
 
-def faults(text: str) -> Iterator[tuple[int, str]]:
+def faults(text: str):
     """Give the line and the words of every fault of a page."""
     for number, line in enumerate(text.split("\n"), 1):
         breakable = not line.startswith(("|", "![")) and max(map(len, line.split()), default=0) < COLUMNS - 20
@@ -129,7 +128,7 @@ def faults(text: str) -> Iterator[tuple[int, str]]:
             yield number, f"a paragraph ends without a full stop: ...{' '.join(words[-4:])}"
 
 
-def house_words(text: str) -> Iterator[tuple[int, str]]:
+def house_words(text: str):
     """Give the line and the words of every house word of a text, code and generated tables left out."""
     for hidden in (_GENERATED, _CODE):
         text = hidden.sub(lambda found: "X" + "\n" * found[0].count("\n"), text)
@@ -138,7 +137,7 @@ def house_words(text: str) -> Iterator[tuple[int, str]]:
             yield text.count("\n", 0, found.start()) + 1, f"{found[0]!r}: write {good}"
 
 
-def faults_of_edited(text: str) -> Iterator[tuple[int, str]]:
+def faults_of_edited(text: str):
     """Give the faults that only edited pages are asked about."""
     yield from house_words(text)
     is_long = [len(sentence.split()) > LONG for sentence in sentences(text)]
@@ -146,7 +145,7 @@ def faults_of_edited(text: str) -> Iterator[tuple[int, str]]:
         yield 1, f"{share:.0%} of the sentences have more than {LONG} words; at most {LARGEST_SHARE:.0%}"
 
 
-def faults_of_code(source: str) -> Iterator[tuple[int, str]]:
+def faults_of_code(source: str):
     """Give the house words in the strings of a module: docstrings, help, errors, what is printed; no identifiers."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:

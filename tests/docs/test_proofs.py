@@ -5,8 +5,6 @@ import inspect
 import re
 import runpy
 import typing
-from collections.abc import Iterator
-from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
@@ -35,13 +33,13 @@ def missing(text: str) -> list[str]:
     return [f"{path}::{name}" for path, name in NAMED.findall(text) if name not in names_in(ROOT / path)]
 
 
-def names_in(path: Path) -> set[str]:
+def names_in(path) -> set[str]:
     if not path.exists():
         return set()
     return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
 
 
-def subjects() -> Iterator[object]:
+def subjects():
     """Every event, everything in the door that has an event or a release of its own, and every filter."""
     yield from (*Basic.kinds.values(), Composed)
     for module in (mechanism, adaptive):
@@ -67,7 +65,7 @@ def unproven(subject: object) -> str | None:
 
 
 @pytest.mark.parametrize("page", PROOFS, ids=lambda page: page.stem)
-def test_a_proof_has_its_parts_and_names_tests_that_are_there(page: Path) -> None:
+def test_a_proof_has_its_parts_and_names_tests_that_are_there(page) -> None:
     text = page.read_text()
     assert [line for line in text.splitlines() if line in HEADINGS] == HEADINGS
     assert missing(text) == []
@@ -186,7 +184,7 @@ WANTED = {
 }
 
 
-def lacking(text: str) -> Iterator[str]:
+def lacking(text: str):
     yield from (what for what, marks in WANTED.items() if not any(mark in text for mark in marks))
 
 

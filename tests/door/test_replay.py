@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from privbo.door.mechanism import PrivateSum
 from privbo.protocol.messages import Request
 from tests.accountant.builders import fixed
 from tests.builders import mechanism_for
@@ -14,7 +13,7 @@ WEIGHTS = np.array([[0.2, 0.9, 0.1, 0.4], [0.3, 0.9, 0.2, 0.4]])
 REQUEST = Request(dim=2, clipping_norm=2.0, weights=WEIGHTS)
 
 
-def spec(**settings) -> PrivateSum:
+def spec(**settings):
     return mechanism_for(REQUEST, **{"noise_multiplier": 2.0} | settings)
 
 

@@ -2,9 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from accountant.errors import BudgetExceeded, LedgerError
 from accountant.events import Adjacency, BestOfRandomRuns, Unit
 from accountant.ledger import Budget, Ledger
 from accountant.mechanisms.selection import TruncatedNegativeBinomial
-from privbo.door.door import Door
 from privbo.door.noise import (
     LARGEST_SCALE,
     SMALLEST_SCALE,
@@ -123,7 +120,7 @@ def test_rates_are_those_of_the_draw_and_events_those_of_the_rule() -> None:
         {"sampling": "random-allocation", "participations": 2, "n_releases": 8},
     ],
 )
-def test_sensitivity_is_that_of_one_contribution(settings: dict[str, Any]) -> None:
+def test_sensitivity_is_that_of_one_contribution(settings) -> None:
     """Whether a cut moves somebody else is in the event; the noise is scaled to one contribution."""
     made, plain = (mechanism_for(REQUEST, noise_multiplier=1.5, **more) for more in (settings, {"sample_rate": 0.5}))
     assert made.sensitivity() * made.sample.rate == pytest.approx(plain.sensitivity() * 0.5, rel=1e-12)
@@ -142,7 +139,7 @@ def test_sensitivity_is_that_of_one_contribution(settings: dict[str, Any]) -> No
         ({"sampling": "random-allocation", "participations": 6, "n_releases": 5}, "the plan has 5 releases; lower it"),
     ],
 )
-def test_numbers_that_do_not_fit_the_rule_are_refused(settings: dict[str, Any], words: str) -> None:
+def test_numbers_that_do_not_fit_the_rule_are_refused(settings, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         Sample(**{"n_clients": N} | settings)
 
@@ -166,19 +163,19 @@ EVENT = allocated(T, K, Z)
 REQUEST = Request(dim=CLIENTS, clipping_norm=1.0, weights=np.ones((1, CLIENTS)))
 
 
-def door(book: Ledger, keeper: Keeper) -> Door:
+def door(book: Ledger, keeper: Keeper):
     allotted = {"noise_multiplier": Z, "sampling": "random-allocation", "participations": K, "n_releases": T}
     return new_door(book, noise=SecureNoise(), keeper=keeper, **allotted)
 
 
-def seen(here: Door, position: int) -> BoolArray:
+def seen(here, position: int) -> BoolArray:
     """Who was in a release: with hardly any noise and every client in a column of its own the values say so."""
     ticket = here.open(position, REQUEST, plan_position=position)
     release = ticket.release or here.close(ticket, 0.5 * np.eye(CLIENTS))[0]
     return release.values[0] * K / T > 0.25
 
 
-def play(book: Ledger, keepers: Iterator[Keeper]) -> BoolArray:
+def play(book: Ledger, keepers) -> BoolArray:
     """A run that is begun again before every release, each time with the next keeper."""
     return np.array([seen(door(book, keeper), position) for position, keeper in zip(range(T), keepers, strict=False)]).T
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ PRIVACIES = {
     "client": pb.Privacy(epsilon=2.0, noise="simulation"),
     "reward": pb.Privacy(epsilon=2.0, noise="simulation", unit="reward"),
 }
-SHARED: dict[str, Any] = {
+SHARED = {
     "fed-pne": pb.FedPNE(horizon=300),
     "fed-pne heuristic": pb.FedPNE.heuristic(horizon=300),
     "pf-pne": pb.PFPNE(horizon=200),
@@ -27,7 +26,7 @@ SHARED: dict[str, Any] = {
     "pf-pne warm": pb.PFPNE(horizon=200, stage2="warm"),
     "parallel": pb.ParallelXArmed(horizon=300),
 }
-KINDS: list[Any] = [pb.FedPNE, pb.PFPNE, pb.ParallelXArmed, PersonalElimination]
+KINDS = [pb.FedPNE, pb.PFPNE, pb.ParallelXArmed, PersonalElimination]
 ALL = SHARED | {
     "pe": PersonalElimination(horizon=200),
     "pe printed": PersonalElimination(horizon=200, stage2="printed"),
@@ -41,7 +40,7 @@ def hill(clients: IntArray, units: FloatArray) -> FloatArray:
 class Counting:
     """An objective that counts every client's pulls and fails for some of them after a while."""
 
-    def __init__(self, n_clients: int, leaves: dict[int, int] | None = None, objective: Any = hill) -> None:
+    def __init__(self, n_clients: int, leaves: dict[int, int] | None = None, objective=hill) -> None:
         self.pulls = np.zeros(n_clients, dtype=np.int64)
         self._leaves, self._objective = leaves or {}, objective
 
@@ -54,7 +53,7 @@ class Counting:
         return values
 
 
-def run(algorithm: Any, objective: Any, n_clients: int, privacy: Any = PRIVACIES["plain"]) -> pb.Record:
+def run(algorithm, objective, n_clients: int, privacy=PRIVACIES["plain"]) -> pb.Record:
     problem = pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=objective, n_clients=n_clients, name="edges")
     return pb.run(problem, always(algorithm), privacy=privacy, rounds=40, seed=1)
 
@@ -123,7 +122,7 @@ def test_pulls_that_fail_narrow_no_interval() -> None:
     assert 0.625 in seen
 
 
-THIN: list[dict[str, Any]] = [
+THIN = [
     {"privacy": pb.Privacy(epsilon=2.0, noise="simulation", sample_rate=0.5)},
     {"privacy": pb.Privacy(epsilon=2.0, noise="simulation", sampling="random-allocation", participations=1)},
     {"privacy": PRIVACIES["client"], "attendance": pb.Attendance(dropout=0.5)},
@@ -131,7 +130,7 @@ THIN: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("thin", THIN, ids=["sampled", "allotted", "away"])
-def test_a_certified_form_says_where_not_all_clients_are_in_every_release(thin: dict[str, Any]) -> None:
+def test_a_certified_form_says_where_not_all_clients_are_in_every_release(thin) -> None:
     """Its radii count the pulls of all."""
     for algorithm in (pb.FedPNE(horizon=60), pb.FedPNE.heuristic(horizon=60)):
         for asked in (thin, {"privacy": PRIVACIES["client"]}):
@@ -166,7 +165,7 @@ def test_a_reward_outside_its_range_stops_nobody_and_its_client_is_told(name: st
     assert "1.01" not in clipped.failures[2]
 
 
-def announced(name: str, pulls: int, *, sends: bool = True) -> dict[str, Any]:
+def announced(name: str, pulls: int, *, sends: bool = True):
     """What a server says of a phase of two nodes."""
     found = {"depth": np.array(1), "nodes": np.array([0, 1])}
     if name.startswith("pf-pne"):
@@ -200,7 +199,7 @@ def test_no_phase_that_a_server_announces_takes_more_pulls_than_a_client_has_lef
 
 @pytest.mark.parametrize("n_clients", [1, 300])
 @pytest.mark.parametrize("algorithm", [pb.PFPNE(), pb.PFPNE(gap=0.9), pb.ParallelXArmed()], ids=str)
-def test_the_root_is_released_where_every_release_is_or_nothing_else_fits(algorithm: Any, n_clients: int) -> None:
+def test_the_root_is_released_where_every_release_is_or_nothing_else_fits(algorithm, n_clients: int) -> None:
     setting = Setting(space=pb.Space({"x": pb.Real(0, 1)}), n_clients=n_clients, rounds=99, public_seed=0)
     servers = [each.server(setting) for each in (algorithm, always(algorithm))]
     assert [server.phase.depth for server in servers] == [1, 0]
@@ -211,7 +210,7 @@ def test_the_root_is_released_where_every_release_is_or_nothing_else_fits(algori
 
 @pytest.mark.parametrize("settings", [{"rho": 0.003}, {"nu1": 1e-200}, {"nu1": 1e-320}, {"c": 1e200}], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
-def test_numbers_beyond_doubles_are_refused_before_any_pull_or_play_to_the_end(kind: Any, settings: Any) -> None:
+def test_numbers_beyond_doubles_are_refused_before_any_pull_or_play_to_the_end(kind, settings) -> None:
     algorithm = kind(horizon=60, **{name: value for name, value in settings.items() if hasattr(kind(), name)})
     try:
         record = pb.run(problem(), algorithm, privacy=PRIVACIES["plain"], rounds=9, seed=1)
@@ -231,7 +230,7 @@ def test_a_finite_space_is_played_to_its_last_value_and_no_further() -> None:
         assert (record.clients.evaluations == 500).all()
 
 
-BAD: list[dict[str, Any]] = [
+BAD = [
     *({"nu1": 0.0}, {"rho": 0.0}, {"rho": 1.0}, {"c": math.nan}, {"c1": 0.0}, {"horizon": 2.5}, {"n_children": 5}),
     *({"clip": math.inf}, {"clip": 0.0}, {"widen": math.nan}, {"widen": -1.0}, {"centre": "median"}, {"gap": 0.0}),
     *({"reward_range": (1.0, 1.0)}, {"cap": 2, "n_children": 3}, {"delta_b": 1.0}),
@@ -243,7 +242,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("kind", "settings"), REFUSED, ids=lambda v: v.__name__ if isinstance(v, type) else str(v))
-def test_settings_out_of_range_are_refused_by_name(kind: Any, settings: dict[str, Any]) -> None:
+def test_settings_out_of_range_are_refused_by_name(kind, settings) -> None:
     with pytest.raises(pb.ConfigurationError, match=next(iter(settings))):
         run(kind(**settings), hill, 2)
 
@@ -261,7 +260,7 @@ ALGORITHMS = [
 ]
 
 
-def answers(algorithm: Any, turn: int, reward: float, failing: bool) -> list[tuple[FloatArray, float]]:
+def answers(algorithm, turn: int, reward: float, failing: bool) -> list[tuple[FloatArray, float]]:
     """Every client's vectors over a run whose releases are fixed noise, with the bound each request states.
 
     Rewards come in the order in which clients earn them; one of them is another one in the second world.
@@ -278,7 +277,7 @@ def answers(algorithm: Any, turn: int, reward: float, failing: bool) -> list[tup
 
 @pytest.mark.parametrize("failing", [False, True])
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
-def test_one_reward_moves_one_vector_of_one_release_by_no_more_than_stated(algorithm: Any, failing: bool) -> None:
+def test_one_reward_moves_one_vector_of_one_release_by_no_more_than_stated(algorithm, failing: bool) -> None:
     """Worlds that differ in one reward, at every early turn, between the ends of the range and a failure."""
     tightest = 0.0
     for turn in range(0, 40, 7):
@@ -294,7 +293,7 @@ def test_one_reward_moves_one_vector_of_one_release_by_no_more_than_stated(algor
 
 
 @pytest.mark.parametrize("algorithm", [pb.DPFTSDE(n_features=12), pb.FederatedFLCB()], ids=str)
-def test_algorithms_that_reuse_rewards_are_refused(algorithm: Any) -> None:
+def test_algorithms_that_reuse_rewards_are_refused(algorithm) -> None:
     """Their vectors rest on every evaluation so far, so one reward enters all later releases."""
     with pytest.raises(pb.ConfigurationError, match="for one client only"):
         pb.plan(problem(), algorithm, privacy=pb.Privacy(epsilon=1.0, unit="reward"), rounds=4)

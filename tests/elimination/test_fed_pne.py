@@ -3,8 +3,6 @@
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -31,7 +29,7 @@ def hills(clients: IntArray, units: FloatArray) -> FloatArray:
 class Recorder:
     """Clients without noise whose pulls are noted: client, point and number."""
 
-    def __init__(self, objective: Callable[[IntArray, FloatArray], FloatArray] = hills) -> None:
+    def __init__(self, objective=hills) -> None:
         self.objective, self.seen = objective, list[tuple[int, float, int]]()
 
     def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
@@ -45,7 +43,7 @@ class Recorder:
         return [(x, n) for who, x, n in self.seen if who == client and n]
 
 
-def run(algorithm: Any, objective: Any = hills, n_clients: int = 20, **settings: Any) -> tuple[Recorder, pb.Record]:
+def run(algorithm, objective=hills, n_clients: int = 20, **settings) -> tuple[Recorder, pb.Record]:
     """A run without privacy, and what its clients pulled."""
     recorder = Recorder(objective)
     problem = pb.Problem(space=SPACE, batch_objective=recorder, n_clients=n_clients, name="hills")
@@ -53,7 +51,7 @@ def run(algorithm: Any, objective: Any = hills, n_clients: int = 20, **settings:
 
 
 @pytest.mark.parametrize("form", [{"centre": "client"}, {"centre": "client", "clip": 0.01}, {"widen": 0.0}], ids=str)
-def test_with_privacy_off_every_private_form_is_the_plain_algorithm(form: Any) -> None:
+def test_with_privacy_off_every_private_form_is_the_plain_algorithm(form) -> None:
     (found, _), (plain, _) = (run(pb.FedPNE(horizon=700, **more)) for more in (form, {}))
     assert found.seen == plain.seen
 
@@ -71,7 +69,7 @@ def test_the_cap_holds_after_the_first_phase() -> None:
 
 @pytest.mark.parametrize("stays", [True, False])
 @pytest.mark.parametrize("algorithm", [pb.FedPNE(horizon=700), pb.ParallelXArmed(horizon=2000, nu1=0.5)], ids=str)
-def test_noise_widens_every_comparison(algorithm: Any, stays: bool) -> None:
+def test_noise_widens_every_comparison(algorithm, stays: bool) -> None:
     """A node goes exactly when it is behind by more than 2 b + 2 beta + nu1 rho^h, of the parallel bandit 2 b twice."""
     server = algorithm.server(Setting(space=SPACE, n_clients=20, rounds=3, public_seed=0))
     confidence, depth, (pulls, *_) = algorithm.confidence(20), server.phase.depth, server.phase.pulls
@@ -122,11 +120,11 @@ def test_the_first_phase_is_split_as_far_as_the_horizon_holds() -> None:
 
 
 CASES = range(100)
-Cell: TypeAlias = tuple[float, float]
-Pulls: TypeAlias = list[tuple[float, int]]  # by the centres of nodes, in order
+Cell = tuple[float, float]
+Pulls = list[tuple[float, int]]  # by the centres of nodes, in order
 
 
-def surface(case: int, n_clients: int) -> Callable[[FloatArray], FloatArray]:
+def surface(case: int, n_clients: int):
     """Random waves per client in [0, 1]: ``(n_clients, len(x))``."""
     generator = np.random.default_rng(case)
     places, heights = generator.uniform(0, 6.28, (n_clients, 3)), generator.uniform(0.05, 0.15, 3)
@@ -140,7 +138,7 @@ def surface(case: int, n_clients: int) -> Callable[[FloatArray], FloatArray]:
     return values
 
 
-def of_each(values: Callable[[FloatArray], FloatArray]) -> Callable[[IntArray, FloatArray], FloatArray]:
+def of_each(values):
     """The same as clients' objective."""
     return lambda clients, units: np.asarray(values(units[:, 0])[clients, np.arange(len(clients))])
 
@@ -149,7 +147,7 @@ def split(cells: list[Cell], k: int) -> list[Cell]:
     return [(a + (b - a) * j / k, a + (b - a) * (j + 1) / k) for a, b in cells for j in range(k)]
 
 
-def fed_pne(mean: Callable[[Cell], float], m: int, horizon: int, k: int, tail: str) -> tuple[Pulls, float]:
+def fed_pne(mean, m: int, horizon: int, k: int, tail: str) -> tuple[Pulls, float]:
     """Algorithm 1 of Fed-PNE with nu1 = 1, rho = 1/2, c = .1, c1 = 1: pulls, and the last whole phase's best node."""
     log = math.log(horizon * m)
 
@@ -180,7 +178,7 @@ def fed_pne(mean: Callable[[Cell], float], m: int, horizon: int, k: int, tail: s
     return played, sum(best) / 2
 
 
-def parallel(mean: Callable[[Cell], float], m: int, horizon: int, k: int, _: str) -> tuple[Pulls, float]:
+def parallel(mean, m: int, horizon: int, k: int, _: str) -> tuple[Pulls, float]:
     """The parallel bandit with nu1 = 1, rho = 1/2, delta = 1/n: pulls, and the best node of the last whole depth."""
     active, depth, played, best = [(0.0, 1.0)], 0, [], (0.0, 1.0)
     while True:
@@ -221,9 +219,7 @@ def test_all_pulls_and_the_common_point_are_the_papers_in_a_hundred_cases(name: 
     assert len(distinct) > 20  # a constant answer would not do
 
 
-def pf_pne(
-    values: Callable[[FloatArray], FloatArray], m: int, horizon: int, k: int, shared: int, *, tail: str = "printed"
-) -> list[dict[float, int]]:
+def pf_pne(values, m: int, horizon: int, k: int, shared: int, *, tail: str = "printed") -> list[dict[float, int]]:
     """Algorithms 1 to 3 of PF-PNE with nu1 = 1, rho = 1/2, c = .1, c1 = 1: every client's pulls by point.
 
     ``shared`` is the most phases that are shared; without any it is PE.
@@ -339,7 +335,7 @@ def test_locate_finds_the_cell_of_a_point(shape: tuple[int, int], depth: int, se
         ({"a": pb.Real(0, 1, step=0.25), "b": pb.Real(0, 1)}, {2: 62, 3: 39}),
     ],
 )
-def test_the_tree_of_a_finite_space_ends_where_every_value_has_a_cell(space: Any, deepest: Any, k: int) -> None:
+def test_the_tree_of_a_finite_space_ends_where_every_value_has_a_cell(space, deepest, k: int) -> None:
     setting = Setting(space=pb.Space(space), n_clients=3, rounds=9, public_seed=0)
     partition = pb.FedPNE(n_children=k).partition(setting)
     assert partition.max_depth == deepest[k]
@@ -374,7 +370,7 @@ def tents(clients: IntArray, units: FloatArray) -> FloatArray:
 
 @pytest.mark.parametrize("stage2", ["printed", "in-phase", "warm", "optimistic"])
 @pytest.mark.parametrize("centre", ["middle", "client"])
-def test_every_client_spends_its_horizon_after_h0_releases(stage2: Any, centre: Any) -> None:
+def test_every_client_spends_its_horizon_after_h0_releases(stage2, centre) -> None:
     recorder, result = run(pb.PFPNE(horizon=500, gap=0.04, stage2=stage2, centre=centre), tents, M)
     assert len(result.releases) == pb.PFPNE(gap=0.04).shared_depths - 1 == 4  # nothing can come of the root's
     for client in range(M):
@@ -383,7 +379,7 @@ def test_every_client_spends_its_horizon_after_h0_releases(stage2: Any, centre: 
 
 
 @pytest.mark.parametrize("stage2", ["in-phase", "optimistic", "warm"])
-def test_a_client_keeps_an_optimum_the_average_gave_up(stage2: Any) -> None:
+def test_a_client_keeps_an_optimum_the_average_gave_up(stage2) -> None:
     """Client 0's best hill is not the average's; both double-checking forms find it, the one named warm gives it up."""
     algorithm = pb.PFPNE(horizon=1500, gap=0.01, nu1=0.5, c=0.02, stage2=stage2)
     _, result = run(algorithm, lambda clients, units: tents(np.where(clients == 0, 0, 1), units), M)
@@ -405,7 +401,7 @@ def test_local_control_keeps_the_way_clients_go_on() -> None:
 
 
 @pytest.mark.parametrize("stage2", ["printed", "in-phase", "warm"])
-def test_who_missed_a_silent_round_eliminates_on_in_the_cells_it_had_left(stage2: Any) -> None:
+def test_who_missed_a_silent_round_eliminates_on_in_the_cells_it_had_left(stage2) -> None:
     """It plays the depth that it missed in the next round, and ends where one does that missed none."""
     algorithm = pb.PFPNE(horizon=400, c=0.02, stage2=stage2)
     setting = Setting(space=SPACE, n_clients=2, rounds=30, public_seed=1)
@@ -525,7 +521,7 @@ def test_a_clients_vector_fits_the_certified_bound(centre: str) -> None:
         (pb.ParallelXArmed(), []),
     ],
 )
-def test_a_heuristic_form_says_what_it_gives_up(algorithm: Any, words: list[str]) -> None:
+def test_a_heuristic_form_says_what_it_gives_up(algorithm, words: list[str]) -> None:
     assert (algorithm.caveat is None) == (not words)
     assert all(word in (algorithm.caveat or "") for word in words)
 

@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -82,7 +80,7 @@ def test_another_tool_alone_evaluates_as_often_and_again_the_same(tool: str) -> 
 def kept_family(title: str, seeds: tuple[int, ...], height: float, noise: float = 1.0, worse: float = 0.0) -> Played:
     """Alone at 1, ours and ours with the clients' sum zeroed at some heights; clients are worse off in some share."""
 
-    def entry(value: float, series: str = "PF-PNE, new", **more: Any) -> Entry:
+    def entry(value: float, series: str = "PF-PNE, new", **more) -> Entry:
         values = (value,) * len(seeds)
         return Entry(series=series, seeds=seeds, mean=values, end=values, **more)
 
@@ -131,7 +129,7 @@ def outcome(*clients: float, **more: float) -> Outcome:
     return Outcome(figures=figures, curves={f"{m} by client": list(clients) for m in ("mean", "end")})
 
 
-def arm(label: str, series: str, x: float | None = None, control: Any = None) -> Arm:
+def arm(label: str, series: str, x: float | None = None, control=None) -> Arm:
     return Arm(label=label, problem=PROCESS, series=series, x=x, control=control)  # type: ignore[arg-type]  # it is JSON
 
 
@@ -153,7 +151,7 @@ FOUND = {
 }
 
 
-def family(title: str = "one", arms: tuple[Arm, ...] = ARMS, correlation: float | None = None, **found: Any) -> Family:
+def family(title: str = "one", arms: tuple[Arm, ...] = ARMS, correlation: float | None = None, **found) -> Family:
     panel = Panel(
         title=title, arms=arms, seeds=2, columns={"mean": "{mean:.1f}"}, purpose="reporting", correlation=correlation
     )
@@ -211,7 +209,7 @@ def test_clients_that_several_seeds_draw_are_compared_on_average() -> None:
     assert family(**over_few).typical_clients("A 2") is None
 
 
-def test_a_study_shows_what_was_seen_over_all_panels(tmp_path: Path) -> None:
+def test_a_study_shows_what_was_seen_over_all_panels(tmp_path) -> None:
     """A player of heights: alone 2 and 3 in seeds 0 and 1."""
     arms = tuple(
         dataclasses.replace(one, play="tests.experiments.worlds:judged_square", options={"height": height})

@@ -1,7 +1,6 @@
 """Test functions, shifted clients, and the book an environment keeps."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from experiments.problems.drawn_surfaces import gaussian_process, shifted
 from experiments.problems.environments import Environment, Shifted, draw_noise
 from experiments.problems.model_surfaces import model, surfaces
 from experiments.problems.objectives import BRANIN_BOTTOM, BRANIN_TOP, CAMEL_BOTTOM, CAMEL_TOP, FUNCTIONS, GRIEWANK_TOP
-from experiments.problems.surfaces import Surfaces
 from experiments.problems.systems import SYSTEMS, system
 from privbo.algorithms.thompson.features import FourierFeatures
 from privbo.protocol.messages import ClientHistory, FloatArray
@@ -91,7 +89,7 @@ def test_the_book_knows_every_pull_in_order() -> None:
 
 
 @pytest.fixture(autouse=True)
-def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -111,7 +109,7 @@ DRAWN = {
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_no_point_is_better_than_the_best_and_regret_is_in_units_of_the_range(name: str) -> None:
-    surface: Surfaces = DRAWN[name]
+    surface = DRAWN[name]
     units = np.random.default_rng(1).random((7, 2000, surface.space.n_dims))
     losses = surface.losses(history(units))
     assert losses.min() >= 0.0
@@ -133,7 +131,7 @@ def test_observation_noise_is_the_stated_share_of_the_spread_and_repeats() -> No
 # ---- real ones
 
 
-def test_a_surface_is_looked_up_where_its_level_stands_and_kept(tmp_path: Path) -> None:
+def test_a_surface_is_looked_up_where_its_level_stands_and_kept(tmp_path) -> None:
     surface = model(4, "support-vectors", 2)
     table = surfaces("support-vectors", 2, 1).reshape(2, 4, 9, 9)
     unit = surface.space.encode({"kernel": "poly", "C": 7, "gamma": 2})

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,7 +73,7 @@ def turned_arms(seed: int) -> list:
     return smooth_arms(seed)[::-1]
 
 
-def test_cauchy_figure(tmp_path: Path) -> None:
+def test_cauchy_figure(tmp_path) -> None:
     run("f-lcb-cauchy", tmp_path, Options(scale="small", jobs=1))
     assert (tmp_path / "figure.png").stat().st_size > 10_000
     (made,) = json.loads((tmp_path / "summary.json").read_text())["made"]  # no cells, so it is made here and now

@@ -4,7 +4,6 @@ import csv
 import json
 import re
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +115,7 @@ def judged(
     differences: list[tuple[float, float]],
     *,
     seeds: int = 12,
-    controls: Sequence[str] = (),
+    controls=(),
     withdrawn: str = "",
     **claim,
 ) -> list[Judged]:

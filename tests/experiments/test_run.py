@@ -12,7 +12,6 @@ import pytest
 from scipy.stats import ttest_1samp
 
 import privbo as pb
-from experiments import study as module
 from experiments.cells import algorithm_of, privacy_of
 from experiments.outcome import Outcome, Paid
 from experiments.run import Options, write
@@ -261,7 +260,7 @@ FIGURES = [name for name in titles() if name.startswith("dp-fts-de-") and name !
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
 @pytest.mark.parametrize("name", titles())
-def test_every_study_reads_at_both_scales(name: str, scale: module.Scale) -> None:
+def test_every_study_reads_at_both_scales(name: str, scale) -> None:
     found = study(name, scale)
     assert len({panel.title for panel in found.panels}) == len(found.panels)
     for panel in found.panels:

@@ -1,7 +1,5 @@
 """Random instances of every class that has a certified rate: a function, its method, a start."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from experiments.baselines.convex_sets import Ball
@@ -64,7 +62,7 @@ def strongly_convex_stochastic(rng: np.random.Generator) -> FunctionArm:
     return FunctionArm(name="strongly-convex-stochastic", optimiser=method, oracle=oracle, start=_inside(rng, ball))
 
 
-DETERMINISTIC: list[Callable[[np.random.Generator], FunctionArm]] = [triple, smooth]
+DETERMINISTIC = [triple, smooth]
 STOCHASTIC = [stochastic, strongly_convex_stochastic]
 
 

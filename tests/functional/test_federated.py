@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -108,7 +107,7 @@ def test_answers_are_clipped_gradients_and_scaled_losses() -> None:
 def test_an_arm_that_never_works_is_never_announced_nor_used() -> None:
     """It would have the middle loss were its clients absent; alone, a client would ask for it for ever."""
 
-    def objective(client: int, params: dict[str, Any]) -> float:
+    def objective(client: int, params) -> float:
         return math.nan if params["m"] == "a" else 0.3 - 0.2 * (params["x"] - 0.2) ** 2
 
     made = pb.Problem(
@@ -228,10 +227,10 @@ def test_the_common_point_is_the_papers_in_a_hundred_cases() -> None:
 COUNTS = (50, 80)
 
 
-def hospitals(record: Any = None, **changes: Any) -> pb.Problem:
+def hospitals(record=None, **changes) -> pb.Problem:
     """Two sites whose records score .5; one record of the first may score otherwise."""
 
-    def objective(client: int, params: dict[str, Any]) -> Any:
+    def objective(client: int, params):
         found = np.full(COUNTS[client], 0.5)
         if record is not None and client == 0:
             found[7] = record(params)
@@ -244,12 +243,12 @@ def hospitals(record: Any = None, **changes: Any) -> pb.Problem:
 RECORDS = pb.Privacy(noise_multiplier=5.0, delta=1e-6, unit="record", protects="records", noise="simulation")
 
 
-def asked_of(record: Any, algorithm: Any, **changes: Any) -> pb.Spec:
+def asked_of(record, algorithm, **changes) -> pb.Spec:
     plain = {"problem": hospitals(record), "algorithm": algorithm, "privacy": RECORDS, "rounds": 4}
     return pb.Spec(name="hospitals", **plain | changes)
 
 
-def sent(record: Any, algorithm: pb.FederatedFLCB) -> Any:
+def sent(record, algorithm: pb.FederatedFLCB):
     asked = asked_of(record, algorithm)
     setting = asked.setting(3)
     server = algorithm.server(setting)
@@ -264,7 +263,7 @@ def test_one_record_moves_slopes_and_loss_by_its_share(start: float) -> None:
     """A record that scores 1 to the right and above and 0 elsewhere, and its opposite: reached where the cube ends."""
     algorithm = pb.FederatedFLCB(start=start, difference=0.1)
 
-    def high(params: dict[str, Any]) -> float:
+    def high(params) -> float:
         return float(params["x"] > start or params["y"] > start)
 
     ups, request = sent(high, algorithm)
@@ -284,7 +283,7 @@ def test_one_record_moves_slopes_and_loss_by_its_share(start: float) -> None:
 @pytest.mark.parametrize(
     "algorithm", [pb.FederatedFLCB(), pb.FedPNE.heuristic(horizon=400, release_when="always")], ids=["f-lcb", "fed-pne"]
 )
-def test_a_persons_records_at_two_sites_move_two_clipped_vectors(algorithm: Any) -> None:
+def test_a_persons_records_at_two_sites_move_two_clipped_vectors(algorithm) -> None:
     """At these settings clipping bounds what one record moves, and not what two do, each at another site."""
     both = {"privacy": dataclasses.replace(RECORDS, records_per_person=2)}
     asked = (asked_of(None, algorithm, **changes) for changes in ({}, both))

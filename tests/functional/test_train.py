@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,10 +15,10 @@ from privbo.training.private_neural import PrivateNeuralArm
 from tests.functional.test_private_neural import N, same_model, split
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")
-QUICK: dict[str, Any] = {"epsilon": 8.0, "epochs": 3, "batch_size": 64, "noise": "simulation", "seed": 1}
+QUICK = {"epsilon": 8.0, "epochs": 3, "batch_size": 64, "noise": "simulation", "seed": 1}
 
 
-def sgd(parameters: Any) -> torch.optim.Optimizer:
+def sgd(parameters) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=1.0)
 
 
@@ -37,19 +35,19 @@ def dead() -> nn.Module:
 MODELS = {"dead": dead, "linear": lambda: nn.Linear(4, 2)}
 
 
-ASKED: dict[str, Any] = {"models": MODELS, "data": split(), "optimiser": sgd, **QUICK}
+ASKED = {"models": MODELS, "data": split(), "optimiser": sgd, **QUICK}
 ALONE = ASKED | {"models": {"linear": MODELS["linear"]}}
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pb.Trained]:
+def trained(tmp_path_factory: pytest.TempPathFactory):
     home = tmp_path_factory.mktemp("trained")
     return home, pb.train_private(directory=home, **ASKED)
 
 
 @pytest.mark.parametrize("several", [False, True])
 def test_networks_of_ones_own_are_trained_and_paid_for_with_the_choice_and_the_best_leaves(
-    several: bool, tmp_path: Path
+    several: bool, tmp_path
 ) -> None:
     by_name = {"expected_runs": 8.0, "optimiser": dict.fromkeys(MODELS, sgd)}
     asked = (ASKED | by_name if several else ALONE | {"noise": "secure"}) | {"directory": tmp_path}
@@ -92,9 +90,7 @@ def other_records(part: str) -> pb.Split:
         ({"expected_runs": 5.0}, "runs.gamma"),
     ],
 )
-def test_a_training_is_resumed_as_it_was_asked_for_or_not_at_all(
-    changes: dict[str, Any], words: str, trained: tuple[Path, pb.Trained]
-) -> None:
+def test_a_training_is_resumed_as_it_was_asked_for_or_not_at_all(changes, words: str, trained) -> None:
     home, found = trained
     with pytest.raises(pb.RunError, match=words):
         pb.train_private(directory=home, resume=True, **ASKED | changes)
@@ -102,7 +98,7 @@ def test_a_training_is_resumed_as_it_was_asked_for_or_not_at_all(
     assert (again.name, again.loss) == (found.name, found.loss)
 
 
-def test_one_network_is_bound_as_well_and_its_records_digest_stays_private(tmp_path: Path) -> None:
+def test_one_network_is_bound_as_well_and_its_records_digest_stays_private(tmp_path) -> None:
     pb.train_private(directory=tmp_path, **ALONE)
     with pytest.raises(pb.RunError, match=r"networks\.linear\.optimiser\.groups"):
         pb.train_private(directory=tmp_path, resume=True, **ALONE | {"optimiser": lambda p: torch.optim.SGD(p, lr=0.1)})
@@ -117,7 +113,7 @@ def test_one_network_is_bound_as_well_and_its_records_digest_stays_private(tmp_p
         pb.train_private(directory=tmp_path / "elsewhere", resume=True, **ALONE)
 
 
-def test_two_programs_do_not_train_in_one_directory(tmp_path: Path) -> None:
+def test_two_programs_do_not_train_in_one_directory(tmp_path) -> None:
     for resume in (False, True):
         with (
             alone(tmp_path / "private", wait=False),
@@ -128,7 +124,7 @@ def test_two_programs_do_not_train_in_one_directory(tmp_path: Path) -> None:
 
 
 def test_the_plan_says_noise_and_price_beforehand_and_prices_a_person_with_several_records(
-    trained: tuple[Path, pb.Trained],
+    trained,
 ) -> None:
     plan = pb.plan_training(MODELS, split(), **{k: QUICK[k] for k in ("epsilon", "epochs", "batch_size", "noise")})
     _, found = trained
@@ -147,25 +143,25 @@ def test_the_plan_says_noise_and_price_beforehand_and_prices_a_person_with_sever
         assert words in repr(found)
 
 
-def kept(model: nn.Module) -> Any:
+def kept(model: nn.Module):
     return lambda: model
 
 
 class Made(nn.Module):
     """A network of parts, and what it makes of its inputs with them."""
 
-    def __init__(self, made: Any, **parts: Any) -> None:
+    def __init__(self, made, **parts) -> None:
         super().__init__()
         self.made = made
         for name, part in parts.items():
             setattr(self, name, part)
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x: torch.Tensor):
         return self.made(self, x)
 
 
 DOUBLE = {part: getattr(split(), part).double() for part in ("train_x", "validation_x")}
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED = [
     ({"models": {}}, "models is empty"),
     ({"models": nn.Sequential(nn.Linear(4, 2))}, "models is a Sequential; name functions that make networks"),
     ({"models": [dead]}, "models is a list;"),
@@ -180,7 +176,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"epsilon": -1.0}, "epsilon"),
 ]
 # What the training alone asks; much of it torch would refuse in its own words, once it is paid.
-UNTRAINABLE: list[tuple[dict[str, Any], str]] = [
+UNTRAINABLE = [
     ({"optimiser": {"dead": sgd}}, "none for linear"),
     ({"seed": -1}, "seed=-1: input should be a number >= 0"),
     ({"optimiser": lambda _: sgd(nn.Linear(4, 2).parameters())}, "optimiser of network 'dead' trains none of its"),
@@ -201,9 +197,7 @@ UNTRAINABLE: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "words"), REFUSED + UNTRAINABLE)
-def test_what_can_not_be_trained_is_refused_before_anything_is_paid(
-    changes: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+def test_what_can_not_be_trained_is_refused_before_anything_is_paid(changes, words: str, tmp_path) -> None:
     with pytest.raises(pb.ConfigurationError, match=words):
         pb.train_private(directory=tmp_path / "t", **ASKED | changes)
     assert not (tmp_path / "t").exists()
@@ -225,7 +219,7 @@ def test_a_split_is_of_tensors_with_one_class_per_record() -> None:
             pb.Split(**good | changes)
 
 
-def test_a_secure_training_without_a_directory_makes_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secure_training_without_a_directory_makes_its_own(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = pb.train_private(**ALONE | {"noise": "secure", "epochs": 1, "seed": None})
     assert found.directory is not None
@@ -247,10 +241,10 @@ class RunningMean(nn.Module):
         return x
 
 
-def mixing(mixed: Any, scale: float = 1.0) -> nn.Module:
+def mixing(mixed, scale: float = 1.0) -> nn.Module:
     """A layer that makes something of its batch, and of the numbers of its batch before; then a linear one."""
 
-    def made(model: Any, x: torch.Tensor) -> Any:
+    def made(model, x: torch.Tensor):
         found, model.before = mixed(model, x.float()), x.float()
         return model.last(found)
 
@@ -299,9 +293,7 @@ def unused() -> nn.Module:
     ],
 )
 @pytest.mark.parametrize("noise", ["simulation", "secure"])
-def test_a_network_through_which_records_pass_by_the_noise_is_refused(
-    model: Any, words: str, noise: str, tmp_path: Path
-) -> None:
+def test_a_network_through_which_records_pass_by_the_noise_is_refused(model, words: str, noise: str, tmp_path) -> None:
     with pytest.raises(pb.ConfigurationError, match=words):
         pb.train_private({"mine": model}, split(), optimiser=sgd, directory=tmp_path, **QUICK | {"noise": noise})
     with Ledger.open(next(tmp_path.glob("validation*.sqlite"))) as ledger:
@@ -310,7 +302,7 @@ def test_a_network_through_which_records_pass_by_the_noise_is_refused(
 
 @pytest.mark.parametrize("mixed", MIXED.values(), ids=MIXED)
 @pytest.mark.parametrize("records", ["real", "whole", "with a NaN"])
-def test_a_network_that_mixes_records_is_refused_however_it_does(mixed: Any, records: str) -> None:
+def test_a_network_that_mixes_records_is_refused_however_it_does(mixed, records: str) -> None:
     parts = vars(split())
     if records == "whole":
         parts = parts | {key: (3.0 * parts[key]).long() for key in ("train_x", "validation_x")}

@@ -4,13 +4,10 @@ import dataclasses
 import itertools
 import shutil
 import time
-from collections.abc import Callable
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pytest
-from flwr.app import Message
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 import privbo as pb
@@ -41,7 +38,7 @@ SECURE = {"noise_multiplier": 1.0, "trust": "guardians"}
 SEEDED = SECURE | {"noise": "simulation"}
 
 
-def guarded(root: Path, algorithm: str | dict = "fed-pne", **changes) -> Federation:
+def guarded(root, algorithm: str | dict = "fed-pne", **changes) -> Federation:
     """A federation of three sites and two guardians; two rounds unless told otherwise."""
     settings = {"privacy": SECURE, "rounds": 2, "start_timeout": 60.0} | changes
     return make(root, algorithm, guardians=NAMES, **settings)
@@ -103,7 +100,7 @@ def test_sites_send_no_vector_in_the_clear_where_their_run_has_guardians(finishe
 
 def held_by_server(federation: Federation) -> bytes:
     """Play; every byte that the server stored, sent or received."""
-    sent: list[Message] = []
+    sent = []
     grid = federation.play(pushed=sent.extend)
     stored = [path for path in sorted(federation.run.path.rglob("*")) if path.is_file() and path.suffix != ".html"]
     words = [item for one in (*sent, *grid.replies, *grid.greetings) for item in get_all_nested_objects(one).values()]
@@ -162,13 +159,13 @@ def test_a_guardian_that_is_gone_stops_the_run_and_it_goes_on_when_it_returns(tm
             assert len(book.entries()) == len(releases(federation)) == len(book.release_rows())
 
 
-def tampered(federation: Federation, tamper: Callable[[Message, int], Message | None]) -> list[Node]:
+def tampered(federation: Federation, tamper) -> list[Node]:
     """Everybody, and between the second guardian and the wire somebody."""
     *others, second = federation.everyone()
     return [*others, dataclasses.replace(second, tamper=tamper)]
 
 
-def lossy(federation: Federation, at: int, lose: Callable[[Message], Message | None] = unavailable) -> list[Node]:
+def lossy(federation: Federation, at: int, lose=unavailable) -> list[Node]:
     """The second guardian acts and dies before its ``at``-th reply leaves."""
     left = itertools.count(1)
     return tampered(federation, lambda reply, _: reply if next(left) <= at else lose(reply))
@@ -192,10 +189,10 @@ def test_a_guardian_whose_answer_is_gone_draws_no_other(tmp_path) -> None:
 # --- who lies -----------------------------------------------------------------------------------------------
 
 
-def bent(node: Node, kind: str, change: Callable) -> Node:
+def bent(node: Node, kind: str, change) -> Node:
     """A guardian whose questions of a kind the server has bent."""
 
-    def handle(message: Message, context: object) -> Message | None:
+    def handle(message, context: object):
         if "guard" in message.content.config_records:
             wanted, nonce = decode(GuardianQuestion, message.content), nonce_of(GuardianQuestion, message.content)
             if wanted.kind == kind:
@@ -210,7 +207,7 @@ def fewer_nodes(wanted):
     return {"broadcast": dataclasses.replace(wanted.broadcast, arrays=arrays)}
 
 
-BENDS: dict[str, tuple[str, Callable]] = {
+BENDS = {
     "another round": ("receive", lambda wanted: {"broadcast": dataclasses.replace(wanted.broadcast, round=2)}),
     "another run": ("receive", lambda wanted: {"run": "another"}),
     "another seed": ("receive", lambda wanted: {"public_seed": wanted.public_seed + 1}),
@@ -235,7 +232,7 @@ def test_a_server_that_shows_one_guardian_something_else_gets_no_release(bend: s
 def test_no_word_of_a_guardians_own_moves_the_servers_terminal(tmp_path) -> None:
     federation = guarded(tmp_path)
 
-    def tamper(reply: Message, round_: int) -> Message:
+    def tamper(reply, round_: int):
         if round_ >= 0:
             reply.content.config_records["reply"]["refusal"] = "\x1b[2J"
         return reply

@@ -4,16 +4,13 @@ import contextlib
 import copy
 import dataclasses
 import hashlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from accountant.errors import LedgerError
 from accountant.ledger import Ledger
-from accountant.ledger.book import Declaration
 from accountant.ledger.signing import ANSWERED, sign
-from privbo.door.mechanism import PrivateSum
 from privbo.door.noise import NoiseSource, SecureNoise, SimulatedNoise
 from privbo.door.shares import NoisySum, own_units
 from privbo.guardians.ciphertexts import (
@@ -50,11 +47,11 @@ class Silence(SimulatedNoise):
         return np.zeros(shape, dtype=np.int64)
 
 
-def mechanism(request, *, n_guardians: int = 2, **settings) -> PrivateSum:
+def mechanism(request, *, n_guardians: int = 2, **settings):
     return mechanism_for(request, **{"noise_multiplier": 1.0, "n_noises": n_guardians} | settings)
 
 
-def declared(events=None, source: str = "simulation") -> Declaration:
+def declared(events=None, source: str = "simulation"):
     return planned(RUN, events=events or ((mechanism(REQUEST).event(), 5),), noise_source=source)
 
 
@@ -80,7 +77,7 @@ def guardian(name="guardian1", *, keys, cards, noise=None, folder=None, declarat
     )
 
 
-def circle(n_guardians: int = 2, noise=SimulatedNoise, folder: Path | None = None, **settings) -> dict[str, Guardian]:
+def circle(n_guardians: int = 2, noise=SimulatedNoise, folder=None, **settings) -> dict[str, Guardian]:
     """Guardians with keys of their own; in a folder they go on where earlier ones of the same folder were."""
     names = [f"guardian{place + 1}" for place in range(n_guardians)]
     places = {name: folder and folder / name for name in names}
@@ -117,7 +114,7 @@ def ciphertexts(asked, cards, request=REQUEST, *, seed=0, site="", **settings):
     return encrypt_shares(asked, units, who.tolist(), cards=cards, site=site)
 
 
-def lasting(folder: Path) -> dict[str, Guardian]:
+def lasting(folder) -> dict[str, Guardian]:
     """Two guardians of a folder, whose noise is secure."""
     return circle(noise=lambda _: SecureNoise(), folder=folder, declaration=declared(source="secure"))
 

@@ -9,7 +9,6 @@ import random
 import shutil
 import signal
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,7 +32,6 @@ from privbo.runs.in_process import in_process
 from privbo.runs.loop import play
 from privbo.runs.opening import open_run, plan_run
 from privbo.runs.record import load
-from privbo.runs.spec import Spec
 from tests.accountant.builders import policy
 from tests.builders import play as played, spec, stopped
 from tests.cli.test_cli import privbo, ran
@@ -44,7 +42,7 @@ from tests.guardians.test_guardian import Silence, circle, committee as local_of
 from tests.runs.test_kills import ended, forked
 
 
-def spec_of(case: Case, **privacy) -> Spec:
+def spec_of(case: Case, **privacy):
     asked = case.privacy(**{"trust": "guardians", "noise": "simulation"} | privacy)
     return spec(problem(), case.algorithm, privacy=asked, rounds=ROUNDS, seed=3, final=case.final)
 
@@ -90,7 +88,7 @@ def unheld(plan):
     return lambda: contextlib.nullcontext(book)
 
 
-def guarded_run(directory: Path | None = None, **changes):
+def guarded_run(directory=None, **changes):
     privacy = pb.Privacy(**{"epsilon": 4.0, "trust": "guardians"} | changes.pop("privacy", {}))
     return played(problem(), pb.DPFTSDE(n_features=8, n_init=2), privacy=privacy, directory=directory, **changes)
 
@@ -194,7 +192,7 @@ WATCHED = (
 )
 
 
-def age(root: Path, pattern: str) -> list[tuple[str, int, int]]:
+def age(root, pattern: str) -> list[tuple[str, int, int]]:
     found = []
     for path in sorted(root.glob(pattern)):
         with suppress(OSError):

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
@@ -202,7 +201,7 @@ def test_a_score_that_is_no_real_number_is_the_lower_end_and_changes_no_other(ba
 
 
 @pytest.mark.parametrize("ask", [price_of_norms, publish_norms])
-def test_norms_of_sites_are_neither_priced_nor_published(ask: Any, tmp_path: Path) -> None:
+def test_norms_of_sites_are_neither_priced_nor_published(ask: Any, tmp_path) -> None:
     """A price was quoted for what the door then refused."""
     record = pb.run(problem(), HEARD, privacy=SECRET, rounds=1, directory=tmp_path / "run")
     with pytest.raises(pb.ConfigurationError, match="with trust='server', unit='record' none does"):
@@ -211,7 +210,7 @@ def test_norms_of_sites_are_neither_priced_nor_published(ask: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize("executor", ["serial", "threads"])
-def test_the_audit_gives_every_sites_share_of_clipped_scores(executor: str, tmp_path: Path) -> None:
+def test_the_audit_gives_every_sites_share_of_clipped_scores(executor: str, tmp_path) -> None:
     """Site 2 has a tenth above the range and a tenth that is no number; a rehearsal's evaluation counts once."""
     honest = Hospitals()
 
@@ -284,7 +283,7 @@ def test_the_bound_on_noise_is_that_of_one_mean_however_many_releases(
     assert float(re.findall(r"has (\S+) times", always.outlook)[0]) == pytest.approx(largest, rel=0.05)
 
 
-def test_points_that_were_announced_are_kept_and_no_other_machine_finds_others(tmp_path: Path) -> None:
+def test_points_that_were_announced_are_kept_and_no_other_machine_finds_others(tmp_path) -> None:
     """Resumed where the same releases would lead to other points, and read where nothing may be computed."""
     common, home = dataclasses.replace(HEARD, goal="common"), tmp_path / "run"
     asked: dict[str, Any] = {"algorithm": common, "privacy": QUIET, "rounds": 6, "seed": 1}
@@ -316,7 +315,7 @@ def test_points_that_were_announced_are_kept_and_no_other_machine_finds_others(t
     assert re.search(r"announced\.json can't be read", str(check_directory(run).problem))
 
 
-def test_a_charge_binds_what_clients_are_told_and_no_file_that_is_replaced_meanwhile(tmp_path: Path) -> None:
+def test_a_charge_binds_what_clients_are_told_and_no_file_that_is_replaced_meanwhile(tmp_path) -> None:
     run, told = RunDirectory(tmp_path), np.array([[0.25, 0.5]])
     server = mock.Mock(announced={"points": told})
     bound = run.keep_announced(server)
@@ -455,7 +454,7 @@ def test_impossible_privacy_and_records_are_refused(make: Any, words: str) -> No
         make()
 
 
-def test_views_of_many_records_quote_the_delta_of_so_many(tmp_path: Path) -> None:
+def test_views_of_many_records_quote_the_delta_of_so_many(tmp_path) -> None:
     hidden = dataclasses.replace(QUIET, protects="validation records", noise="secure", delta=1e-5)
     many = problem(lambda _, params: np.full(2000, params["dose"]), n_records=8 * (2000,))
     record = pb.run(many, HEARD, privacy=hidden, rounds=2, directory=tmp_path / "run")
@@ -470,7 +469,7 @@ def test_views_of_many_records_quote_the_delta_of_so_many(tmp_path: Path) -> Non
 @pytest.mark.parametrize("protects", ["records", "validation records"])
 @pytest.mark.parametrize("person", [1, 2])
 def test_every_view_and_both_checks_name_the_same_hidden_unit_and_what_it_rests_on(
-    protects: Any, person: int, tmp_path: Path
+    protects: Any, person: int, tmp_path
 ) -> None:
     noun = f"person's {protects}" if person == 2 else protects[:-1]
     hidden = dataclasses.replace(QUIET, protects=protects, records_per_person=person, noise="secure")
@@ -512,7 +511,7 @@ def test_settings_that_say_who_is_hidden_otherwise_than_the_ledger_or_in_no_know
             hidden_by({"privacy": asked | wrong}, asked)
 
 
-def test_runs_that_protect_others_never_share_a_ledger(tmp_path: Path) -> None:
+def test_runs_that_protect_others_never_share_a_ledger(tmp_path) -> None:
     """Planted fault: one record of one kind, then all of a person's, added up as if they were the same."""
     first = dataclasses.replace(QUIET, protects="validation records")
     shared = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward")
@@ -538,7 +537,7 @@ def test_runs_that_protect_others_never_share_a_ledger(tmp_path: Path) -> None:
         pb.Policy(epsilon=4.0, delta=1e-6, records_per_person=2)
 
 
-def test_a_run_that_releases_nothing_speaks_of_no_readable_scores_and_of_no_odds(tmp_path: Path) -> None:
+def test_a_run_that_releases_nothing_speaks_of_no_readable_scores_and_of_no_odds(tmp_path) -> None:
     record = pb.run(problem(), HEARD.local(), privacy=QUIET, rounds=2, directory=tmp_path / "run")
     assert (record.epsilon(), record.plan.releases) == (0.0, 0)
     found = pb.report(record)
@@ -558,7 +557,7 @@ def test_the_largest_sum_of_a_range_off_zero_is_not_clipped() -> None:
     assert request.unit_bound == pytest.approx(8.0 * math.sqrt(3))
 
 
-def test_a_run_that_dies_between_charge_and_release_pays_once_and_evaluates_nothing_twice(tmp_path: Path) -> None:
+def test_a_run_that_dies_between_charge_and_release_pays_once_and_evaluates_nothing_twice(tmp_path) -> None:
     calls, hospitals = list[int](), Hospitals()
 
     def counted(client: int, params: dict[str, Any]) -> FloatArray:

@@ -2,8 +2,6 @@
 
 import dataclasses
 import math
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -32,16 +30,16 @@ COUNT, TRAINING = 900, Gaussian(noise_multiplier=8.0)
 PRIVACY = pb.Privacy(epsilon=2.0, delta=1e-6, unit="record", protects="records")
 
 
-def problem(spent: Any = TRAINING, training: Any = TRAINING, **changes: Any) -> pb.Problem:
-    def objective(client: int, params: dict[str, Any]) -> Any:
+def problem(spent=TRAINING, training=TRAINING, **changes) -> pb.Problem:
+    def objective(client: int, params):
         scores = np.full(COUNT, 1.0 - (params["dose"] - 0.4 - client / 100) ** 2)
         return scores if spent is None else (scores, spent)
 
-    plain: dict[str, Any] = {"n_clients": 8, "n_records": [COUNT] * 8, "training": training}
+    plain = {"n_clients": 8, "n_records": [COUNT] * 8, "training": training}
     return pb.Problem(space={"dose": pb.Real(0.0, 1.0)}, **{"objective": objective} | plain | changes)
 
 
-def spec(algorithm: Any, problem: pb.Problem, privacy: pb.Privacy, rounds: int) -> pb.Spec:
+def spec(algorithm, problem: pb.Problem, privacy: pb.Privacy, rounds: int) -> pb.Spec:
     return pb.Spec(name="one", problem=problem, algorithm=algorithm, privacy=privacy, rounds=rounds)
 
 
@@ -62,7 +60,7 @@ def test_trainings_that_leave_nothing_for_the_release_are_refused_before_data() 
         pb.plan(problem(training=Gaussian(noise_multiplier=1.0)), privacy=PRIVACY, rounds=5)
 
 
-def test_one_charge_holds_both_and_every_view_says_so(tmp_path: Path) -> None:
+def test_one_charge_holds_both_and_every_view_says_so(tmp_path) -> None:
     record = pb.run(problem(), privacy=PRIVACY, rounds=2, seed=0, directory=tmp_path / "run")
     assert record.failures == {}
     assert [entry.event for entry in record.ledger.entries()] == [record.plan.event]
@@ -82,7 +80,7 @@ def test_one_charge_holds_both_and_every_view_says_so(tmp_path: Path) -> None:
     [None, Gaussian(noise_multiplier=7.9), repeat(TRAINING, 2), "a word"],
     ids=("none", "louder", "two", "word"),
 )
-def test_an_evaluation_whose_training_cost_something_else_counts_as_failed(spent: Any) -> None:
+def test_an_evaluation_whose_training_cost_something_else_counts_as_failed(spent) -> None:
     evaluate = problem(spent).evaluator()
     assert np.isnan(evaluate(np.array([3]), np.array([[0.5]])))
     assert "problem.training declares Gaussian(noise_multiplier=8.0)" in evaluate.errors[3]
@@ -102,7 +100,7 @@ def test_what_a_model_tells_of_a_record_is_charged() -> None:
     def world(record: float) -> pb.Problem:
         secret = np.random.default_rng(int(record) + 1)
 
-        def objective(_client: int, _params: dict[str, Any]) -> Any:
+        def objective(_client: int, _params):
             model = record + secret.normal(0.0, 2.0)
             return np.full(count, float(model > 0.5)), training
 
@@ -122,7 +120,7 @@ def test_what_a_model_tells_of_a_record_is_charged() -> None:
         seen.append(np.mean(np.array(sums) > 0.0))
     apart = seen[1] - seen[0]
 
-    def variation(event: Any) -> float:
+    def variation(event) -> float:
         return float(numerical.delta(event, 0.0, adjacency=Adjacency.REPLACE_ONE))
 
     assert made.event() == compose([training, Gaussian(noise_multiplier=5.0)])
@@ -145,7 +143,7 @@ def test_where_clients_are_hidden_training_costs_nothing_more() -> None:
 
 
 QUIET = Gaussian(noise_multiplier=20.0)
-ALL: dict[str, Any] = {"horizon": 60, "release_when": "always"}
+ALL = {"horizon": 60, "release_when": "always"}
 ELIMINATIONS = [
     (pb.FedPNE(c=0.02, cap=4, **ALL), [8, 8, 8, 16]),
     (pb.FedPNE(c=0.02, **ALL), [8, 16, 32, 48]),  # 60 pulls, of which the phases before take 8, 2 and 2 at least
@@ -156,7 +154,7 @@ ELIMINATIONS = [
 
 @pytest.mark.parametrize(("algorithm", "most"), ELIMINATIONS, ids=lambda one: getattr(one, "type", ""))
 def test_every_release_of_an_elimination_pays_for_the_models_that_its_pulls_may_train(
-    algorithm: Any, most: list[int]
+    algorithm, most: list[int]
 ) -> None:
     """What earlier releases leave to pull changes no price: a round's number alone decides it."""
     asked = problem(QUIET, QUIET)
@@ -175,7 +173,7 @@ def test_every_release_of_an_elimination_pays_for_the_models_that_its_pulls_may_
         assert (calls[:, record.clients.rounds == round_].sum(axis=1) <= most[round_]).all()
 
 
-def test_a_recovery_charges_the_models_of_a_lost_release_again(tmp_path: Path) -> None:
+def test_a_recovery_charges_the_models_of_a_lost_release_again(tmp_path) -> None:
     home, privacy = tmp_path / "run", dataclasses.replace(PRIVACY, epsilon=8.0)
 
     def backup(event: pb.Round) -> None:

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from accountant.filters import fixed_order_filter
 from accountant.ledger import Budget
 from experiments.examples.zoom import Zoom
 from privbo.algorithms.thompson.scout import Scout
-from privbo.protocol.messages import Algorithm
 from privbo.runs.offer import always
 from privbo.runs.opening import policy_of
 from tests.accountant.builders import allocated, fixed, gaussian, poisson, truncated
@@ -23,7 +21,7 @@ from tests.cli.test_cli import X, privbo, toml
 N = 4
 CLIENT = pb.Privacy(noise_multiplier=1.0, noise="simulation")
 RECORD = pb.Privacy(noise_multiplier=1.0, noise="simulation", unit="record", protects="records")
-SHARED: list[tuple[Algorithm, pb.Privacy, int]] = [
+SHARED = [
     (pb.SharedPrior(n_features=12, n_init=3), CLIENT, 3 + 6),
     (pb.SharedPrior(n_features=12, n_init=3, evaluations=5), CLIENT, 5),
     (pb.DPFTSDE(n_features=12, n_init=2), CLIENT, 2 + 6),
@@ -50,7 +48,7 @@ def counted(privacy: pb.Privacy) -> tuple[pb.Problem, Counter[int]]:
     """A problem whose objective counts its calls by client."""
     calls: Counter[int] = Counter()
 
-    def score(client: int, params: dict[str, Any]) -> float:
+    def score(client: int, params) -> float:
         calls[client] += 1
         return 1.0 - float((params["x"] - 0.1 * client) ** 2)
 

@@ -2,7 +2,6 @@
 
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -140,7 +139,7 @@ def test_a_bound_that_was_passed_already_refuses_whatever_comes() -> None:
 REWARD = {"noise_multiplier": 3.0, "unit": "reward"}
 
 
-def request(n_blocks: int = 1, n_clients: int = 10, concentrated: bool = False, **changes: Any) -> Request:
+def request(n_blocks: int = 1, n_clients: int = 10, concentrated: bool = False, **changes) -> Request:
     weights = np.full((n_blocks, n_clients), 1.0 / n_clients)
     if concentrated:
         weights = np.tile(np.eye(n_blocks), n_clients // n_blocks) * n_blocks / n_clients

@@ -7,11 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,7 +54,7 @@ class Worker:
         os.write(1, text.encode())
         os.write(2, text.encode())
 
-    def wait(self, path: Path) -> None:
+    def wait(self, path) -> None:
         path.write_text(str(os.getpid()))
         time.sleep(60.0)
 
@@ -82,7 +80,7 @@ def worker():
 OURS = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def run_script(tmp_path: Path, *arguments: str, text: str | None = None) -> str:
+def run_script(tmp_path, *arguments: str, text: str | None = None) -> str:
     pipes = {"input": text, "capture_output": True, "text": True}
     done = subprocess.run([sys.executable, *arguments], check=False, cwd=tmp_path, timeout=300, env=OURS, **pipes)
     assert done.returncode == 0, done.stderr
@@ -259,7 +257,7 @@ def test_a_pool_whose_worker_dies_says_so():
         submit(os._exit, 7).result()
 
 
-DRAWS: dict[str, Callable[[], float]] = {
+DRAWS = {
     "numpy": lambda: float(np.random.normal()),  # noqa: NPY002 (an objective may use it)
     "python": random.random,
     "torch": lambda: float(torch.rand(1, dtype=torch.float64)),

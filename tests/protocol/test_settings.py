@@ -2,11 +2,9 @@
 
 import os
 import pickle
-from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, cast
 from unittest import mock
 
@@ -17,8 +15,6 @@ import privbo as pb
 from privbo.algorithms.elimination.alone import PersonalElimination
 from privbo.protocol import files
 from privbo.protocol.errors import RunError
-from privbo.protocol.messages import Algorithm, FloatArray, IntArray
-from privbo.protocol.problem import TrainAndScore
 from privbo.protocol.settings import (
     Count,
     Positive,
@@ -36,7 +32,7 @@ from tests.builders import problem
 from tests.cli.test_cli import privbo, toml
 
 
-def test_a_classic_mistake_in_toml_ends_the_command_with_2_and_pythons_words(tmp_path: Path) -> None:
+def test_a_classic_mistake_in_toml_ends_the_command_with_2_and_pythons_words(tmp_path) -> None:
     words = "privacy.epsilon='1': input should be a valid number; correct it"
     (tmp_path / "run.toml").write_text(toml(privacy={"epsilon": "1"}))
     ended = privbo("run", tmp_path / "run.toml", "--out", tmp_path / "run")
@@ -47,7 +43,7 @@ def test_a_classic_mistake_in_toml_ends_the_command_with_2_and_pythons_words(tmp
     assert str(refused.value) == words
 
 
-def read(**table: object) -> Algorithm:
+def read(**table: object):
     return read_algorithm({"type": "dp-fts-de"} | table)
 
 
@@ -63,7 +59,7 @@ BOUND, ONE = {"epsilon": 4.0, "delta": 1e-5}, {"epsilon": 1.0}
 REWARD = {"noise_multiplier": 3.0, "unit": "reward"}
 NOT_HELD = "without a bound nothing is held to a rule"
 THEORY = "algorithm.noise=-1.0: input should be a number > 0, or 'theory'; correct it"
-IMPOSSIBLE: list[tuple[Callable[..., object], dict[str, object], str]] = [
+IMPOSSIBLE = [
     (pb.FedPNE, {"horizon": 0}, "algorithm.horizon=0: input should be a number >= 1; correct it"),
     (pb.FedPNE, {"horizon": "a"}, "algorithm.horizon='a': input should be a valid integer; correct it"),
     (pb.Exploration, {"scale": 1.5}, "algorithm.exploration.scale=1.5: input should be a number <= 1; correct it"),
@@ -128,7 +124,7 @@ IMPOSSIBLE: list[tuple[Callable[..., object], dict[str, object], str]] = [
 
 @pytest.mark.parametrize(("make", "settings", "words"), IMPOSSIBLE)
 def test_what_is_impossible_is_refused_with_value_bound_and_remedy(
-    make: Callable[..., object], settings: dict[str, object], words: str
+    make, settings: dict[str, object], words: str
 ) -> None:
     """A fault in a union names the user's key once, with all that it may be."""
     with pytest.raises(pb.ConfigurationError) as refused:
@@ -192,7 +188,7 @@ def test_numpy_numbers_lists_and_whole_numbers_are_taken() -> None:
 
 
 @pytest.mark.parametrize(("tag", "kind"), algorithms().items())
-def test_another_algorithms_tag_is_refused(tag: str, kind: type[Algorithm]) -> None:
+def test_another_algorithms_tag_is_refused(tag: str, kind) -> None:
     with pytest.raises(pb.ConfigurationError, match=r"algorithm\.type='other'"):
         read_settings(kind, {"type": "other"}, "algorithm")
     assert settings_schema(kind)["properties"]["type"]["const"] == tag
@@ -257,7 +253,7 @@ NEW = {
 
 
 @pytest.mark.parametrize("write", NEW.values(), ids=NEW)
-def test_a_new_file_of_durable_lines_has_a_durable_name(write: Callable[[Path], None], tmp_path: Path) -> None:
+def test_a_new_file_of_durable_lines_has_a_durable_name(write, tmp_path) -> None:
     synced = list[int]()
     with mock.patch("os.fsync", side_effect=lambda file: synced.append(os.fstat(file).st_ino)):
         write(tmp_path / "new")
@@ -365,8 +361,8 @@ def test_after_an_error_the_next_record_stands_behind_the_last_whole_one(tmp_pat
 COUNTS = (23, 40)
 
 
-def learner(data: list[FloatArray]) -> TrainAndScore:
-    def train_and_score(client: int, params: Mapping[str, object], rows: IntArray) -> float:
+def learner(data):
+    def train_and_score(client: int, params, rows) -> float:
         mine = data[client][rows]
         if np.any(mine > 1e6):
             raise SystemExit if np.any(mine > 1e10) else ValueError("a record that the learner can't read")
@@ -377,7 +373,7 @@ def learner(data: list[FloatArray]) -> TrainAndScore:
     return train_and_score
 
 
-def scored(changed: float | None) -> FloatArray:
+def scored(changed: float | None):
     data = [np.random.default_rng(client).random(count) for client, count in enumerate(COUNTS)]
     if changed is not None:
         data[0][7] = changed
@@ -402,7 +398,7 @@ def test_a_block_without_a_record_is_refused(n_blocks: int) -> None:
         pb.in_blocks(learner([]), n_records=COUNTS, n_blocks=n_blocks)
 
 
-def accuracy(client: int, params: Mapping[str, object], rows: IntArray) -> float:
+def accuracy(client: int, params, rows) -> float:
     return float(np.exp(-((float(str(params["x"])) - 0.4) ** 2)) - 0.001 * len(rows) - 0.01 * client)
 
 

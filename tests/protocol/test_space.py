@@ -3,8 +3,6 @@
 import math
 import operator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +78,7 @@ BRANCHED = {
 }
 MATTERING = Space({"k": Categorical(["x", "y"]), "a": Int(0, 3, when={"k": "y"})}, ["a >= 2"])
 PRODUCTS = Space({"n": Int(1, 6), "m": Int(1, 6)}, ["n * m <= 6"])
-GRIDS: list[tuple[Space, list[dict[str, Any]]]] = [
+GRIDS = [
     (FINITE, [{"n": n, "kind": kind} for n in (1, 2, 3) for kind in (True, False)]),
     (Space(BRANCHED), [{"a": "y", "b": n} for n in range(1, 5)] + [{"a": "x", "c": c} for c in "uv"]),
     (MATTERING, [{"k": "x"}, {"k": "y", "a": 2}, {"k": "y", "a": 3}]),  # elsewhere its constraints hold
@@ -89,7 +87,7 @@ GRIDS: list[tuple[Space, list[dict[str, Any]]]] = [
 
 
 @pytest.mark.parametrize(("space", "points"), GRIDS)
-def test_a_grid_has_every_point_once_and_finds_it_again(space: Space, points: list[dict[str, Any]]) -> None:
+def test_a_grid_has_every_point_once_and_finds_it_again(space: Space, points) -> None:
     grid = space.grid()
     assert sorted(map(str, map(space.decode, grid))) == sorted(map(str, points))
     order = np.random.default_rng(0).permutation(len(grid))
@@ -184,7 +182,7 @@ def test_constraints_judge_what_is_evaluated(parameter: Real, bound: float) -> N
 @pytest.mark.parametrize(
     "given", [np.array([16, 32]), list(np.array([16, 32])), tuple(np.array([16, 32], dtype=object))]
 )
-def test_choices_of_numpy_are_what_they_are(given: Any) -> None:
+def test_choices_of_numpy_are_what_they_are(given) -> None:
     assert repr(Categorical(given).choices) == "(16, 32)"
     assert repr(Categorical(np.array([True, False])).choices) == "(True, False)"
     assert Real(0, 1, when={"k": np.array(["a"])}).when == {"k": ("a",)}
@@ -228,7 +226,7 @@ def test_points_have_what_matters_and_points_that_differ_in_nothing_else_are_one
     assert len({SPACE.embed(unit).tobytes() for unit in same}) == 1
 
 
-def score(client: int, params: dict[str, Any]) -> float:
+def score(client: int, params) -> float:
     assert params.keys() == MATTERS[params["kernel"], params.get("shape")]
     near = -((np.log10(params["C"]) - 1.0) ** 2)
     below = {"linear": 0.5, "rbf": 0.0, "poly": 1.0}[params["kernel"]] + abs(params.get("gamma", 1.0) - 1.0)
@@ -239,7 +237,7 @@ PRIOR, THOMPSON = pb.SharedPrior(n_features=12, release_when="always"), pb.DPFTS
 
 
 @pytest.mark.parametrize("algorithm", [PRIOR, THOMPSON, pb.FedPNE(horizon=60, c=0.02)], ids=lambda a: type(a).__name__)
-def test_runs_over_a_space_with_conditions(algorithm: Any, tmp_path: Path) -> None:
+def test_runs_over_a_space_with_conditions(algorithm, tmp_path) -> None:
     found = pb.Problem(space=CONDITIONAL, objective=score, n_clients=4)
     record = pb.run(found, algorithm, privacy=SIMULATED, rounds=4, seed=1, directory=tmp_path / "run")
     assert not record.failures
@@ -271,7 +269,7 @@ CONSTRAINED = {"a": pb.Real(0, 1), "b": pb.Real(0, 1), "n": pb.Int(1, 8), "kind"
 CONSTRAINTS = ("a + b <= 0.5", "n * a < 2 or kind == 'u'")
 
 
-def kept(params: dict[str, Any]) -> bool:
+def kept(params) -> bool:
     return params["a"] + params["b"] <= 0.5 and (params["n"] * params["a"] < 2 or params["kind"] == "u")
 
 
@@ -301,10 +299,10 @@ def test_what_is_no_formula_is_refused_and_never_run(text: str) -> None:
         pb.Space(CONSTRAINED, [text])
 
 
-ASKED: list[dict[str, Any]] = []
+ASKED = []
 
 
-def constrained_score(client: int, params: dict[str, Any]) -> float:
+def constrained_score(client: int, params) -> float:
     ASKED.append(params)
     return 1.0 - (params["a"] - 0.7) ** 2 - (params["b"] - 0.4) ** 2  # best outside of what is allowed
 
@@ -315,7 +313,7 @@ def constrained_score(client: int, params: dict[str, Any]) -> float:
     [PRIOR, pb.SharedPrior(n_features=12), pb.SharedPrior(n_features=12, acquisition="thompson"), THOMPSON],
     ids=["shared-prior", "shares nothing", "thompson", "dp-fts-de"],
 )
-def test_every_point_of_a_run_keeps_them(algorithm: Any, final: Any, tmp_path: Path) -> None:
+def test_every_point_of_a_run_keeps_them(algorithm, final, tmp_path) -> None:
     ASKED.clear()
     problem = pb.Problem(space=CONSTRAINED, constraints=CONSTRAINTS, objective=constrained_score, n_clients=5)
     home, settings = tmp_path / "run", {"privacy": SIMULATED, "rounds": 4, "seed": 1}
@@ -344,7 +342,7 @@ def test_what_cuts_halves_or_climbs_refuses_constraints_or_conditions() -> None:
             pb.plan(asked, algorithm, privacy=pb.Privacy(epsilon=2.0), rounds=3)
 
 
-def test_an_algorithm_of_ones_own_that_chooses_other_points_has_none_of_them_evaluated(tmp_path: Path) -> None:
+def test_an_algorithm_of_ones_own_that_chooses_other_points_has_none_of_them_evaluated(tmp_path) -> None:
     """Whether the objective is called or asked: a client whose point nobody may evaluate has a failure, and is told."""
     run = {"privacy": SIMULATED, "rounds": 3, "seed": 1}
     space = {"space": CONSTRAINED, "constraints": CONSTRAINTS, "n_clients": 3}

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from accountant.events import Event, parts, to_dict
 from accountant.verify.events import Composed, composed
@@ -29,7 +28,7 @@ def as_read(event: Event) -> Composed:
     return composed({canonical(to_dict(part)).decode(): count for part, count in parts(event)})
 
 
-def alone(bundle: Path) -> subprocess.CompletedProcess[str]:
+def alone(bundle) -> subprocess.CompletedProcess[str]:
     """Check a bundle in a process that has the standard library, numpy and cryptography alone."""
     command, env = [sys.executable, "-c", ALONE, str(bundle)], os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=env)

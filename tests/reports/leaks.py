@@ -9,8 +9,6 @@ differs depends on something private, in whatever form.
 import json
 import re
 import sqlite3
-from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 
@@ -38,12 +36,12 @@ def numbers(content: object) -> set[float]:
     return {float(content)} if isinstance(content, float) else set()
 
 
-def telling(values: Iterable[float]) -> set[float]:
+def telling(values) -> set[float]:
     """Numbers that no other file holds by chance: no round ones."""
     return {v for v in values if np.isfinite(v) and abs(v) > 1e-9 and v != round(v, 2)}
 
 
-def held(path: Path) -> object:
+def held(path) -> object:
     """What a file of arrays, of lines or of a table holds, and nothing of any other."""
     if path.suffix == ".npz":
         with np.load(path) as archive:
@@ -53,7 +51,7 @@ def held(path: Path) -> object:
     return json.loads(path.read_text()) if path.suffix == ".json" else None
 
 
-def private_folder_numbers(folder: Path) -> set[float]:
+def private_folder_numbers(folder) -> set[float]:
     """Every number below a folder's private side, but those of public files in it (a cell's own run)."""
     files = (p for p in folder.rglob("*") if p.is_file() and p.name not in {"config.json", "history.jsonl"})
     return telling(numbers([held(path) for path in files]))
@@ -67,7 +65,7 @@ def sets_as_text(participants: np.ndarray) -> set[bytes]:
     return forms | {participants.astype(bool).tobytes(), participants.astype(np.int64).tobytes()}
 
 
-def leaks(files: Iterable[Path], private: set[float], sets: Iterable[bytes] = ()) -> list[str]:
+def leaks(files, private: set[float], sets=()) -> list[str]:
     """Files that hold a private number (as text or as bytes), set or word."""
     found = []
     for path in files:
@@ -89,7 +87,7 @@ def _stored(content: bytes) -> set[float]:
     return numbers([np.frombuffer(part, dtype=order) for part in parts for order in ("<f8", ">f8")])
 
 
-def _inside(path: Path) -> bytes:
+def _inside(path) -> bytes:
     """What a file holds once its own program has read it."""
     if path.suffix == ".parquet":
         import pandas as pd
@@ -104,12 +102,12 @@ def _inside(path: Path) -> bytes:
     return b""
 
 
-def public_files(folder: Path) -> list[Path]:
+def public_files(folder):
     """Every file outside the private side."""
     return sorted(p for p in folder.rglob("*") if p.is_file() and "private" not in p.relative_to(folder).parts)
 
 
-def scramble(folder: Path) -> None:
+def scramble(folder) -> None:
     """Change every number below a private folder."""
     for path in [p for p in folder.rglob("*") if p.is_file()]:
         if path.suffix == ".npz":

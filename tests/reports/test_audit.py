@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -50,7 +49,7 @@ def test_a_run_is_audited_and_the_page_stays_private(tmp_path) -> None:
         pb.audit(dataclasses.replace(result, directory=None))
 
 
-def planted(home: Path, **change) -> tuple[str, ...]:
+def planted(home, **change) -> tuple[str, ...]:
     """Warnings after every round's statistics were changed."""
     path = RunDirectory(home).clipping_path
     path.write_text("".join(f"{json.dumps(line | change)}\n" for line in read_lines(path)))

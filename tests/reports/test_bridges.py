@@ -2,7 +2,6 @@
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ SPACE = pb.Space(
 )
 
 
-def followed(opened, home: Path) -> tuple[pb.Record, set[float]]:
+def followed(opened, home) -> tuple[pb.Record, set[float]]:
     """A run that a tracker follows, and the numbers of its private side."""
     with opened as tracker:
         result = small_run(home, on_round=tracker.on_round)
@@ -140,7 +139,7 @@ def suggested(trial) -> dict:
     }
 
 
-def begun(root: Path, rounds: int = 4) -> object:
+def begun(root, rounds: int = 4) -> object:
     """A run whose clients are asked through its site."""
     return pb.start(problem("ask"), ALGORITHM, directory=root / "run", **SETTINGS | {"rounds": rounds})
 

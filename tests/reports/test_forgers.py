@@ -7,10 +7,7 @@ import math
 import re
 import warnings
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -34,14 +31,14 @@ SETTINGS = {"privacy": {"noise_multiplier": 4.0}}
 PLAN = {"public_seed": 1, "created": "2026-11-24", "caveat": None}
 
 
-def signed(content: Any, path: Path, purpose: str = BUNDLE) -> Path:
+def signed(content, path, purpose: str = BUNDLE):
     """A file as the forger signs it."""
     path.write_text(json.dumps(sign(FORGER, purpose, content)))
     return path
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory) -> Path:
+def guarded(tmp_path_factory):
     """A bundle beside its run, which has everything that a bundle may have."""
     home = tmp_path_factory.mktemp("forgers") / "run"
     made = small_run(home, privacy=pb.Privacy(epsilon=2.0, trust="guardians"))
@@ -51,7 +48,7 @@ def guarded(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sound(guarded: Path) -> dict:
+def sound(guarded) -> dict:
     return json.loads(guarded.read_text())["content"]
 
 
@@ -65,7 +62,7 @@ def test_a_statement_is_held_to_the_hash_that_was_signed(sound: dict, tmp_path) 
         assert auditor.main([str(file), "--statement", str(told)]) == code
 
 
-def paths(value: Any, here: Path_ = ()) -> Iterator[Path_]:
+def paths(value, here: Path_ = ()):
     """Every path below a table."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, held in items:
@@ -73,7 +70,7 @@ def paths(value: Any, here: Path_ = ()) -> Iterator[Path_]:
         yield from paths(held, (*here, key))
 
 
-def at(content: Any, path: Path_) -> Any:
+def at(content, path: Path_):
     for key in path:
         content = content[key]
     return content
@@ -91,7 +88,7 @@ def removed(content: dict, path: Path_) -> dict:
     return found
 
 
-def others(value: Any) -> list[object]:
+def others(value) -> list[object]:
     """Other values, of the same type and of others."""
     found = [None, True, False, 0, 1, -1, 0.5, 1e-6, 1e300, "", "x", "Flower", [], {}, [value], {"a": value}]
     match value:
@@ -108,7 +105,7 @@ def others(value: Any) -> list[object]:
     return [other for other in found if canonical(other) != canonical(value)]
 
 
-def forgeries(content: dict) -> Iterator[tuple[Path_, dict]]:
+def forgeries(content: dict):
     yield (), content | {"approved": "by the board"}
     for path in paths(content):
         yield path, removed(content, path)
@@ -116,7 +113,7 @@ def forgeries(content: dict) -> Iterator[tuple[Path_, dict]]:
             yield path, replaced(content, path, other)
 
 
-def outcome(content: Any, file: Path) -> str:
+def outcome(content, file) -> str:
     """Outcome of a check, which may raise no error but its own."""
     try:
         return auditor.verify_bundle(signed(content, file)).outcome
@@ -149,7 +146,7 @@ def test_no_quote_below_the_lower_end_verifies_and_any_above_does(quote: str, so
         assert outcome(replaced(sound, ("quoted", quote), value), tmp_path / "high.json") == "VERIFIED"
 
 
-def test_a_bundle_holds_what_every_guardian_has_signed(guarded: Path) -> None:
+def test_a_bundle_holds_what_every_guardian_has_signed(guarded) -> None:
     done = alone(guarded)
     assert done.returncode == 0, done.stdout
     assert "every guardian has signed every release, once" in done.stdout
@@ -337,7 +334,7 @@ def test_a_terminal_of_few_characters_shows_the_page(tmp_path, monkeypatch) -> N
     assert r"Z\xfcrich" in (tmp_path / "page.txt").read_text()
 
 
-BROKEN: dict[str, Callable[[], bytes]] = {
+BROKEN = {
     "nothing": lambda: b"",
     "a page": lambda: b"<html>",
     "a picture": lambda: b"\xff\xfe\x00",

@@ -1,7 +1,6 @@
 """The ledgers of a private training on the command line."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarnin
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory) -> Path:
+def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trainings")
     pb.train_private(directory=folder / "several", **ASKED)
     pb.train_private(directory=folder / "one", **ASKED | {"models": {"linear": MODELS["linear"]}})
@@ -23,7 +22,7 @@ def home(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["several", "one"])
-def test_both_ledgers_are_shown_with_price_and_adjacency(kind: str, home: Path) -> None:
+def test_both_ledgers_are_shown_with_price_and_adjacency(kind: str, home) -> None:
     found = training_ledgers(home / kind)
     assert [len(part.charges) for part in found.parts] == [1, 1]
     assert found.epsilon["maximum"] <= 8.0
@@ -34,7 +33,7 @@ def test_both_ledgers_are_shown_with_price_and_adjacency(kind: str, home: Path) 
     refused("ledger", "left", home / kind, says="holds two ledgers")
 
 
-def test_another_model_plan_or_ledger_is_noticed(home: Path) -> None:
+def test_another_model_plan_or_ledger_is_noticed(home) -> None:
     file, told = home / "several" / "selected.pt", home / "several" / "search.json"
     whole, said = file.read_bytes(), told.read_text()
     file.write_bytes(b"other")

@@ -8,11 +8,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ import privbo as pb
 from privbo.audits.clipping import publish_norms
 from privbo.cli.main import app
 from privbo.protocol.files import read_lines
-from privbo.protocol.messages import Broadcast, Cohort, Evaluate, FloatArray, IntArray
 from privbo.runs.loop import run_spec
 from privbo.runs.spec import Spec
 from privbo.runs.trials import TRIALS, Journal, PendingTrials, Trial
@@ -38,7 +35,7 @@ def score(client: int, params: dict) -> float:
     return float(np.exp(-8.0 * ((params["x"] - 0.4 - 0.02 * (client % 3)) ** 2 + (np.log10(params["y"]) + 1.0) ** 2)))
 
 
-def asked_problem(n_clients: int = 4, objective: Any = "ask") -> pb.Problem:
+def asked_problem(n_clients: int = 4, objective="ask") -> pb.Problem:
     return pb.Problem(space=problem().space, objective=objective, n_clients=n_clients, name="bumps")
 
 
@@ -46,13 +43,13 @@ called_problem = partial(asked_problem, objective=score)
 sites_problem, sites_asked_problem = partial(called_problem, 7), partial(asked_problem, 7)
 
 
-def tell_all(site: pb.Site, value: Callable[[Trial], float] = lambda trial: score(trial.client, trial.params)) -> None:
+def tell_all(site: pb.Site, value=lambda trial: score(trial.client, trial.params)) -> None:
     while trials := site.ask():
         for trial in trials:
             site.tell(trial, value(trial))
 
 
-def evaluations(record: pb.Record) -> list[FloatArray]:
+def evaluations(record: pb.Record):
     """Every client's points and values in order."""
     units, values = record.clients.units, record.clients.values
     return [np.column_stack([u, v])[np.isfinite(v)] for u, v in zip(units, values, strict=True)]
@@ -97,14 +94,14 @@ def client_alone(folder: Path, patience: float | None) -> PendingTrials:
     """Client 1 of a run, as a process that starts anew makes it."""
     folder.mkdir(exist_ok=True)
 
-    def made(clients: IntArray, evaluate: Evaluate) -> Cohort:
+    def made(clients, evaluate):
         return ALONE.cohort(ALONE.setting(5), clients=clients, evaluate=evaluate, seed=1)
 
     own = {"clients": np.array([1]), "made": made, "evaluate": ALONE.problem.evaluator()}
     return PendingTrials(**own, spec=ALONE, folder=folder, patience=patience)
 
 
-def questions() -> list[Broadcast]:
+def questions():
     """The first three rounds of a run; what was released does not matter."""
     server, found = ALONE.server(ALONE.setting(5)), []
     for number in range(3):
@@ -115,7 +112,7 @@ def questions() -> list[Broadcast]:
 
 
 @contextmanager
-def people(*folders: Path) -> Iterator[None]:
+def people(*folders: Path):
     """Somebody at every folder, who evaluates its trials as long as the block lasts."""
     over = threading.Event()
     crowd = [threading.Thread(target=evaluate, args=(folder, over)) for folder in folders]
@@ -129,7 +126,7 @@ def people(*folders: Path) -> Iterator[None]:
             person.join()
 
 
-def told(client: PendingTrials, rounds: list[Broadcast]) -> list[FloatArray]:
+def told(client: PendingTrials, rounds):
     """Answers of a client that is told everything at once."""
     with people(client.folder):
         return [client.answer(broadcast, 3) for broadcast in rounds]
@@ -418,7 +415,7 @@ def public_side(home: Path) -> dict[str, object]:
 
 def test_nothing_public_depends_on_what_is_told_in_which_order_or_whether_it_is(tmp_path: Path) -> None:
     """The clients' sum set to zero: values, failures, reports and the order of telling leave no other trace."""
-    tellers: dict[str, Callable[[Trial], dict[str, Any]]] = {
+    tellers = {
         "values": lambda trial: {"value": score(trial.client, trial.params)},
         "other values": lambda trial: {"value": 1e6 * trial.client},
         "failures": lambda trial: {"failure": "x" * 50},

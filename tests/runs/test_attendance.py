@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -170,7 +169,7 @@ class Time:
         self.now += seconds
 
 
-def seen_at(seconds: float, home: Path, times: Times | None = Times(round_seconds=ROUND)) -> tuple[list[float], Any]:  # noqa: B008 (frozen)
+def seen_at(seconds: float, home, times: Times | None = Times(round_seconds=ROUND)) -> tuple[list[float], Any]:  # noqa: B008 (frozen)
     """When rounds were told of, and the public history, of a run whose clients take so long."""
     moments, clock = [], Time()
     spec = Spec(name="x", problem=problem(), algorithm=ALGORITHM, privacy=EVERYBODY, rounds=3, seed=3, times=times)
@@ -190,19 +189,19 @@ def seen_at(seconds: float, home: Path, times: Times | None = Times(round_second
     ],
 )
 def test_a_round_ends_at_a_point_of_its_grid_however_long_its_clients_take(
-    seconds: float, expected: list[float], tmp_path: Path
+    seconds: float, expected: list[float], tmp_path
 ) -> None:
     moments, lines = seen_at(seconds, tmp_path / "run")
     ended = [datetime.fromisoformat(line["ended"]).timestamp() - START for line in lines]
     assert moments == ended == expected
 
 
-def test_without_a_grid_the_history_names_no_time_and_rounds_end_when_they_do(tmp_path: Path) -> None:
+def test_without_a_grid_the_history_names_no_time_and_rounds_end_when_they_do(tmp_path) -> None:
     assert seen_at(5.0, tmp_path / "run", None) == ([12.0, 17.0, 22.0, 27.0], [{"round": n} for n in range(4)])
 
 
 def test_a_resumed_run_keeps_the_times_at_which_its_rounds_ended_and_waits_for_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = Times(round_seconds=0.2)
     given: dict[str, Any] = {"privacy": EVERYBODY, "rounds": 3, "seed": 3, "directory": tmp_path, "times": times}
@@ -241,7 +240,7 @@ def score(client: int, params: dict) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", ["hangs", "slow", "hostile"])
-def test_neighbouring_worlds_on_a_grid_publish_the_same_at_the_same_times(world: str, tmp_path: Path) -> None:
+def test_neighbouring_worlds_on_a_grid_publish_the_same_at_the_same_times(world: str, tmp_path) -> None:
     """In real time, through the command line; a client that hangs or is hostile is held against one that is absent."""
     stated = {"objective": "tests.runs.test_attendance:score", "n_clients": clinic.N_CLIENTS, "space": SPACE}
     chosen = {"privacy": {"noise_multiplier": 1.0, "noise": "simulation"}, "times": {"round_seconds": 6.0}}
@@ -267,7 +266,7 @@ def test_neighbouring_worlds_on_a_grid_publish_the_same_at_the_same_times(world:
 
 
 @pytest.mark.slow
-def test_over_flower_a_site_that_hangs_lengthens_no_round(tmp_path: Path) -> None:
+def test_over_flower_a_site_that_hangs_lengthens_no_round(tmp_path) -> None:
     def ends(name: str, factory: str) -> list[float]:
         federation = make(tmp_path / name, "dp-fts-de", rounds=3, factory=factory)
         with (federation.home / "run.toml").open("a") as file:

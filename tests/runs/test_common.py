@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -126,7 +125,7 @@ def test_public_points_fill_any_space() -> None:
     assert len(spread(finite, 16, np.zeros(2))) == 6
 
 
-def test_the_vote_survives_a_kill_before_and_after_it_and_leaves_one_output(tmp_path: Path) -> None:
+def test_the_vote_survives_a_kill_before_and_after_it_and_leaves_one_output(tmp_path) -> None:
     asked = spec(ALGORITHMS["shared prior"], privacy=pb.Privacy(epsilon=2.0))
 
     made = set()
@@ -149,7 +148,7 @@ def test_the_vote_survives_a_kill_before_and_after_it_and_leaves_one_output(tmp_
         pb.load(tmp_path / "run")
 
 
-def test_plan_run_report_ledger_and_best_name_the_vote(tmp_path: Path) -> None:
+def test_plan_run_report_ledger_and_best_name_the_vote(tmp_path) -> None:
     config, home = tmp_path / "tiny.toml", tmp_path / "run"
     stated = {"factory": "tests.crash_problem:problem", "n_clients": 6, "space": X}
     algorithm = {"type": "shared-prior", "release_when": "always", "n_features": 8}
@@ -186,7 +185,7 @@ WITHOUT_VOTE: dict[str, Algorithm] = {
 
 
 @pytest.mark.parametrize("name", WITHOUT_VOTE)
-def test_releases_alone_name_the_papers_point_which_costs_nothing(name: str, tmp_path: Path) -> None:
+def test_releases_alone_name_the_papers_point_which_costs_nothing(name: str, tmp_path) -> None:
     """The point is announced, follows from the ledger when the run is read again, and needs no release of its own."""
     made = run_spec(spec(WITHOUT_VOTE[name], final=None, rounds=8), tmp_path / "run")
     assert made.common.vote is made.vote is None
@@ -214,7 +213,7 @@ def test_a_clients_paper_has_no_common_point_and_a_vote_hides_the_algorithms_own
     assert announced == [False] * (len(announced) - 1) + [True]
 
 
-def test_every_site_of_a_federation_and_its_server_get_the_same_common_setting(tmp_path: Path) -> None:
+def test_every_site_of_a_federation_and_its_server_get_the_same_common_setting(tmp_path) -> None:
     federation = make(tmp_path, {"type": "shared-prior", "n_features": 8, "release_when": "always"}, final="common")
     federation.play()
     here = json.loads(privbo("best", str(federation.run.path), "--common", "--json").stdout)
@@ -268,7 +267,7 @@ class OwnAlgorithm(pb.DPFTSDE):
         return Corners(self, setting)
 
 
-def test_an_algorithm_of_ones_own_chooses_among_its_own_candidates(tmp_path: Path) -> None:
+def test_an_algorithm_of_ones_own_chooses_among_its_own_candidates(tmp_path) -> None:
     """Clients of an algorithm that is not ours answer one by one; the vote is the same."""
     made = run_spec(spec(OwnAlgorithm(n_features=12)), tmp_path / "run")
     assert (made.common.vote.candidates, made.common.vote.place) == (3, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ def alike(n_clients: int) -> pb.Problem:
     return problem(n_clients, space=SPACE, batch_objective=lambda clients, units: bumps(np.zeros_like(clients), units))
 
 
-def points(record: pb.Record) -> list[Any]:
+def points(record: pb.Record):
     common = None if record.common is None else record.common.params
     return [record.clients.units.tolist(), record.clients.recommended.tolist(), common]
 
@@ -49,7 +48,7 @@ CELLS = [
     ("algorithm", "n_clients", "releases"), CELLS, ids=lambda value: getattr(value, "type", str(value))
 )
 def test_a_run_that_is_charged_differs_from_its_noise_and_one_that_would_not_costs_nothing(
-    algorithm: Any, n_clients: int, releases: int
+    algorithm, n_clients: int, releases: int
 ) -> None:
     """The measure of a run given up: with all of its releases it is, at most seeds, the run of its noise alone.
 
@@ -71,14 +70,14 @@ def test_a_run_that_is_charged_differs_from_its_noise_and_one_that_would_not_cos
 
 
 @pytest.mark.parametrize("kind", [pb.FedPNE, pb.PFPNE, pb.ParallelXArmed])
-def test_a_papers_preset_makes_all_its_releases(kind: Any) -> None:
+def test_a_papers_preset_makes_all_its_releases(kind) -> None:
     assert not is_optional(kind.paper())
     assert pb.plan(alike(3), kind.paper(horizon=500), privacy=TWO, rounds=20).releases >= 5
     assert pb.plan(alike(3), useful(kind.paper(horizon=500)), privacy=TWO, rounds=20).releases == 0
 
 
 def test_the_answer_depends_on_public_numbers_alone_and_not_on_the_seed() -> None:
-    def unseen(clients: Any, units: Any) -> Any:
+    def unseen(clients, units):
         raise AssertionError("an objective was called for a plan")
 
     for seed, objective in ((1, bumps), (2, unseen)):
@@ -89,7 +88,7 @@ def test_the_answer_depends_on_public_numbers_alone_and_not_on_the_seed() -> Non
 @pytest.mark.parametrize(
     ("algorithm", "n_clients"), [(pb.PFPNE(horizon=22), 12), (pb.SharedPrior(), 5)], ids=["pf-pne", "shared prior"]
 )
-def test_a_plan_of_nothing_says_what_would_change_that_and_it_does(algorithm: Any, n_clients: int) -> None:
+def test_a_plan_of_nothing_says_what_would_change_that_and_it_does(algorithm, n_clients: int) -> None:
     plan = pb.plan(alike(n_clients), algorithm, privacy=TWO, rounds=20)
     found = re.match(r"epsilon ([0-9.]+) or ([0-9]+) clients", plan.remedy or "")
     assert found is not None
@@ -136,7 +135,7 @@ def test_what_was_planned_before_in_a_process_changes_no_plan() -> None:
     bound = {"k": free["k"], "x": pb.Real(0, 1, when={"k": "a"}), "y": pb.Real(0, 1, when={"k": "b"})}
     privacy = dataclasses.replace(TWO, epsilon=3.0)
 
-    def releases(space: Any) -> int:
+    def releases(space) -> int:
         return pb.plan(problem(20, space=space), pb.FedPNE(horizon=60), privacy=privacy, rounds=20).releases
 
     found = [releases(space) for space in (free, bound, free, bound)]

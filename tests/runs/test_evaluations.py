@@ -2,10 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,6 @@ from experiments.baselines.dp_hype import DPHype
 from experiments.baselines.flexible import FlexibleXArmed
 from experiments.baselines.private_search import PrivateSearch
 from experiments.examples.zoom import Zoom
-from privbo.protocol.messages import Broadcast, Cohort, FloatArray, IntArray, Setting
 from privbo.runs.altered import AlteredCohort
 from privbo.runs.offer import always
 from privbo.runs.sources import algorithms
@@ -29,7 +25,7 @@ from tests.deployment.federations import make, releases, sites
 from tests.executor_problem import Noting
 
 # MultiTask evaluates its front and one point a round; it has no other number of evaluations.
-EVERY: dict[str, Any] = {name: kind() for name, kind in algorithms().items() if name != "multi-task"}
+EVERY = {name: kind() for name, kind in algorithms().items() if name != "multi-task"}
 EVERY["dp-fts-de"] = pb.DPFTSDE(n_init=2, n_regions=1)  # the paper's have ten and four
 EVERY |= {  # of the experiments
     "best-arm": BestArm(n_arms=4),
@@ -42,8 +38,8 @@ EVERY |= {  # of the experiments
 BY_SHARES = ("best-arm", "central-model", "private-search", "shared-prior")
 OURS = ("dp-fts-de", "shared-prior", "f-lcb", "fed-pne", "pf-pne", "parallel")
 # A scout has one round, of as many evaluations as the setting says.
-RUNNING: dict[str, Any] = {name: algorithm for name, algorithm in EVERY.items() if name != "scout"}
-SHARING: dict[str, Any] = {name: always(algorithm) for name, algorithm in RUNNING.items() if name != "pe"}
+RUNNING = {name: algorithm for name, algorithm in EVERY.items() if name != "scout"}
+SHARING = {name: always(algorithm) for name, algorithm in RUNNING.items() if name != "pe"}
 STRICT = pb.Privacy(epsilon=2.0, delta=1e-5, noise="simulation")
 
 
@@ -54,7 +50,7 @@ class Counted:
         self.peaks = np.linspace(0.3, 0.7, n_clients)
         self.calls = np.zeros(n_clients, dtype=np.int64)
 
-    def __call__(self, clients: IntArray, units: FloatArray) -> FloatArray:
+    def __call__(self, clients, units):
         np.add.at(self.calls, clients, 1)
         return np.asarray(np.exp(-4 * ((units - self.peaks[clients, None]) ** 2).sum(axis=1)))
 
@@ -110,7 +106,7 @@ def throw(error: BaseException) -> None:
 
 
 ERRORS = (np.linalg.LinAlgError, SystemExit, KeyboardInterrupt, GeneratorExit, MemoryError)
-RAISED: dict[str, Callable[[], Any]] = {kind.__name__: partial(throw, kind()) for kind in ERRORS} | {
+RAISED = {kind.__name__: partial(throw, kind()) for kind in ERRORS} | {
     "RecursionError": lambda: deeper(0),
     "another shape": lambda: np.zeros((1, 3)),
     "no array": lambda: "text",
@@ -130,18 +126,18 @@ class Fragile(Zoom):
     when: int = 1
     where: str = "respond"
 
-    def cohort(self, setting: Setting, *, clients: Any, evaluate: Any, seed: int) -> Cohort:
+    def cohort(self, setting, *, clients, evaluate, seed: int):
         if self.where == "made" and self.fault and BAD in clients and len(clients) < N_CLIENTS:
             RAISED[self.fault]()
         odd = self.fault and BAD in clients
         inner = super().cohort(setting, clients=clients, evaluate=evaluate, seed=seed)
 
-        def respond(broadcast: Broadcast) -> Any:
+        def respond(broadcast):
             found = inner.respond(broadcast)
             fails = odd and self.where == "respond" and broadcast.round >= self.when
             return RAISED[self.fault]() if fails else found
 
-        def snapshot() -> Any:
+        def snapshot():
             if odd and self.where == "snapshot":
                 RAISED[self.fault]()
             return inner.snapshot()
@@ -149,7 +145,7 @@ class Fragile(Zoom):
         return Changed(inner, respond=respond, snapshot=snapshot)
 
 
-def played(algorithm: Any, **settings: Any) -> pb.Record:
+def played(algorithm, **settings) -> pb.Record:
     return pb.run(problem(), algorithm, privacy=SIMULATED, rounds=ROUNDS, seed=3, **settings)
 
 
@@ -176,15 +172,15 @@ class Away(Zoom):
 
     first: int = 0
 
-    def cohort(self, setting: Setting, **named: Any) -> Cohort:
-        def silenced(answers: FloatArray, round_: int) -> FloatArray:
+    def cohort(self, setting, **named):
+        def silenced(answers, round_: int):
             return np.where(((round_ >= self.first) & (inner.clients == BAD))[:, None], np.nan, answers)
 
         inner = super().cohort(setting, **named)
         return AlteredCohort(cohort=inner, alter=silenced)
 
 
-def test_clients_asked_one_by_one_give_what_all_of_them_at_once_give(tmp_path: Path) -> None:
+def test_clients_asked_one_by_one_give_what_all_of_them_at_once_give(tmp_path) -> None:
     class AtOnce(Zoom):
         answers_together = True
 
@@ -193,7 +189,7 @@ def test_clients_asked_one_by_one_give_what_all_of_them_at_once_give(tmp_path: P
     np.testing.assert_array_equal(apart.clients.values, together.clients.values)
 
 
-def test_a_run_of_separate_clients_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_a_run_of_separate_clients_goes_on_where_it_was_stopped(tmp_path) -> None:
     fragile = Fragile(fault="SystemExit", when=0)
     stopped(1, played, fragile, directory=tmp_path / "run")
     record = played(fragile, directory=tmp_path / "run", resume=True)
@@ -201,9 +197,9 @@ def test_a_run_of_separate_clients_goes_on_where_it_was_stopped(tmp_path: Path) 
     assert set(record.failures) == {BAD}
 
 
-def test_an_algorithm_whose_clients_fail_on_made_up_values_is_refused_before_the_first_charge(tmp_path: Path) -> None:
+def test_an_algorithm_whose_clients_fail_on_made_up_values_is_refused_before_the_first_charge(tmp_path) -> None:
     class Mistyped(Zoom):
-        def cohort(self, setting: Setting, **named: Any) -> Cohort:
+        def cohort(self, setting, **named):
             inner = super().cohort(setting, **named)
             return Changed(inner, respond=lambda _: inner.respnd)
 
@@ -212,7 +208,7 @@ def test_an_algorithm_whose_clients_fail_on_made_up_values_is_refused_before_the
     assert not (tmp_path / "run").exists()
 
 
-def test_at_a_site_a_clients_error_is_its_own_and_not_its_neighbours(tmp_path: Path) -> None:
+def test_at_a_site_a_clients_error_is_its_own_and_not_its_neighbours(tmp_path) -> None:
     table = {"type": "tests.runs.test_evaluations:Fragile", "fault": "SystemExit", "when": 0}
     federation = make(tmp_path / "odd", table)
     federation.play()
@@ -225,7 +221,7 @@ def test_at_a_site_a_clients_error_is_its_own_and_not_its_neighbours(tmp_path: P
 
 PRIVATE = pb.Privacy(noise_multiplier=4.0)
 REWARDS = pb.Privacy(noise_multiplier=4.0, unit="reward")
-JOBS: dict[str, Any] = {"serial": {}, "threads": {"executor": "threads", "jobs": 2}}
+JOBS = {"serial": {}, "threads": {"executor": "threads", "jobs": 2}}
 dosed = partial(flat_problem, space={"dose": pb.Real(0, 1)})
 
 
@@ -234,7 +230,7 @@ def failing(*clients: int) -> pb.Problem:
 
 
 @pytest.mark.parametrize("executor", JOBS)
-def test_a_typo_of_all_clients_makes_no_directory_and_no_ledger(executor: str, tmp_path: Path) -> None:
+def test_a_typo_of_all_clients_makes_no_directory_and_no_ledger(executor: str, tmp_path) -> None:
     people = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward")
     asked = {"privacy": PRIVATE, "rounds": 2, "directory": tmp_path / "run"} | JOBS[executor]
     with pytest.raises(pb.RehearsalError, match=r"none of 20 clients has a value \(KeyError 20\)"):
@@ -245,7 +241,7 @@ def test_a_typo_of_all_clients_makes_no_directory_and_no_ledger(executor: str, t
 
 
 def test_who_fails_in_a_rehearsal_is_told_to_the_private_side_and_the_run_goes_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    tmp_path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with caplog.at_level(logging.WARNING, "privbo.private"):
         made = pb.run(failing(3), pb.DPFTSDE(n_features=8), privacy=PRIVATE, rounds=2, directory=tmp_path / "run")
@@ -257,7 +253,7 @@ def test_who_fails_in_a_rehearsal_is_told_to_the_private_side_and_the_run_goes_o
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_run_takes_its_rehearsal_over_so_that_no_evaluation_is_made_twice(name: str, tmp_path: Path) -> None:
+def test_a_run_takes_its_rehearsal_over_so_that_no_evaluation_is_made_twice(name: str, tmp_path) -> None:
     privacy = PRIVATE if name in OURS[:3] else REWARDS
     calls, found = list[int](), []
     shown = dosed(6, objective=lambda client, params: calls.append(client) or params["dose"])
@@ -270,7 +266,7 @@ def test_a_run_takes_its_rehearsal_over_so_that_no_evaluation_is_made_twice(name
 
 
 @pytest.mark.parametrize(("executor", "jobs"), [("serial", 1), ("processes", 2)])
-def test_workers_rehearse_too(executor: str, jobs: int, tmp_path: Path) -> None:
+def test_workers_rehearse_too(executor: str, jobs: int, tmp_path) -> None:
     calls = Noting(tmp_path / "calls")
     noted = pb.Problem(space=problem().space, objective=calls, n_clients=7)
     asked = {"privacy": PRIVATE, "rounds": 1, "seed": 1, "executor": executor, "jobs": jobs}
@@ -292,7 +288,7 @@ def misspelt(client: int, params: dict, rows: np.ndarray) -> float:
     ],
 )
 def test_scores_of_records_that_were_all_clipped_are_no_value(
-    objective: Any, words: list[str], executor: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    objective, words: list[str], executor: str, tmp_path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clipped = dosed(3, objective=objective, n_records=[8] * 3)
     records = pb.Privacy(epsilon=20.0, delta=1e-6, unit="record", protects="records")
@@ -308,7 +304,7 @@ def test_scores_of_records_that_were_all_clipped_are_no_value(
     assert pb.check(in_range).text == "each of 3 clients has a value"
 
 
-def test_what_would_be_refused_is_refused_before_anybody_evaluates(tmp_path: Path) -> None:
+def test_what_would_be_refused_is_refused_before_anybody_evaluates(tmp_path) -> None:
     calls = list[int]()
     counted = dosed(4, objective=lambda client, _: calls.append(client) or 0.5)
     people = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), population="ward", epsilon=1.0, delta=1e-6)
@@ -347,7 +343,7 @@ def test_check_names_points_brought_along_that_a_run_would_leave_out() -> None:
     assert found.text == "each of 4 clients has a value; points that 2 brought along are left out"
 
 
-def test_rewards_outside_their_range_are_no_value(tmp_path: Path) -> None:
+def test_rewards_outside_their_range_are_no_value(tmp_path) -> None:
     """Scores in percent: every reward would be clipped to the same one."""
     percent = dosed(3, objective=lambda client, params: 80.0 * (client < 2))
     found = pb.check(percent, algorithm=pb.PFPNE(horizon=40))
@@ -363,7 +359,7 @@ def test_rewards_outside_their_range_are_no_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("noise", ["simulation", "secure"])
-def test_what_objectives_draw_is_repeatable_in_simulations_alone(noise: str, tmp_path: Path) -> None:
+def test_what_objectives_draw_is_repeatable_in_simulations_alone(noise: str, tmp_path) -> None:
     """A model that is trained with noise of its own under a seed that everybody reads would hide nothing."""
     objective = lambda client, params: float(np.random.random())  # noqa: E731, NPY002 (an objective may use it)
     run = partial(pb.run, dosed(4, objective=objective), pb.FedPNE(), rounds=2, seed=1)

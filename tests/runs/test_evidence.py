@@ -5,10 +5,8 @@ import json
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +44,7 @@ def play(home: Path, **settings) -> pb.Record:
     return pb.run(problem(), ALGORITHM, directory=home, **asked)
 
 
-def copy(source: Path, target: Path, parts: Iterator[str] | tuple[str, ...]) -> None:
+def copy(source: Path, target: Path, parts) -> None:
     """Put parts of one directory in place of another's; what one lacks is taken away."""
     for name in (name for part in parts for name in PARTS[part]):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +72,7 @@ def home(twice: tuple[Path, Path], tmp_path: Path) -> Path:
     return shutil.copytree(twice[0], tmp_path / "run")
 
 
-OPENINGS: dict[str, Callable[[Path], object]] = {
+OPENINGS = {
     "resume": lambda home: play(home, resume=True),
     "load": pb.load,
     "report": report_run,
@@ -130,7 +128,7 @@ def test_what_lags_behind_its_ledger_loses_nothing_and_draws_nothing_again(
     assert read_lines(home / "history.jsonl") == whole
 
 
-def edited(home: Path, edit: Callable[[dict], None]) -> None:
+def edited(home: Path, edit) -> None:
     """Change config.json, and compute its own digest anew, as a forger would."""
     content = json.loads((home / "config.json").read_text())
     edit(content)
@@ -196,9 +194,7 @@ def damaged(path: Path) -> None:
         ("seed.json", lambda path: path.write_text('{"seed": null}'), r"seed.json holds no seed"),
     ],
 )
-def test_a_file_that_is_gone_or_damaged_ends_a_resumed_run(
-    name: str, spoil: Callable[[Path], object], words: str, home: Path
-) -> None:
+def test_a_file_that_is_gone_or_damaged_ends_a_resumed_run(name: str, spoil, words: str, home: Path) -> None:
     spoil(home / "private" / name)
     with pytest.raises(pb.RunError, match=rf"{words}.*; restore it from a copy"):
         play(home, resume=True)
@@ -334,7 +330,7 @@ def test_a_release_lost_twice_behind_its_standing_charge_is_paid_for_twice(
 ) -> None:
     home, close = tmp_path / "run", Door.close
 
-    def closed(*given: Any) -> Any:
+    def closed(*given):
         copy(home, tmp_path / "open", ("ledger", "commits"))
         return close(*given)
 

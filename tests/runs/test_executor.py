@@ -6,7 +6,6 @@ import pickle
 import signal
 import threading
 import time
-from pathlib import Path
 
 import cloudpickle
 import numpy as np
@@ -284,7 +283,7 @@ def state(t: int) -> dict[str, np.ndarray]:
     return {"values": np.ascontiguousarray(values), "rounds": np.arange(t), "fit": np.full(50, float(t))}
 
 
-def test_a_file_cut_at_any_byte_holds_the_last_whole_state_and_goes_on(tmp_path: Path):
+def test_a_file_cut_at_any_byte_holds_the_last_whole_state_and_goes_on(tmp_path):
     states = States(path=tmp_path / "clients-0.states")
     assert states.load() is states.stamp() is None
     states.append(difference(None, state(8)), STAMP)
@@ -300,7 +299,7 @@ def test_a_file_cut_at_any_byte_holds_the_last_whole_state_and_goes_on(tmp_path:
         assert states.stamp() == NEXT
 
 
-def test_what_a_long_run_writes_grows_like_its_history_and_not_like_its_square(tmp_path: Path):
+def test_what_a_long_run_writes_grows_like_its_history_and_not_like_its_square(tmp_path):
     written = {}
     for rounds in (100, 400):
         states, last, total = States(path=tmp_path / f"clients-{rounds}.states"), None, 0

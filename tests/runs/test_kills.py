@@ -13,12 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -68,7 +66,7 @@ class Outputs:
         self.twice += [name for name, content in earlier.items() if now.get(name) != content]
         self.seen = now | self.seen
 
-    def follow(self, work: Callable, home: RunDirectory, kills: int, dice: random.Random, *sites: Path) -> int:
+    def follow(self, work, home: RunDirectory, kills: int, dice: random.Random, *sites: Path) -> int:
         """Begin some work anew until it comes to its end, killed so often at most; give how often it was."""
         done, stopped = 0, True
         while stopped:
@@ -79,7 +77,7 @@ class Outputs:
         return done
 
 
-def _standing(root: Path, home: RunDirectory) -> Iterator[tuple[str, bytes]]:
+def _standing(root: Path, home: RunDirectory):
     if root != home.path:
         yield from ((str(path), path.read_bytes()) for path in root.glob("*/sent/*.npz"))
         return
@@ -92,7 +90,7 @@ def _standing(root: Path, home: RunDirectory) -> Iterator[tuple[str, bytes]]:
         yield f"history of round {line['round']}", repr(sorted(line.items())).encode()
 
 
-def forked(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
+def forked(work) -> multiprocessing.process.BaseProcess:
     """A process of its own that does some work in silence, and ends with 0 if all went well."""
 
     def quiet() -> None:
@@ -256,7 +254,7 @@ def stopped(run: Run) -> None:
         play(run, in_process(run.setup, run.record.home, evaluate, None), stopping(MADE - 1))
 
 
-def all_stopped(root: Path, *, together: bool = False, **bound: Any) -> pb.SharedLedger:
+def all_stopped(root: Path, *, together: bool = False, **bound) -> pb.SharedLedger:
     """Runs that stop early on one ledger, one after another or declared together."""
     shared = pb.SharedLedger(path=str(root / "people.sqlite"), population="ward", **bound)
     runs = (opened(shared, root / str(number)) for number in range(RUNS))
@@ -283,7 +281,7 @@ GAUSSIAN = {"epsilon": 2.2, "delta": DELTA, "rule": "gaussian"}
     ids=["together", "gaussian filter", "Rényi filter", "odometer"],
 )
 def test_the_total_of_runs_that_stopped_early_is_that_of_their_plans(
-    settings: dict[str, Any], most: float, rule: str, tmp_path: Path
+    settings, most: float, rule: str, tmp_path: Path
 ) -> None:
     all_stopped(tmp_path, **settings)
     with Ledger.open(tmp_path / "people.sqlite") as ledger:

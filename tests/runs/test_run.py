@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -155,7 +154,7 @@ def test_a_runs_default_directory_tells_the_day_and_no_time(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("noise", ["secure", "exact"])
-def test_a_private_run_without_a_place_for_its_ledger_is_refused(noise: Any) -> None:
+def test_a_private_run_without_a_place_for_its_ledger_is_refused(noise) -> None:
     spec = dataclasses.replace(play().spec, privacy=dataclasses.replace(SIMULATED, noise=noise))
     with pytest.raises(pb.ConfigurationError, match="needs a directory for its durable ledger"):
         run_spec(spec, None)

@@ -4,9 +4,6 @@ import contextlib
 import hashlib
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -32,21 +29,21 @@ ALLOTTED = {"sampling": "random-allocation", "participations": TIMES}
 CUT = {"sampling": "truncated-poisson", "sample_rate": 0.6, "max_cohort": 3}
 
 
-def play(home: Path, asked: dict[str, Any], **settings: Any) -> pb.Record:
+def play(home, asked, **settings) -> pb.Record:
     privacy = pb.Privacy(**({} if "epsilon" in asked else {"noise_multiplier": 2.0}) | asked)
     return pb.run(problem(), ALGORITHM, privacy=privacy, rounds=ROUNDS, seed=1, directory=home, **settings)
 
 
-def kept(home: Path) -> np.ndarray:
+def kept(home) -> np.ndarray:
     return KeptAllocation(home=RunDirectory(home), run=RunDirectory(home).manifest().run_id).kept().table
 
 
-def took_part(home: Path) -> dict[int, int]:
+def took_part(home) -> dict[int, int]:
     """PRIVATE: number of participants by round, as the door noted them."""
     return {row["round"]: row["n_participants"] for row in read_lines(RunDirectory(home).clipping_path)}
 
 
-def test_a_run_never_has_more_clients_in_a_release_than_its_bound(tmp_path: Path) -> None:
+def test_a_run_never_has_more_clients_in_a_release_than_its_bound(tmp_path) -> None:
     made = play(tmp_path / "run", CUT | {"epsilon": 3.0})
     ((event, count),) = made.event.parts
     assert isinstance(event, TruncatedPoissonSampledGaussian)
@@ -58,7 +55,7 @@ def test_a_run_never_has_more_clients_in_a_release_than_its_bound(tmp_path: Path
     )
 
 
-def test_a_run_has_every_client_in_exactly_k_releases_for_one_price(tmp_path: Path) -> None:
+def test_a_run_has_every_client_in_exactly_k_releases_for_one_price(tmp_path) -> None:
     home = tmp_path / "run"
     made = play(home, ALLOTTED | {"epsilon": 3.0})
     table = kept(home)
@@ -85,9 +82,7 @@ def test_a_run_has_every_client_in_exactly_k_releases_for_one_price(tmp_path: Pa
 @pytest.mark.parametrize(
     "asked", [ALLOTTED, CUT | {"noise": "simulation"}, ALLOTTED | {"noise": "simulation"}], ids=str
 )
-def test_a_run_that_is_ended_again_and_again_goes_on_with_the_same_allocation(
-    asked: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_run_that_is_ended_again_and_again_goes_on_with_the_same_allocation(asked, tmp_path) -> None:
     home, tables = tmp_path / "run", []
     for at in (0, 1, ROUNDS - 1):
         stopped(at, play, home, asked, resume=at > 0)
@@ -101,7 +96,7 @@ def test_a_run_that_is_ended_again_and_again_goes_on_with_the_same_allocation(
         same_releases(made, play(tmp_path / "whole", asked))
 
 
-def test_a_run_whose_allocation_is_gone_or_anothers_is_refused(tmp_path: Path) -> None:
+def test_a_run_whose_allocation_is_gone_or_anothers_is_refused(tmp_path) -> None:
     home, other = tmp_path / "run", tmp_path / "other"
     for path in (home, other):
         stopped(0, play, path, ALLOTTED)
@@ -132,11 +127,11 @@ EVERYWHERE = [
 
 
 @contextlib.contextmanager
-def killed_at(kind: type, name: str, turn: int, *, after: bool) -> Iterator[None]:
+def killed_at(kind: type, name: str, turn: int, *, after: bool):
     """Ends the process, as kill -9 does, before or after the given call of a step."""
     step, calls = getattr(kind, name), iter(range(1000))
 
-    def stopped(*given: Any, **named: Any) -> Any:
+    def stopped(*given, **named):
         dies = next(calls) == turn
         found = None if dies and not after else step(*given, **named)
         if dies:
@@ -147,7 +142,7 @@ def killed_at(kind: type, name: str, turn: int, *, after: bool) -> Iterator[None
         yield
 
 
-def in_a_process(home: Path, wire: Path, asked: dict[str, Any], killed: contextlib.AbstractContextManager) -> int:
+def in_a_process(home, wire, asked, killed: contextlib.AbstractContextManager) -> int:
     """Play in a child; what it sends is noted. Gives the signal that ended it, 0 if it finished."""
 
     def sent(event: pb.Round) -> None:
@@ -174,7 +169,7 @@ def in_a_process(home: Path, wire: Path, asked: dict[str, Any], killed: contextl
     ],
 )
 def test_no_kill_gives_a_round_two_outputs_or_a_run_two_allocations(
-    asked: dict[str, Any], points: list[tuple[type, str, int]], after: bool, tmp_path: Path
+    asked, points: list[tuple[type, str, int]], after: bool, tmp_path
 ) -> None:
     for number, point in enumerate(points):
         if point[0] is KeptAllocation and "participations" not in asked:
@@ -199,7 +194,7 @@ def test_no_kill_gives_a_round_two_outputs_or_a_run_two_allocations(
         record.ledger.close()
 
 
-def test_a_run_whose_ledger_was_restored_pays_for_its_rounds_openly(tmp_path: Path) -> None:
+def test_a_run_whose_ledger_was_restored_pays_for_its_rounds_openly(tmp_path) -> None:
     home = tmp_path / "run"
     stopped(1, play, home, ALLOTTED)
     backup = {path: path.read_bytes() for path in home.glob("ledger.sqlite*")}
@@ -246,7 +241,7 @@ def test_releases_of_unequal_noise_are_refused_with_the_remedy() -> None:
         pytest.param(CUT, marks=pytest.mark.slow, id="truncated-poisson"),
     ],
 )
-def test_every_algorithm_runs_under_it_or_is_refused_before_anybody_is_asked(case: Case, asked: dict[str, Any]) -> None:
+def test_every_algorithm_runs_under_it_or_is_refused_before_anybody_is_asked(case: Case, asked) -> None:
     privacy = case.privacy(**asked)
     plan = pb.plan(problem(), case.algorithm, privacy=privacy, rounds=3)
     made = pb.run(problem(), case.algorithm, privacy=privacy, rounds=3, seed=3)
@@ -254,7 +249,7 @@ def test_every_algorithm_runs_under_it_or_is_refused_before_anybody_is_asked(cas
     assert made.event == plan.event
 
 
-def test_a_shared_ledger_reserves_the_whole_and_an_envelope_refuses_it(tmp_path: Path) -> None:
+def test_a_shared_ledger_reserves_the_whole_and_an_envelope_refuses_it(tmp_path) -> None:
     people = {"population": "ward", "epsilon": 8.0, "delta": 1e-5}
     renyi = pb.SharedLedger(path=str(tmp_path / "people.sqlite"), rule="renyi", **people)
     for number in range(2):
@@ -270,7 +265,7 @@ def test_a_shared_ledger_reserves_the_whole_and_an_envelope_refuses_it(tmp_path:
         play(tmp_path / "refused", ALLOTTED | {"noise_multiplier": 4.0}, ledger=envelope)
 
 
-def test_over_a_channel_that_hides_who_sends_only_those_allotted_send(tmp_path: Path) -> None:
+def test_over_a_channel_that_hides_who_sends_only_those_allotted_send(tmp_path) -> None:
     made = play(tmp_path / "run", ALLOTTED | {"channel": "anonymous"})
     assert made.plan.sending_share == TIMES / ROUNDS
     assert took_part(tmp_path / "run") == dict(enumerate(kept(tmp_path / "run").sum(axis=0).tolist()))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -214,7 +213,7 @@ def written(config: Path, path: str, **ledger: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Any]:
+def server():
     pytest.importorskip("psycopg")
     from tests.accountant.postgres_server import Server
 

@@ -5,7 +5,6 @@ import hashlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,11 +14,11 @@ from tests.conformance.cases import ALIKE, CASES, Case, problem
 from tests.sources import ROOT
 
 
-def score(client: int, params: dict[str, Any]) -> float:
+def score(client: int, params) -> float:
     return -float(params["x"])
 
 
-def spec(**changes: Any) -> Spec:
+def spec(**changes) -> Spec:
     mine = pb.Problem(space={"x": pb.Real(0, 1)}, objective=score, n_clients=3)
     plain = {"name": "toy", "problem": mine, "algorithm": pb.DPFTSDE(), "privacy": pb.Privacy(epsilon=2), "rounds": 5}
     return Spec(**plain | changes)
@@ -61,7 +60,7 @@ def test_a_table_that_names_its_code_is_the_run() -> None:
      {"control": "zeroed"}, {"attendance": pb.Attendance(dropout=0.5)}],
     ids=str,
 )  # fmt: skip
-def test_every_setting_changes_the_digest(change: dict[str, Any]) -> None:
+def test_every_setting_changes_the_digest(change) -> None:
     assert spec(**change).digest() != spec().digest()
     assert spec(**change) != spec()
 
@@ -104,7 +103,7 @@ def test_a_later_default_names_another_charge_and_the_first_one_the_same() -> No
 
 
 @pytest.mark.parametrize("fault", STORED["faults"], ids=lambda fault: str(fault["changes"]))
-def test_faults_are_told_in_the_words_stored(fault: dict[str, Any]) -> None:
+def test_faults_are_told_in_the_words_stored(fault) -> None:
     table = {key: value for key, value in (STORED["table"] | fault["changes"]).items() if value is not None}
     with pytest.raises(pb.ConfigurationError) as refused:
         Spec.from_dict(table)
@@ -120,7 +119,7 @@ def test_every_setting_of_a_spec_is_one_of_run_or_of_a_file_alone() -> None:
 
 
 @pytest.mark.parametrize("start", [pb.run, pb.plan])
-def test_an_unknown_setting_is_refused_with_those_there_are(start: Any) -> None:
+def test_an_unknown_setting_is_refused_with_those_there_are(start) -> None:
     with pytest.raises(
         pb.ConfigurationError, match=r"threads: no argument, .* setting of a run: attendance, .*, times$"
     ):
@@ -138,9 +137,7 @@ def test_an_unknown_setting_is_refused_with_those_there_are(start: Any) -> None:
      ({"on_private_round": lambda: None}, r"on_private_round can't be called as on_private_round\(round\)")],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )  # fmt: skip
-def test_what_a_run_could_not_go_on_with_is_refused_before_it_is_made(
-    setting: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+def test_what_a_run_could_not_go_on_with_is_refused_before_it_is_made(setting, words: str, tmp_path: Path) -> None:
     asked = {"privacy": pb.Privacy(epsilon=2), "rounds": 2, "directory": tmp_path / "run"}
     with pytest.raises((pb.ConfigurationError, pb.RunError), match=words):
         pb.run(spec().problem, pb.FedPNE(), **asked | setting)
@@ -154,7 +151,7 @@ def ranged() -> pb.Problem:
 
 
 def test_what_a_table_states_of_a_problem_is_not_passed_over() -> None:
-    def loaded(**problem: Any) -> pb.Problem:
+    def loaded(**problem) -> pb.Problem:
         stated = {"factory": "tests.runs.test_spec:ranged"} | problem
         return Spec.from_dict(spec().to_dict() | {"problem": stated}, trusted=True).loaded().problem
 

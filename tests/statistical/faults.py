@@ -6,7 +6,6 @@ A fault is a mechanism that says one thing and does another, or arithmetic in th
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from privbo.door.payload import vet_rows
 from privbo.protocol.messages import BoolArray, FloatArray, Request
 from tests.door.replayed_runs import through_the_door
 
-Arithmetic: TypeAlias = Callable[[PrivateSum, FloatArray, FloatArray, BoolArray, NoiseSource], FloatArray]
+Arithmetic = Callable[[PrivateSum, FloatArray, FloatArray, BoolArray, NoiseSource], FloatArray]
 
 
 def settings_of(sound: PrivateSum) -> dict[str, object]:

@@ -5,7 +5,6 @@ Every statistical test here fails a sound source with a probability below 1e-7.
 
 import os
 import pickle
-from collections.abc import Callable
 
 import mpmath
 import numpy as np
@@ -14,7 +13,7 @@ from scipy import stats
 
 from privbo.door import sums
 from privbo.door.clipping import clip_rows
-from privbo.door.noise import ExactNoise, NoiseSource, SecureNoise, SimulatedNoise, keystream, lattice_gaussian
+from privbo.door.noise import ExactNoise, SecureNoise, SimulatedNoise, keystream, lattice_gaussian
 from privbo.protocol.errors import ConfigurationError
 from privbo.protocol.messages import Request
 from tests.builders import mechanism_for
@@ -36,7 +35,7 @@ SOURCES = [
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_the_scale_is_right_the_shape_gaussian_and_draws_are_independent(source: Callable[[], NoiseSource]) -> None:
+def test_the_scale_is_right_the_shape_gaussian_and_draws_are_independent(source) -> None:
     sample = source().gaussian((DRAWS // 4, 4), SCALE) / SCALE
     # The sample standard deviation of 2e5 normals has a relative error of 0.158 %, so 1 % is 6.3 of them.
     found = np.sqrt(np.mean(sample**2))
@@ -75,7 +74,7 @@ def shares(outputs: np.ndarray) -> np.ndarray:
     return np.mean(np.fmod(outputs.astype(np.float64)[:, None], exponents) == 0, axis=0)
 
 
-def precision_leaks(release: Callable[[float], np.ndarray], inputs: list[float]) -> bool:
+def precision_leaks(release, inputs: list[float]) -> bool:
     """Whether some event about trailing bits happens for one input and (almost) not for another."""
     found = [shares(release(x)) for x in inputs]
     # 20,000 outputs per input; a share is off by 0.036 with a probability below 1e-11 (Hoeffding).
@@ -85,7 +84,7 @@ def precision_leaks(release: Callable[[float], np.ndarray], inputs: list[float])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [-6, 0, 7])
 @pytest.mark.parametrize("source", SOURCES[:2])
-def test_no_bit_pattern_tells_inputs_apart(source: Callable[[], NoiseSource], k: int, dtype: type) -> None:
+def test_no_bit_pattern_tells_inputs_apart(source, k: int, dtype: type) -> None:
     n_draws = 20_000
     request = Request(dim=1, clipping_norm=float(max(2.0**k, 1.0)), weights=np.ones((1, 1)))
     mechanism = mechanism_for(request, noise_multiplier=1.0)
@@ -124,7 +123,7 @@ def test_the_generator_gives_the_known_answers(key: bytes, block: int, answer: s
     assert keystream(key, 128)[64 * block :].hex().startswith(answer)
 
 
-def in_child(draw: Callable[[], bytes]) -> bytes:
+def in_child(draw) -> bytes:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -139,7 +138,7 @@ def in_child(draw: Callable[[], bytes]) -> bytes:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("source", [SecureNoise, exact])
-def test_a_fork_a_copy_and_a_second_draw_repeat_nothing(source: Callable[[], NoiseSource]) -> None:
+def test_a_fork_a_copy_and_a_second_draw_repeat_nothing(source) -> None:
     noise = source()
 
     def draw() -> bytes:
@@ -159,7 +158,7 @@ def test_a_fork_a_copy_and_a_second_draw_repeat_nothing(source: Callable[[], Noi
 
 @pytest.mark.parametrize("source", SOURCES[:2])
 @pytest.mark.parametrize("rate", [0.001, 0.25, 0.5, 0.999])
-def test_coins_show_their_rate(source: Callable[[], NoiseSource], rate: float) -> None:
+def test_coins_show_their_rate(source, rate: float) -> None:
     heads = int(source().coins((DRAWS // 10, 10), rate).sum())
     low, high = stats.binom.ppf([5e-8, 1 - 5e-8], DRAWS, rate)
     assert low <= heads <= high
@@ -173,7 +172,7 @@ def test_coins_at_the_ends() -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES[:2])
-def test_subsets_have_their_size_and_favour_nobody(source: Callable[[], NoiseSource]) -> None:
+def test_subsets_have_their_size_and_favour_nobody(source) -> None:
     chosen = source().subsets((DRAWS // 10, 7), 3)
     assert (chosen.sum(axis=1) == 3).all()
     n = len(chosen)

@@ -4,7 +4,6 @@ Nothing here is random in its verdict: a finding is a contradiction, so the fals
 """
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,7 +97,7 @@ def test_no_false_alarm_where_one_reward_is_the_unit() -> None:
         assert reward_case(seed).findings() == (), seed
 
 
-def _moved(after_clipping: Callable[[UnitMove, float, float], float]) -> Fault:
+def _moved(after_clipping) -> Fault:
     """A reward moves a clipped vector as far as that says of its move, bound and noise multiplier."""
     kind = type("Moved", (UnitMove,), {"after_clipping": after_clipping})
     return Fault(plant=lambda sound: dataclasses.replace(sound, move=kind(**vars(sound.move))))

@@ -30,7 +30,6 @@ tails are no wider than a binomial's, Hoeffding 1956):
 
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from unittest import mock
 
@@ -40,7 +39,6 @@ from scipy.special import ndtr, ndtri
 
 import privbo as pb
 from accountant import numerical
-from accountant.events import Event
 from experiments.examples.zoom import Zoom
 from privbo.audits import empirical
 from privbo.door.mechanism import PrivateSum
@@ -49,7 +47,6 @@ from privbo.protocol.messages import FloatArray, IntArray, Request
 from privbo.runs.in_process import in_process
 from privbo.runs.loop import play
 from privbo.runs.opening import open_run, plan_run
-from privbo.runs.record import Record
 from privbo.runs.spec import Spec
 from privbo.testing import bumps
 from tests.builders import mechanism_for, problem
@@ -112,7 +109,7 @@ class Found:
     curve: empirical.Point
 
 
-def play_once(spec: Spec, seed: int) -> Record:
+def play_once(spec: Spec, seed: int):
     """One run in memory with the noise of a seed."""
     opened = open_run(dataclasses.replace(spec, seed=seed), plan_run(spec), None)
     transport = in_process(opened.setup, None, spec.problem.evaluator(), None)
@@ -121,7 +118,7 @@ def play_once(spec: Spec, seed: int) -> Record:
     return record
 
 
-def log_ratio(record: Record, first: int = 0) -> float:
+def log_ratio(record, first: int = 0) -> float:
     """Log likelihood ratio of what a run released from a round on: canary present against absent."""
     spec, history = record.spec, record.clients
     rate = spec.privacy.sample_rate
@@ -141,9 +138,7 @@ def once(spec: Spec, runs: int, first: int) -> FloatArray:
     return np.array([log_ratio(play_once(spec, first + index)) for index in range(runs)])
 
 
-def attack(
-    setting: Setting, runs: int, *, ratios: Callable[[Spec, int, int], FloatArray] = once, first: int = 0
-) -> Found:
+def attack(setting: Setting, runs: int, *, ratios=once, first: int = 0) -> Found:
     """Play ``runs`` runs in each of the two worlds and tell them apart.
 
     Args:
@@ -167,7 +162,7 @@ def attack(
     )
 
 
-def _accounted(event: Event) -> FloatArray:
+def _accounted(event) -> FloatArray:
     adjacency = pb.Privacy(epsilon=1.0).adjacency
     return np.array([numerical.delta(event, epsilon, adjacency=adjacency) for epsilon in empirical.EPSILONS])
 

@@ -3,8 +3,6 @@
 import dataclasses
 import math
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +10,6 @@ import pytest
 
 import privbo as pb
 from privbo.algorithms.thompson.evaluations import kept_points
-from privbo.algorithms.thompson.settings import Part
 from privbo.protocol.messages import ClientHistory, FloatArray
 from privbo.protocol.problem import ProblemSource
 from privbo.runs.best import best_points
@@ -26,20 +23,20 @@ ALGORITHMS = [pb.SharedPrior(n_features=12, release_when="always"), pb.DPFTSDE(n
 KNOWN = [({"x": 0.31, "n": 3}, 0.99), ({"x": 0.9, "n": 7}, 0.1), ({"x": 0.05, "n": 1}, 0.3)]
 
 
-def score(client: int, params: dict[str, Any]) -> float:
+def score(client: int, params) -> float:
     return 1.0 - (params["x"] - 0.3) ** 2 - 0.01 * (params["n"] - 3) ** 2
 
 
 PROBLEM = pb.Problem(space={"x": pb.Real(0, 1), "n": pb.Int(1, 9)}, objective=score, n_clients=CLIENTS)
 
 
-def played(problem: pb.Problem, algorithm: Any, **settings: Any) -> pb.Record:
+def played(problem: pb.Problem, algorithm, **settings) -> pb.Record:
     """Behind a mechanism that passes on nobody's vector, so that clients differ by what they themselves know."""
-    plain: dict[str, Any] = {"privacy": pb.Privacy(noise_multiplier=1.0, noise="simulation"), "rounds": ROUNDS}
+    plain = {"privacy": pb.Privacy(noise_multiplier=1.0, noise="simulation"), "rounds": ROUNDS}
     return pb.run(problem, algorithm, **plain | {"seed": 2, "control": "zeroed"} | settings)
 
 
-def brought(client: int) -> list[tuple[dict[str, Any], float]]:
+def brought(client: int):
     return {0: KNOWN, 1: KNOWN[:1]}.get(client, [])
 
 
@@ -54,7 +51,7 @@ def n_queries(record: pb.Record) -> int:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=["shared-prior", "dp-fts-de"])
-def test_who_brings_evaluations_along_starts_with_them_and_nobody_else_notices(algorithm: Any) -> None:
+def test_who_brings_evaluations_along_starts_with_them_and_nobody_else_notices(algorithm) -> None:
     without = played(PROBLEM, algorithm)
     found = played(dataclasses.replace(PROBLEM, earlier=brought), algorithm)
     assert n_queries(found) == n_queries(without)  # they cost nobody a round
@@ -70,7 +67,7 @@ def test_who_brings_evaluations_along_starts_with_them_and_nobody_else_notices(a
         assert ours.noise_stddev == theirs.noise_stddev
 
 
-def vectors(algorithm: Any, count: int) -> FloatArray:
+def vectors(algorithm, count: int) -> FloatArray:
     """What every client sends in every round, ``(rounds, n, dim)``; client 0 brings ``count`` evaluations along."""
     points = np.random.default_rng(1).integers(1, 10, (count, 2))
     known = [({"x": x / 10, "n": int(n)}, score(0, {"x": x / 10, "n": n})) for x, n in points]
@@ -90,7 +87,7 @@ def vectors(algorithm: Any, count: int) -> FloatArray:
 
 
 @pytest.mark.parametrize(("algorithm", "is_sent"), [(ALGORITHMS[0], False), (ALGORITHMS[1], True)])
-def test_what_one_client_brings_along_moves_no_other_clients_vector(algorithm: Any, is_sent: bool) -> None:
+def test_what_one_client_brings_along_moves_no_other_clients_vector(algorithm, is_sent: bool) -> None:
     """A cohort of all pads everybody's arrays to the longest history, which alone moves what the others compute.
 
     Clients of the shared prior answer with what the run had them evaluate; in round 1 that is public points.
@@ -103,7 +100,7 @@ def test_what_one_client_brings_along_moves_no_other_clients_vector(algorithm: A
         assert np.array_equal(found[:, 0], without[:, 0]) != is_sent
 
 
-def test_a_run_that_goes_on_does_not_take_them_in_twice(tmp_path: Path) -> None:
+def test_a_run_that_goes_on_does_not_take_them_in_twice(tmp_path) -> None:
     problem = dataclasses.replace(PROBLEM, earlier=brought, enqueued=lambda client: [{"x": 0.5, "n": 2}] * 4)
     whole = played(problem, ALGORITHMS[1], control=None)
     asked = {"control": None, "directory": tmp_path / "run"}
@@ -114,7 +111,7 @@ def test_a_run_that_goes_on_does_not_take_them_in_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=["shared-prior", "dp-fts-de"])
-def test_enqueued_points_come_first(algorithm: Any) -> None:
+def test_enqueued_points_come_first(algorithm) -> None:
     good = [{"x": 0.31, "n": 3}, {"x": 0.29, "n": 4}, {"x": 0.3, "n": 3}]
     problem = dataclasses.replace(PROBLEM, enqueued=lambda client: good if client == 3 else [])
     found, without = played(problem, algorithm), played(PROBLEM, algorithm)
@@ -138,7 +135,7 @@ def test_what_tables_and_numpy_hold_is_taken_as_what_it_is() -> None:
         assert evaluate.problem.search_space.decode(unit) == {"x": 0.3, "n": 1, "k": "b"}
 
 
-def odd(client: int) -> list[tuple[dict[str, Any], float]]:
+def odd(client: int):
     if client == 1:
         raise ValueError("the archive is empty")
     return {
@@ -156,9 +153,9 @@ def test_what_can_not_be_used_is_its_clients_failure_and_changes_nothing() -> No
     same_releases(found, without)
 
 
-def test_clients_that_choose_no_points_take_none(tmp_path: Path) -> None:
+def test_clients_that_choose_no_points_take_none(tmp_path) -> None:
     named = ProblemSource(objective="a:b", earlier="a:c", n_clients=CLIENTS, space=PROBLEM.search_space.parameters)
-    settings: dict[str, Any] = {"privacy": pb.Privacy(epsilon=8), "rounds": ROUNDS, "directory": tmp_path / "run"}
+    settings = {"privacy": pb.Privacy(epsilon=8), "rounds": ROUNDS, "directory": tmp_path / "run"}
     for given in ({"earlier": brought}, {"source": named}, {"earlier": brought, "objective": "ask"}):
         begin = pb.start if "objective" in given else pb.run
         with pytest.raises(pb.ConfigurationError, match=r"problem\.earlier: clients of FedPNE take no points"):
@@ -171,7 +168,7 @@ def test_clients_that_choose_no_points_take_none(tmp_path: Path) -> None:
             dataclasses.replace(PROBLEM, **{name: "ask"})
 
 
-def test_points_enqueued_at_the_desk_are_asked_for_next(tmp_path: Path) -> None:
+def test_points_enqueued_at_the_desk_are_asked_for_next(tmp_path) -> None:
     problem = dataclasses.replace(PROBLEM, objective="ask", enqueued=lambda client: [{"x": 0.125, "n": 1}])
     run = pb.start(
         problem, ALGORITHMS[0], directory=tmp_path / "run", rounds=3, seed=2,
@@ -208,7 +205,7 @@ def test_a_client_that_models_failures_stays_away_from_where_its_trials_fail() -
 
 @pytest.mark.parametrize("name", ["earlier", "enqueued"])
 def test_what_clients_bring_along_is_given_within_their_time(name: str) -> None:
-    def given(client: int) -> list[Any]:
+    def given(client: int):
         while client == 1:
             time.sleep(0.05)
         return [({"x": 0.5, "n": 2}, 1.0)] if name == "earlier" else [{"x": 0.5, "n": 2}]
@@ -230,7 +227,7 @@ VALUES[3, ::3] = -np.inf
 VALUES[5, np.delete(np.arange(60), [4, 30])] = -np.inf
 
 
-def plainly(units: FloatArray, values: FloatArray, count: int, parts: tuple[Part, ...]) -> list[int]:
+def plainly(units: FloatArray, values: FloatArray, count: int, parts) -> list[int]:
     """The rule for one client, one point after the other; what is unknown is chosen last."""
     places, known = range(len(values)), values > -np.inf
     orders = {"best": values, "newest": np.where(known, places, -1)}
@@ -245,7 +242,7 @@ def plainly(units: FloatArray, values: FloatArray, count: int, parts: tuple[Part
 
 
 @pytest.mark.parametrize("parts", [("best", "newest", "spread"), ("best",), ("newest",), ("spread",)])
-def test_what_is_kept_is_a_clients_own_points_by_the_rule(parts: tuple[Part, ...]):
+def test_what_is_kept_is_a_clients_own_points_by_the_rule(parts):
     expected = [plainly(units, values, 24, parts) for units, values in zip(UNITS, VALUES, strict=True)]
     assert kept_points(UNITS, VALUES, 24, parts).tolist() == expected
 
@@ -282,7 +279,7 @@ def test_a_limit_changes_nothing_below_it_and_runs_go_on_above_it(name: str):
         draw = "exact" if name.endswith("exact") else "paths"
         return pb.DPFTSDE(n_features=8, own=pb.OwnModel(max_points=max_points, fit_steps=8, draw=draw, n_candidates=64))
 
-    def played(max_points: int | None, **settings: Any) -> ClientHistory:
+    def played(max_points: int | None, **settings) -> ClientHistory:
         asked = {"privacy": pb.NoPrivacy(), "rounds": 14} | settings
         return play(toy_problem(4), algorithm(max_points), **asked).clients
 

@@ -11,7 +11,6 @@ import pytest
 
 import privbo as pb
 from privbo.algorithms.thompson.streams import Stream, client_normals, client_uniforms
-from privbo.protocol.messages import FloatArray, IntArray
 from privbo.runs.manifest import derive_seed
 
 CASES = range(100)
@@ -19,24 +18,24 @@ TINY = 1e-6  # noise that moves no argmax, so that releases are clipped sums
 CHEAP = pb.OwnModel(kernel="se", draw="exact", refit_every=0, max_points=None)
 
 
-def surface(case: int, n_clients: int) -> FloatArray:
+def surface(case: int, n_clients: int):
     """Random waves per client in [0, 1], as three numbers per wave."""
     generator = np.random.default_rng(case)
     return np.stack([generator.uniform(low, high, (n_clients, 3)) for low, high in ((0.05, 0.15), (2, 30), (0, 6.28))])
 
 
-def values_of(waves: FloatArray, clients: IntArray, x: FloatArray) -> FloatArray:
+def values_of(waves, clients, x):
     heights, speeds, phases = waves[:, clients]
     return np.asarray(0.5 + (heights * np.sin(speeds * x[:, None] + phases)).sum(axis=1))
 
 
-def phi(x: FloatArray, frequencies: FloatArray, phases: FloatArray) -> FloatArray:
+def phi(x, frequencies, phases):
     """Random Fourier features of unit length, ``(len(x), M)``."""
     cosines = np.cos(x[:, None] * frequencies[:, 0] + phases)
     return np.asarray(cosines / np.linalg.norm(cosines, axis=1, keepdims=True))
 
 
-def weights(t: int, n_clients: int, n_regions: int) -> FloatArray:
+def weights(t: int, n_clients: int, n_regions: int):
     """phi_n^(i) of iteration t: a softmax with a = 15, held for 10 iterations, at temperature a / (a_t - 1)."""
     top = 16.0 if t <= 10 else 16.0 - 15.0 * (t - 11) / 29
     logits = np.array([[(top - 1.0) * (n % n_regions == i) for n in range(n_clients)] for i in range(n_regions)])
@@ -44,7 +43,7 @@ def weights(t: int, n_clients: int, n_regions: int) -> FloatArray:
     return np.asarray(found / found.sum(axis=1, keepdims=True))
 
 
-def draw(phis: FloatArray, y: FloatArray, level: float, prior: FloatArray, noise: FloatArray) -> FloatArray:
+def draw(phis, y, level: float, prior, noise):
     """omega_n,t from N(nu, lambda Sigma^-1), Sigma = Phi' Phi + lambda I, by Matheron's rule."""
     gap = y - phis @ prior - math.sqrt(level) * noise
     return np.asarray(
@@ -57,9 +56,7 @@ def draw(phis: FloatArray, y: FloatArray, level: float, prior: FloatArray, noise
     )
 
 
-def best_of(
-    case: int, record: pb.Record, algorithm: pb.DPFTSDE, waves: FloatArray, size: int, z: float, q: float
-) -> list[int]:
+def best_of(case: int, record: pb.Record, algorithm: pb.DPFTSDE, waves, size: int, z: float, q: float) -> list[int]:
     """The paper's answer of every client, as a value of x."""
     n, rounds, regions = waves.shape[1], record.spec.rounds, algorithm.n_regions
     grid, seed, level = (np.arange(size) + 0.5) / size, derive_seed(case, "clients"), 1e-6
@@ -110,7 +107,7 @@ def test_every_clients_point_is_the_papers_in_a_hundred_cases() -> None:
         size, (z, q) = int(generator.integers(30, 80)), ((0.0, 1.0), (TINY, 1.0), (0.5, 0.5))[case % 3]
         waves = surface(case, n)
 
-        def play(clients: IntArray, units: FloatArray, waves: FloatArray = waves) -> FloatArray:
+        def play(clients, units, waves=waves):
             return values_of(waves, clients, units[:, 0])
 
         problem = pb.Problem(space={"x": pb.Int(0, size - 1)}, batch_objective=play, n_clients=n)

@@ -1,7 +1,6 @@
 """The shared prior: its releases and their price, its pool, its clients; and the scout that says how alike they are."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pytest
@@ -236,7 +235,7 @@ def mixed(share: float, seed: int) -> pb.Problem:
     return pb.Problem(space={"x": pb.Real(0, 1)}, batch_objective=values, n_clients=N)
 
 
-def scouted(problem: pb.Problem, seed: int, privacy: Any = PRIVATE, n_points: int = 16) -> tuple[Likeness, float]:
+def scouted(problem: pb.Problem, seed: int, privacy=PRIVATE, n_points: int = 16) -> tuple[Likeness, float]:
     """The estimate, and the truth at the same points."""
     record = pb.run(problem, Scout(evaluations=n_points), privacy=privacy, rounds=1, seed=seed)
     pairs = np.corrcoef(record.clients.values)
@@ -283,7 +282,7 @@ def test_the_error_to_expect_is_the_spread_of_estimates_over_drawn_noise(share: 
 
 
 def test_the_report_has_the_estimate_of_a_scout_and_of_nothing_else() -> None:
-    def run(algorithm: Any, **sampling: Any) -> pb.Record:
+    def run(algorithm, **sampling) -> pb.Record:
         return pb.run(mixed(0.6, 3), algorithm, privacy=dataclasses.replace(PRIVATE, **sampling), rounds=1, seed=3)
 
     record = run(Scout())

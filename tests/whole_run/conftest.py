@@ -1,7 +1,5 @@
 """Before the first world: a process's first run imports libraries, which warn once on the terminal."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.builders import figures_as_data
@@ -16,7 +14,7 @@ def _warm(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _data_for_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+def _data_for_pictures(request: pytest.FixtureRequest):
     """Slow tests and those of one case draw."""
     if request.node.get_closest_marker("slow") or "[fed-pne]" in request.node.name:
         yield

@@ -2,9 +2,6 @@
 
 import dataclasses
 import shutil
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -25,7 +22,7 @@ RESUMED: tuple[Step, ...] = (
 )
 
 
-def copied(source: Path, target: Path) -> None:
+def copied(source, target) -> None:
     """Put the ledger of one folder in the place of another's."""
     target.mkdir(exist_ok=True)
     for name in LEDGER:
@@ -34,7 +31,7 @@ def copied(source: Path, target: Path) -> None:
             shutil.copy(source / name, target / name)
 
 
-def went_back(case: Case, world: str, folder: Path, earlier: Outcome | None = None, steps: Sequence[Step] = ()) -> Any:
+def went_back(case: Case, world: str, folder, earlier: Outcome | None = None, steps=()):
     """Play a run, restore its ledger and commit log as they were after the first release, and go on."""
     backup = folder / "private" / "backup"
 
@@ -43,7 +40,7 @@ def went_back(case: Case, world: str, folder: Path, earlier: Outcome | None = No
             backup.parent.mkdir(exist_ok=True)
             copied(folder / HOME, backup)
 
-    def restore(_: Path) -> None:
+    def restore(_) -> None:
         copied(backup, folder / HOME)
 
     shutil.rmtree(backup, ignore_errors=True)
@@ -51,7 +48,7 @@ def went_back(case: Case, world: str, folder: Path, earlier: Outcome | None = No
     return play(folder, tables, world, (SHORT[0], restore, *(steps or RESUMED)), earlier, keep)
 
 
-def test_a_ledger_that_went_back_draws_nothing_again_in_any_world(tmp_path: Path) -> None:
+def test_a_ledger_that_went_back_draws_nothing_again_in_any_world(tmp_path) -> None:
     first = went_back(FED, "absent", tmp_path / "world")
     second = went_back(FED, "hostile", tmp_path / "world", first)
     assert first.drawn_again == second.drawn_again == []
@@ -72,7 +69,7 @@ def several(case: Case) -> Case:
 @pytest.mark.parametrize(
     "case", [several(case) for case in CASES if case.unit == "client" and case.name != "scout"], ids=str
 )
-def test_a_run_that_was_recovered_goes_on_alike_in_any_worlds(case: Case, worlds: Worlds, tmp_path: Path) -> None:
+def test_a_run_that_was_recovered_goes_on_alike_in_any_worlds(case: Case, worlds: Worlds, tmp_path) -> None:
     steps = (*RESUMED, ("run", "--resume", HOME, "--json"), ("report", HOME, "--json"))
     first = went_back(case, worlds[0], tmp_path / "world", steps=steps)
     second = went_back(case, worlds[1], tmp_path / "world", first, steps)
@@ -82,7 +79,7 @@ def test_a_run_that_was_recovered_goes_on_alike_in_any_worlds(case: Case, worlds
     assert max(moved(first, second)) <= reach(case.name, worlds)
 
 
-def test_a_resumption_that_does_not_look_is_betrayed(tmp_path: Path) -> None:
+def test_a_resumption_that_does_not_look_is_betrayed(tmp_path) -> None:
     with mock.patch.object(opening, "require_agreement", return_value=None):
         found = went_back(FED, "plain", tmp_path / "world", steps=RESUMED[:1])
     assert [name.rpartition("/")[2] for name in found.drawn_again] == ["1"]  # then the history disagrees
@@ -104,7 +101,7 @@ TWICE: tuple[Step, ...] = (
 )
 
 
-def two_runs(**settings: Any) -> dict[str, dict[str, Any]]:
+def two_runs(**settings):
     table = configuration(FED) | EARLY
     return {"first.toml": table | settings, "second.toml": table | settings | {"name": "second"}}
 
@@ -113,14 +110,14 @@ def realised(book: Book) -> Composed:
     return compose(entry.event for entry in book.entries)
 
 
-def test_the_total_of_runs_that_share_a_ledger_is_no_less_than_their_plans(tmp_path: Path) -> None:
+def test_the_total_of_runs_that_share_a_ledger_is_no_less_than_their_plans(tmp_path) -> None:
     first = play(tmp_path / "world", two_runs(), "plain", TWICE)
     second = play(tmp_path / "world", two_runs(), "absent", TWICE, first)
     require_alike(first, second)
     assert underquoted(first) == []
 
 
-def test_a_total_of_what_happened_to_be_released_is_betrayed(tmp_path: Path) -> None:
+def test_a_total_of_what_happened_to_be_released_is_betrayed(tmp_path) -> None:
     together = mock.patch.object(Book, "declared_together", property(lambda _: True))
     with together, mock.patch.object(Book, "committed", property(realised)):
         found = underquoted(play(tmp_path / "world", two_runs(), "plain", TWICE))
@@ -128,7 +125,7 @@ def test_a_total_of_what_happened_to_be_released_is_betrayed(tmp_path: Path) -> 
     assert "total" in found[0]
 
 
-SWEEP: dict[str, Any] = {
+SWEEP = {
     "name": "levels",
     "config": "run.toml",
     "seeds": 2,
@@ -153,7 +150,7 @@ SWEPT: tuple[Step, ...] = tuple(
 @pytest.mark.parametrize("worlds", BY_CLIENT, ids=str)
 @pytest.mark.parametrize("algorithm", ["fed-pne", "dp-fts-de", "shared-prior"])
 def test_nothing_but_what_is_paid_for_tells_the_worlds_of_a_sweep_apart(
-    algorithm: str, worlds: Worlds, tmp_path: Path
+    algorithm: str, worlds: Worlds, tmp_path
 ) -> None:
     case = next(case for case in CASES if case.name == algorithm)
     tables = {"run.toml": configuration(case), "sweep.toml": SWEEP}

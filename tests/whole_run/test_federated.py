@@ -12,10 +12,7 @@ import itertools
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -50,14 +47,14 @@ def rubbish(reply: Message, _: int) -> Message | None:
 
 
 # What is other about the node of the clinic's site.
-NODES: dict[str, dict[str, Any]] = {
+NODES = {
     "away": {"online": False},
     "loses": {"tamper": lambda reply, _: None},
     "rubbish": {"tamper": rubbish},
 }
 
 
-def federation_of(root: Path, algorithm: str) -> Federation:
+def federation_of(root, algorithm: str) -> Federation:
     shutil.rmtree(root, ignore_errors=True)
     clients = {"sites": SITES, "n_clients": clinic.N_CLIENTS, "factory": "tests.whole_run.clinic:problem"}
     times = {"round_timeout": 2.0, "start_timeout": 1.0}
@@ -78,7 +75,7 @@ def looked_at(federation: Federation) -> dict[str, object]:
     return seen
 
 
-def play_federation(root: Path, algorithm: str, world: str, earlier: worlds.Outcome | None = None) -> worlds.Outcome:
+def play_federation(root, algorithm: str, world: str, earlier: worlds.Outcome | None = None) -> worlds.Outcome:
     """Play a federation without sockets."""
     feed, said = worlds.Feed(None if earlier is None else earlier.releases), io.StringIO()
     clinic.forget()
@@ -101,7 +98,7 @@ WORLDS += [("plain", "loses"), ("plain", "slow")]
 @pytest.mark.parametrize("pair", WORLDS, ids=str)
 @pytest.mark.parametrize("algorithm", ["fed-pne", "dp-fts-de"])
 def test_nothing_but_a_rounds_sum_tells_the_worlds_of_a_federation_apart(
-    algorithm: str, pair: tuple[str, str], tmp_path: Path
+    algorithm: str, pair: tuple[str, str], tmp_path
 ) -> None:
     first = play_federation(tmp_path / "world", algorithm, pair[0])
     second = play_federation(tmp_path / "world", algorithm, pair[1], first)
@@ -129,7 +126,7 @@ class Heard:
     shares: list[bytes] = field(default_factory=list)
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
+    def at_work(self):
         split = ciphertexts.split
 
         def heard(units: np.ndarray, n_guardians: int) -> list[tuple[bytes, ...]]:
@@ -145,7 +142,7 @@ class Heard:
             yield
 
 
-def keys_of(folder: Path) -> GuardianKeys:
+def keys_of(folder) -> GuardianKeys:
     """A guardian's keys are the same in every world."""
     folder.mkdir(parents=True, exist_ok=True)
     seeds = [hashlib.sha256(f"{kind} {folder.name}".encode()).digest() for kind in ("sealing", "signing")]
@@ -155,7 +152,7 @@ def keys_of(folder: Path) -> GuardianKeys:
 
 
 @contextlib.contextmanager
-def same_shares() -> Iterator[None]:
+def same_shares():
     """Guardians' keys, ciphertexts' share ids and shares' seeds are the same in every world."""
     count = itertools.count()
 
@@ -175,7 +172,7 @@ class World:
     def released(self) -> list[str]:
         return [name for name in self.outcome.releases if not name.startswith("guardian")]
 
-    def rounds(self) -> Iterator[tuple[list[np.ndarray], float]]:
+    def rounds(self):
         """Every round's noisy sums of the guardians, and one noise's standard deviation, both in grid units."""
         for name in self.released():
             release = decode_release(self.outcome.releases[name])[0]
@@ -194,14 +191,14 @@ class World:
         return np.concatenate(found, axis=1)
 
 
-def world(folder: Path, name: str, case: Case, steps: Sequence, earlier: worlds.Outcome | None = None) -> World:
+def world(folder, name: str, case: Case, steps, earlier: worlds.Outcome | None = None) -> World:
     heard, tables = Heard(), {"run.toml": configuration(case, trust="guardians", guardians=GUARDIANS)}
     with heard.at_work(), same_shares():
         outcome = worlds.play(folder, tables, name, steps, earlier=earlier)
     return World(outcome, heard, kept_by_guardians(folder))
 
 
-def kept_by_guardians(folder: Path) -> dict[str, object]:
+def kept_by_guardians(folder) -> dict[str, object]:
     """Everything on guardians' disks: rows of their ledgers, and what they stated."""
     found: dict[str, object] = {}
     for path in sorted((folder / worlds.HOME / "private" / "guardians").rglob("*")):
@@ -240,7 +237,7 @@ def faults(first: World, second: World, most: float) -> list[str]:
     return found
 
 
-def audited(folder: Path, pair: tuple[str, str], case: Case, steps: Sequence) -> tuple[list[str], World, World]:
+def audited(folder, pair: tuple[str, str], case: Case, steps) -> tuple[list[str], World, World]:
     first = world(folder / "world", pair[0], case, steps)
     begun = next(seen for name, seen in first.outcome.seen.items() if "run run.toml --out" in name)
     assert begun[0] == 0, begun
@@ -249,7 +246,7 @@ def audited(folder: Path, pair: tuple[str, str], case: Case, steps: Sequence) ->
     return faults(first, second, worlds.reach(case.name, pair)), first, second
 
 
-def test_no_view_of_a_run_with_guardians_shows_more_than_its_price(tmp_path: Path) -> None:
+def test_no_view_of_a_run_with_guardians_shows_more_than_its_price(tmp_path) -> None:
     found, first, second = audited(tmp_path, ("absent", "changed"), CASE, worlds.SHORT)
     assert found == []
     assert len(first.released()) == len(first.heard.sums) == 4
@@ -265,7 +262,7 @@ def test_no_view_of_a_run_with_guardians_shows_more_than_its_price(tmp_path: Pat
 @pytest.mark.parametrize("pair", BY_CLIENT)
 @pytest.mark.parametrize("case", [CASE, *(case for case in CASES if case.unit == "client")], ids=str)
 def test_no_view_of_any_algorithm_with_guardians_shows_more_by_any_command(
-    case: Case, pair: tuple[str, str], tmp_path: Path
+    case: Case, pair: tuple[str, str], tmp_path
 ) -> None:
     found, _, _ = audited(tmp_path, pair, case, EVERYTHING)
     assert found == []
@@ -285,11 +282,11 @@ class Same(SecureNoise):
         return np.rint(np.random.default_rng(math.prod(shape)).normal(0, scale, shape)).astype(np.int64)
 
 
-def with_noise(of: str, source: SecureNoise) -> Any:
+def with_noise(of: str, source: SecureNoise):
     """Some guardians of the run draw from another source."""
     real = guarded.noise_of
 
-    def given(name: str, root: int, label: str) -> Any:
+    def given(name: str, root: int, label: str):
         return source if of in label else real(name, root, label)
 
     return mock.patch.object(guarded, "noise_of", given)
@@ -302,7 +299,7 @@ def unmasked(units: np.ndarray, n_guardians: int) -> list[tuple[bytes, ...]]:
 
 
 # A fault, and how the words begin that betray it.
-PLANTED: dict[str, tuple[Callable[[], Any], str]] = {
+PLANTED = {
     "a guardian with half its noise": (lambda: with_noise("guardian2", Less()), "coalition: 0.2"),
     "guardians with one noise": (lambda: with_noise("guardian", Same()), "guardian: noises of 0 and 1 are one"),
     "rows without masks": (lambda: mock.patch.object(ciphertexts, "split", unmasked), "guardian: its shares are not"),
@@ -312,7 +309,7 @@ PLANTED: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize(
     "fault", [name if "half" in name else pytest.param(name, marks=pytest.mark.slow) for name in PLANTED]
 )
-def test_a_planted_fault_is_betrayed(fault: str, tmp_path: Path) -> None:
+def test_a_planted_fault_is_betrayed(fault: str, tmp_path) -> None:
     plant, betrayed = PLANTED[fault]
     with plant():
         found, _, _ = audited(tmp_path, ("absent", "changed"), CASE, worlds.SHORT)

@@ -21,12 +21,9 @@ Planted faults, one for every class of leak that was ever found, and the output 
 """
 
 import os
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -39,7 +36,6 @@ from privbo.door import mechanism
 from privbo.door.sampling import Allocation, Sample
 from privbo.protocol import problem as problems
 from privbo.protocol.errors import ConfigurationError
-from privbo.protocol.messages import Broadcast, FloatArray, Release
 from privbo.protocol.problem import Evaluator
 from privbo.runs import opening
 from privbo.runs.best import CommonCohort, CommonServer
@@ -48,7 +44,7 @@ from privbo.runs.record import Record
 from privbo.runs.sources import algorithm_table
 from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, without_none
 from tests.whole_run.clinic import N_CLIENTS, N_RECORDS, WORLD
-from tests.whole_run.worlds import DRY, EXPORT, FULL, HOME, NORMS, SHORT, Step, moved, play, reach, underquoted
+from tests.whole_run.worlds import DRY, EXPORT, FULL, HOME, NORMS, SHORT, moved, play, reach, underquoted
 
 # Pairs of neighbouring worlds. Neighbours by client are with and without it (zero-out adjacency), so that a client
 # that answers otherwise is held against one that answers nothing.
@@ -58,7 +54,7 @@ Worlds = tuple[str, str]
 SPACE = {"x": {"type": "real", "low": 0.0, "high": 1.0}, "y": {"type": "real", "low": 1e-3, "high": 1e1, "log": True}}
 
 
-def configuration(case: Case, **privacy: Any) -> dict[str, Any]:
+def configuration(case: Case, **privacy):
     final = {} if case.final is None else {"final": case.final}
     return final | {
         "name": "audited",
@@ -74,9 +70,7 @@ def worlds_of(case: Case) -> tuple[Worlds, ...]:
     return BY_CLIENT if case.unit == "client" else BY_REWARD
 
 
-def audit(
-    tables: dict[str, dict[str, Any]], worlds: Worlds, folder: Path, steps: Sequence[Step]
-) -> tuple[list[str], list[float]]:
+def audit(tables, worlds: Worlds, folder, steps) -> tuple[list[str], list[float]]:
     """What differs between two worlds or is quoted too small, and by how much each release differs."""
     first = play(folder / "world", tables, worlds[0], steps)
     second = play(folder / "world", tables, worlds[1], steps, earlier=first)
@@ -87,7 +81,7 @@ def audit(
     return differing + underquoted(first), moved(first, second) if "releases" not in differing else []
 
 
-def require_bounded(table: dict[str, Any], worlds: Worlds, folder: Path, steps: Sequence[Step] = FULL) -> list[float]:
+def require_bounded(table, worlds: Worlds, folder, steps=FULL) -> list[float]:
     """Nothing but releases differs, each by what is stated at most; gives by how much."""
     differing, moves = audit({"run.toml": table}, worlds, folder, steps)
     assert differing == [], differing
@@ -95,7 +89,7 @@ def require_bounded(table: dict[str, Any], worlds: Worlds, folder: Path, steps: 
     return moves
 
 
-def require_kept(case: Case, worlds: Worlds, folder: Path, steps: Sequence[Step]) -> None:
+def require_kept(case: Case, worlds: Worlds, folder, steps) -> None:
     moves = require_bounded(configuration(case), worlds, folder, steps)
     if worlds[1] == "slow":
         assert max(moves) == 0
@@ -106,19 +100,17 @@ def require_kept(case: Case, worlds: Worlds, folder: Path, steps: Sequence[Step]
 
 
 @pytest.mark.parametrize("case", [*CASES, VOTES[0]], ids=str)
-def test_nothing_but_a_rounds_sum_tells_neighbouring_worlds_apart(case: Case, tmp_path: Path) -> None:
+def test_nothing_but_a_rounds_sum_tells_neighbouring_worlds_apart(case: Case, tmp_path) -> None:
     require_kept(case, worlds_of(case)[2 if case.unit == "client" else 1], tmp_path, SHORT)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "worlds"), [(c, w) for c in [*CASES, *VOTES] for w in worlds_of(c)], ids=str)
-def test_nothing_but_a_rounds_sum_tells_any_worlds_apart_by_any_command(
-    case: Case, worlds: Worlds, tmp_path: Path
-) -> None:
+def test_nothing_but_a_rounds_sum_tells_any_worlds_apart_by_any_command(case: Case, worlds: Worlds, tmp_path) -> None:
     require_kept(case, worlds, tmp_path, FULL)
 
 
-SAMPLED: dict[str, dict[str, Any]] = {
+SAMPLED = {
     "poisson": {"sample_rate": 0.5},
     "fixed size": {"sample_rate": 0.5, "sampling": "fixed-size"},
     "adaptive clipping": {"adaptive_clipping": {"count_stddev": 10.0}},
@@ -132,18 +124,18 @@ SAMPLED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("worlds", BY_CLIENT, ids=str)
 @pytest.mark.parametrize("privacy", SAMPLED)
 def test_nothing_but_a_rounds_sum_tells_worlds_apart_however_it_is_released(
-    privacy: str, worlds: Worlds, tmp_path: Path
+    privacy: str, worlds: Worlds, tmp_path
 ) -> None:
     require_bounded(configuration(CASES[0], **SAMPLED[privacy]), worlds, tmp_path)
 
 
-def refused(self: Sharing, rewards: Any) -> Any:
+def refused(self: Sharing, rewards):
     if self.excludes(rewards).any():
         raise ConfigurationError("a reward lies outside")
     return rewards
 
 
-def shows_scores(*given: Any, **named: Any) -> Any:
+def shows_scores(*given, **named):
     return CARRY_OUT(*given, **named | {"show_private": True})
 
 
@@ -166,7 +158,7 @@ PLANTED: dict[str, tuple[Worlds, tuple[object, str, object], str]] = {
 
 
 @pytest.mark.parametrize("fault", PLANTED)
-def test_a_planted_fault_is_betrayed(fault: str, tmp_path: Path) -> None:
+def test_a_planted_fault_is_betrayed(fault: str, tmp_path) -> None:
     worlds, patched, where = PLANTED[fault]
     steps = PUBLISHING if "publication" in fault else SHORT
     with mock.patch.object(*patched):
@@ -174,13 +166,13 @@ def test_a_planted_fault_is_betrayed(fault: str, tmp_path: Path) -> None:
     assert any(name.startswith(where) for name in differing), differing
 
 
-def test_half_the_sensitivity_is_betrayed_by_a_sum_that_moves_too_far(tmp_path: Path) -> None:
+def test_half_the_sensitivity_is_betrayed_by_a_sum_that_moves_too_far(tmp_path) -> None:
     with mock.patch.object(mechanism, "sensitivity", lambda *given, **named: SENSITIVITY(*given, **named) / 2):
         _, moves = audit({"run.toml": configuration(CASES[0])}, ("plain", "absent"), tmp_path, SHORT)
     assert max(moves) == pytest.approx(2.0, rel=1e-3)
 
 
-def test_a_typo_that_is_not_refused_burns_the_budget_and_is_betrayed(tmp_path: Path) -> None:
+def test_a_typo_that_is_not_refused_burns_the_budget_and_is_betrayed(tmp_path) -> None:
     table = configuration(FED)
     table["problem"]["objective"] = "tests.whole_run.test_whole_run:mistyped"
     refused_run = play(tmp_path / "world", {"run.toml": table}, "plain", SHORT)
@@ -199,7 +191,7 @@ def mistyped(params: dict) -> float:
 
 # ---- samplings with a state of their own: a bounded cohort, and one allocation for a whole run
 
-SAMPLINGS: dict[str, dict[str, Any]] = {
+SAMPLINGS = {
     "truncated-poisson": {"sampling": "truncated-poisson", "sample_rate": 0.6, "max_cohort": 2},
     "random-allocation": {"sampling": "random-allocation", "participations": 2},
 }
@@ -208,12 +200,12 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
 BY_CLIENTS = [case for case in CASES if case.unit == "client" and not case.name.startswith("shared-prior")]
 
 
-def privacy_of(case: Case, sampling: str) -> dict[str, Any]:
+def privacy_of(case: Case, sampling: str):
     found = SAMPLINGS[sampling]
     return found | {"participations": 1} if case.name == "scout" and "participations" in found else found  # one release
 
 
-def require_allotted(case: Case, sampling: str, worlds: Worlds, folder: Path, steps: Sequence[Step]) -> list[float]:
+def require_allotted(case: Case, sampling: str, worlds: Worlds, folder, steps) -> list[float]:
     moves = require_bounded(configuration(case, **privacy_of(case, sampling)), worlds, folder, steps)
     if sampling == "random-allocation":
         # published norms, which everybody pays for beside the plan, are the last of more releases than rounds
@@ -221,13 +213,13 @@ def require_allotted(case: Case, sampling: str, worlds: Worlds, folder: Path, st
     return moves
 
 
-def test_one_client_moves_no_more_releases_than_it_was_allotted(tmp_path: Path) -> None:
+def test_one_client_moves_no_more_releases_than_it_was_allotted(tmp_path) -> None:
     moves = require_allotted(BY_CLIENTS[0], "random-allocation", ("absent", "changed"), tmp_path, SHORT)
     assert len(moves) > 2
     assert max(moves) > 0, "the worlds are one"
 
 
-def by_what_they_are(self: Sample, noise: Any) -> Allocation:
+def by_what_they_are(self: Sample, noise) -> Allocation:
     """Planted fault: the allocation depends on what clients are, here on the world that is played."""
     drawn = ALLOCATE(self, noise)
     return drawn._replace(table=np.roll(drawn.table, 1, axis=1)) if os.environ[WORLD] == "changed" else drawn
@@ -236,7 +228,7 @@ def by_what_they_are(self: Sample, noise: Any) -> Allocation:
 ALLOCATE = Sample.allocate
 
 
-def test_an_allocation_that_depends_on_data_is_betrayed(tmp_path: Path) -> None:
+def test_an_allocation_that_depends_on_data_is_betrayed(tmp_path) -> None:
     tables = {"run.toml": configuration(BY_CLIENTS[0], **SAMPLINGS["random-allocation"])}
     with mock.patch.object(Sample, "allocate", by_what_they_are):
         _, moves = audit(tables, ("absent", "changed"), tmp_path, SHORT)
@@ -247,7 +239,7 @@ def test_an_allocation_that_depends_on_data_is_betrayed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("worlds", BY_CLIENT, ids=str)
 @pytest.mark.parametrize("case", BY_CLIENTS, ids=str)
-def test_nothing_but_a_rounds_sum_tells_worlds_apart(case: Case, worlds: Worlds, sampling: str, tmp_path: Path) -> None:
+def test_nothing_but_a_rounds_sum_tells_worlds_apart(case: Case, worlds: Worlds, sampling: str, tmp_path) -> None:
     commands = FULL if case in BY_CLIENTS[:2] else SHORT
     require_allotted(case, sampling, worlds, tmp_path, commands)
 
@@ -258,16 +250,16 @@ CASE = VOTES[0]
 
 
 @contextmanager
-def told_before_the_noise() -> Iterator[None]:
+def told_before_the_noise():
     """A planted fault: how clear the vote was is computed from the ballots themselves."""
-    sent: list[FloatArray] = []
+    sent = []
     respond = CommonCohort.respond
 
-    def kept(self: CommonCohort, broadcast: Broadcast) -> FloatArray:
+    def kept(self: CommonCohort, broadcast):
         sent[:] = [respond(self, broadcast)] if "final_candidates" in broadcast.arrays else sent
         return respond(self, broadcast)
 
-    def plain(self: CommonServer) -> Release | None:
+    def plain(self: CommonServer):
         made = vars(self)["_released"]
         return None if made is None else replace(made, values=np.nansum(sent[0], axis=0, keepdims=True))
 
@@ -277,7 +269,7 @@ def told_before_the_noise() -> Iterator[None]:
         yield
 
 
-def test_a_vote_whose_ballots_are_told_is_betrayed(tmp_path: Path) -> None:
+def test_a_vote_whose_ballots_are_told_is_betrayed(tmp_path) -> None:
     with told_before_the_noise():
         differing, _ = audit({"run.toml": configuration(CASE)}, ("plain", "absent"), tmp_path, SHORT)
     assert any("common.json" in name for name in differing), differing
@@ -288,7 +280,7 @@ def test_a_vote_whose_ballots_are_told_is_betrayed(tmp_path: Path) -> None:
 WORLDS = (("plain", "changed"), ("plain", "slow"), ("plain", "no number"))
 
 
-def of_records(goal: str = "own") -> dict[str, Any]:
+def of_records(goal: str = "own"):
     plain = configuration(FED)
     scored = {"objective": "tests.whole_run.clinic:scores", "n_records": [N_RECORDS] * N_CLIENTS}
     return plain | {
@@ -303,16 +295,14 @@ RECORDS += [pytest.param("own", worlds, FULL, marks=pytest.mark.slow) for worlds
 
 
 @pytest.mark.parametrize(("goal", "worlds", "steps"), RECORDS, ids=str)
-def test_nothing_but_releases_tells_apart_what_a_record_is(
-    goal: str, worlds: Worlds, steps: Sequence[Step], tmp_path: Path
-) -> None:
+def test_nothing_but_releases_tells_apart_what_a_record_is(goal: str, worlds: Worlds, steps, tmp_path) -> None:
     """A common setting has two releases, the second at points that follow from the first."""
     moves = require_bounded(of_records(goal), worlds, tmp_path, steps)
     assert (max(moves) > 0.05) == (worlds[1] != "slow"), "the worlds are one"
 
 
-def test_a_score_that_is_not_clipped_is_betrayed(tmp_path: Path) -> None:
-    def unclipped(self: Evaluator, returned: Any, client: int) -> tuple[float, bool]:
+def test_a_score_that_is_not_clipped_is_betrayed(tmp_path) -> None:
+    def unclipped(self: Evaluator, returned, client: int) -> tuple[float, bool]:
         return (40.0 * returned[0] + sum(returned[1:])) / len(returned), False
 
     with mock.patch.object(Evaluator, "_value", unclipped):
@@ -320,10 +310,10 @@ def test_a_score_that_is_not_clipped_is_betrayed(tmp_path: Path) -> None:
     assert max(moves) > 1.5
 
 
-def test_a_second_release_at_points_of_a_sites_own_is_betrayed(tmp_path: Path) -> None:
+def test_a_second_release_at_points_of_a_sites_own_is_betrayed(tmp_path) -> None:
     """Points that follow unreleased values and are told: here by the number of rounds."""
 
-    def told(*given: Any) -> Any:
+    def told(*given):
         points = PROPOSE(*given)
         print("next", points)
         return points

@@ -20,14 +20,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
 import tomli_w
 
 from accountant import Adjacency, compose, from_dict, numerical
-from accountant.events import Event
 from accountant.ledger import Ledger
 from privbo.door import noise
 from privbo.door.payload import decode_release
@@ -188,7 +186,7 @@ def older_objects_left_alone() -> Iterator[None]:
 
 def play(
     folder: Path,
-    tables: Mapping[str, Mapping[str, Any]],
+    tables,
     world: str,
     steps: Sequence[Step],
     earlier: Outcome | None = None,
@@ -228,9 +226,7 @@ def play(
     return Outcome(seen, feed.made, feed.drawn)
 
 
-def files_of(
-    folder: Path, tables: Mapping[str, Mapping[str, Any]], *, timed: bool
-) -> Iterator[tuple[Path, tuple[object, ...]]]:
+def files_of(folder: Path, tables, *, timed: bool) -> Iterator[tuple[Path, tuple[object, ...]]]:
     """What a copy of a folder shows: names, sizes, bytes, and after a run times; a reader's later commands have his."""
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
@@ -295,7 +291,7 @@ def _said(outcome: Outcome, *words: str) -> Iterator[tuple[str, str]]:
             yield name, str(seen[1])
 
 
-def _charges_beside(outcome: Outcome) -> Iterator[Event]:
+def _charges_beside(outcome: Outcome):
     """Charges, by the last export, of what is no run but published beside one."""
     *_, (_, text) = [("", ""), *_said(outcome, "export", "--population")]
     for row in map(json.loads, text.splitlines()):
