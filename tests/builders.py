@@ -1,7 +1,5 @@
 """What many tests begin with: a small problem and a run of it; a request of two clients, a ledger, a door."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Source files that tests read: all of a package's, and the ones that no such test may miss."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What some tests need of the machine; where CI is set they fail instead of skipping."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What the wheel imports is what it declares; the accountant runs with NumPy, SciPy and cryptography alone."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

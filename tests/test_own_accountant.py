@@ -1,7 +1,5 @@
 """Another distribution named ``accountant`` is noticed by whoever imports privbo, and by the auditor's command."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -36,9 +34,7 @@ def python(arguments: list[str], *path) -> subprocess.CompletedProcess:
 
 @pytest.mark.parametrize("command", [PRIVBO, AUDITOR], ids=["privbo", "auditor"])
 @pytest.mark.parametrize("init", [FOREIGN, None, 'DISTRIBUTION = "accountant 2.0"\n'], ids=["over", "gone", "other"])
-def test_an_accountant_that_was_written_over_or_taken_away_is_refused(
-    init: str | None, command: list[str], installed
-) -> None:
+def test_an_accountant_that_was_written_over_or_taken_away_is_refused(init, command, installed) -> None:
     sound = python(command, installed)
     assert sound.returncode == 0, sound.stderr
     file = installed / "accountant" / "__init__.py"

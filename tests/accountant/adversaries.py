@@ -6,8 +6,6 @@ divergence is an exact finite sum. Whatever a tree achieves, the interaction it 
 achieves at least.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import Any

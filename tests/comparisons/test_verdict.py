@@ -1,7 +1,5 @@
 """Whether sharing helped: problems whose truth is known, and a recommendation that never costs more than it brings."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -77,9 +77,7 @@ def counted(case: Case, algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> tupl
 
 @pytest.mark.parametrize("alone", [False, True], ids=["shared", "alone"])
 @pytest.mark.parametrize("case", [*CASES, *ALIKE, *VARIANTS, *VOTES], ids=str)
-def test_an_empty_subclass_releases_the_same_from_as_many_calls_which_its_history_tells(
-    case: Case, alone: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_subclass_releases_the_same_from_as_many_calls_which_its_history_tells(case, alone, monkeypatch):
     algorithm = case.algorithm.local() if alone else case.algorithm
     case = dataclasses.replace(case, final=None if alone else case.final)
     settings = {each.name: getattr(algorithm, each.name) for each in dataclasses.fields(algorithm) if each.init}

@@ -90,9 +90,7 @@ def ran(*words: str, **settings) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, check=False, **plain | settings)
 
 
-def test_a_process_whose_watcher_cannot_start_is_stopped_with_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_whose_watcher_cannot_start_is_stopped_with_the_others(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(launch, "_watched", mock.Mock(side_effect=BlockingIOError(11, "Resource unavailable")))
     with Deployment(root=tmp_path) as deployment:
         with pytest.raises(BlockingIOError):
@@ -152,9 +150,7 @@ def test_a_program_ends_as_flowers_own_does_and_leaves_nothing(tmp_path: Path) -
         start("flwr", [], lambda: None)
 
 
-def test_what_a_supernode_starts_finds_modules_in_the_folder_that_it_is_started_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_supernode_starts_finds_modules_in_the_folder_that_it_is_started_in(tmp_path, monkeypatch) -> None:
     (tmp_path / "ward_model.py").write_text("BEDS = 12\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -282,9 +282,7 @@ def described() -> tuple[PrivateSum, Request]:
     return mechanism, request
 
 
-def test_sites_blocks_are_those_of_one_door_and_their_noise_is_what_the_event_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_sites_blocks_are_those_of_one_door_and_their_noise_is_what_the_event_says(monkeypatch) -> None:
     mechanism, request = described()
     rows = np.random.default_rng(0).normal(0, 30, (3, 3))
     clipped = clip_rows(rows, mechanism.applied_bound)

@@ -75,9 +75,7 @@ def test_nobody_connected_is_named_site_by_site(tmp_path: Path) -> None:
     assert "(north: not connected; south: not connected; west: not connected)" in refused(federation, [])
 
 
-def test_another_plan_than_the_servers_is_found_before_the_charge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_plan_than_the_servers_is_found_before_the_charge(tmp_path, monkeypatch) -> None:
     """As of a server with another version of privbo: it computes other settings from the same files."""
     federation, terms_of = make(tmp_path), server.terms_of
     another = {"settings": "0" * 64}
@@ -98,9 +96,7 @@ OWN_CODE: dict[str, tuple[dict | None, dict, str]] = {
 
 
 @pytest.mark.parametrize("case", OWN_CODE)
-def test_no_code_that_a_run_names_is_imported_before_the_sites_policy_allows_it(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_code_that_a_run_names_is_imported_before_the_sites_policy_allows_it(case, tmp_path, monkeypatch) -> None:
     """Planted: a module next to the run's files leaves a trace where it is imported, at readiness or in a round."""
     policy, changes, error = OWN_CODE[case]
     federation, trace = make(tmp_path, {"type": "own_code:Canary"}, policy=policy), tmp_path / "imported"
@@ -211,9 +207,7 @@ MODULES = {
 
 @pytest.mark.parametrize("kind", MODULES)
 @pytest.mark.parametrize("package", ["", "ready_package."])
-def test_only_a_missing_module_or_name_is_not_ready_and_nothing_is_executed(
-    kind: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_missing_module_or_name_is_not_ready_and_nothing_is_executed(kind, package, tmp_path, monkeypatch):
     content = {"no such name": "1 / 0\nPROBLEM = 3\n", "no Python": "def problem(:\n"}.get(kind) or MODULES[kind]
     name = f"ready_{list(MODULES).index(kind)}"
     folder = tmp_path / "code" / package.rstrip(".")

@@ -206,9 +206,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.mark.parametrize("parts", [one for one in COMBINATIONS if "ledger" not in one.values[0]])
-def test_what_lags_behind_a_federations_ledger_loses_nothing_and_draws_nothing_again(
-    parts: tuple[str, ...], finished, tmp_path
-) -> None:
+def test_what_lags_behind_a_federations_ledger_loses_nothing_and_draws_nothing_again(parts, finished, tmp_path) -> None:
     whole, old, receipt = finished
     federation = Federation(root=shutil.copytree(whole, tmp_path / "all"))
     made = releases(federation)
@@ -220,9 +218,7 @@ def test_what_lags_behind_a_federations_ledger_loses_nothing_and_draws_nothing_a
 
 
 @pytest.mark.parametrize("parts", [one for one in COMBINATIONS if "ledger" in one.values[0]])
-def test_a_federations_ledger_restored_with_any_parts_is_refused_or_betrayed_by_one_receipt(
-    parts: tuple[str, ...], finished, tmp_path
-) -> None:
+def test_a_federations_ledger_restored_with_any_parts_is_refused_or_betrayed_by_one_receipt(parts, finished, tmp_path):
     whole, old, receipt = finished
     root = shutil.copytree(whole, tmp_path / "all")
     federation = Federation(root=root)

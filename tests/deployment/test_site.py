@@ -153,9 +153,7 @@ class Fails(Echo):
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("is_hidden", [True, False])
-def test_clients_that_raise_are_absent_where_the_server_must_not_tell(
-    is_hidden: bool, first: bool, tmp_path: Path
-) -> None:
+def test_clients_that_raise_are_absent_where_the_server_must_not_tell(is_hidden, first, tmp_path) -> None:
     wanted = dataclasses.replace(VECTORS, is_hidden=is_hidden)
     record = begun(tmp_path, Fails(), wanted, first=first)
     if not is_hidden:
@@ -197,9 +195,7 @@ def test_a_server_cannot_name_a_folder_of_its_choice(name: str, tmp_path: Path) 
         SiteRecord.open(tmp_path, name)
 
 
-def test_a_site_that_fails_sends_the_class_of_its_error_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_that_fails_sends_the_class_of_its_error_and_nothing_else(tmp_path, monkeypatch) -> None:
     """Whether a factory or an import can read its data is a fact of clients: all are ready, and the run goes on."""
     federation = make(tmp_path, rounds=1, min_sites=3, factory="tests.deployment.test_site:failing_problem")
     (tmp_path / "ward_at_top.py").write_text("DATA = open('/no/such/patient')\n\ndef problem():\n    return None\n")

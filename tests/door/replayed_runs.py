@@ -10,8 +10,6 @@ participants and chosen noise. Nothing is statistical, so a finding is a fact. C
 - what the event says: its sampler and rate must be the ones that were drawn with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -46,7 +44,7 @@ class ScriptedNoise:
     drawn: list[Draw] = field(default_factory=list)
     name: str = "simulation"
 
-    def stream(self, label: str) -> ScriptedNoise:
+    def stream(self, label: str):
         """Itself."""
         return self
 

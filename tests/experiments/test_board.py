@@ -114,9 +114,7 @@ def test_families_and_seeds_are_added_to_what_is_kept() -> None:
         ([(0.30, 1.0)], []),  # one family says nothing of the next
     ],
 )
-def test_only_what_beats_alone_and_its_noise_over_families_is_recommended(
-    cells: list[tuple[float, float]], wanted: list[str]
-) -> None:
+def test_only_what_beats_alone_and_its_noise_over_families_is_recommended(cells, wanted) -> None:
     found = recommended({"all": [kept_family(f"f{i}", (0, 1, 2), *cell) for i, cell in enumerate(cells)]}, 2.0)
     assert [one.name for one, _ in found.values()] == wanted
 

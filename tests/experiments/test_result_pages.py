@@ -294,9 +294,7 @@ KEPT = [n for n in titles() for f in RESULTS.iterdir() if (f / f"{n.removeprefix
 
 
 @pytest.mark.parametrize(("name", "label", "title"), CHEAP)
-def test_a_cheap_cell_gives_what_is_stored(
-    name: str, label: str, title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cheap_cell_gives_what_is_stored(name, label, title, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # tables are computed, by today's code
     panels = (panel for panel in study(name, "paper").panels if title in ("", panel.title))
     panel, arm = next((panel, arm) for panel in panels for arm in panel.arms if arm.label == label)
@@ -321,9 +319,7 @@ def test_a_cell_of_every_stored_panel_gives_what_is_stored(name: str) -> None:
 # ---- what is spent
 
 
-def test_a_row_says_what_is_planned_what_it_costs_and_how_often_it_differs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_says_what_is_planned_what_it_costs_and_how_often_it_differs(monkeypatch, capsys) -> None:
     monkeypatch.setattr(spend, "CLIENTS", (12, 200))
     monkeypatch.setattr(spend, "SEEDS", 2)
     monkeypatch.setattr(spend, "EVALUATIONS", (22, 500, 5_000))

@@ -203,9 +203,7 @@ def test_printed_prices_are_the_papers() -> None:
     assert printed(arm, paid(0)) is None
 
 
-def test_the_command_line_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line_says_what_is_missing(tmp_path, monkeypatch, capsys) -> None:
     from experiments.__main__ import main
 
     monkeypatch.setenv("PRIVBO_DATA", os.fspath(tmp_path / "nowhere"))
@@ -215,9 +213,7 @@ def test_the_command_line_says_what_is_missing(
     assert "worth: what sharing is worth" in capsys.readouterr().out
 
 
-def test_one_cell_by_command_is_what_is_stored_bit_for_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_cell_by_command_is_what_is_stored_bit_for_bit(tmp_path, monkeypatch, capsys) -> None:
     """The study is a file of its own; a stored number that is off by a thousandth is named."""
     from experiments import __main__ as command, one
 

@@ -46,9 +46,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_networks_of_ones_own_are_trained_and_paid_for_with_the_choice_and_the_best_leaves(
-    several: bool, tmp_path
-) -> None:
+def test_networks_of_ones_own_are_trained_and_paid_for_with_the_choice_and_the_best_leaves(several, tmp_path) -> None:
     by_name = {"expected_runs": 8.0, "optimiser": dict.fromkeys(MODELS, sgd)}
     asked = (ASKED | by_name if several else ALONE | {"noise": "secure"}) | {"directory": tmp_path}
     found = pb.train_private(**asked)
@@ -123,9 +121,7 @@ def test_two_programs_do_not_train_in_one_directory(tmp_path) -> None:
         pb.train_private(directory=tmp_path, resume=resume, **ASKED)
 
 
-def test_the_plan_says_noise_and_price_beforehand_and_prices_a_person_with_several_records(
-    trained,
-) -> None:
+def test_the_plan_says_noise_and_price_beforehand_and_prices_a_person_with_several_records(trained) -> None:
     plan = pb.plan_training(MODELS, split(), **{k: QUICK[k] for k in ("epsilon", "epochs", "batch_size", "noise")})
     _, found = trained
     assert found.plan == plan

@@ -10,8 +10,6 @@ theta and P are such that Rényi divergences leave all but k = 0 a share of exp(
 finer nodes must agree, or nothing is answered.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -14,8 +14,6 @@ add-or-remove-one,
   below a delta of about 1e-9 its transforms' rounding shows, in both directions.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

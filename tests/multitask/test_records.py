@@ -262,9 +262,7 @@ def test_a_release_moves_what_sites_do() -> None:
 
 @pytest.mark.parametrize(("goal", "points"), [("own", (4,)), ("common", (5, 4))])
 @pytest.mark.parametrize(("factor", "releases"), [(1.02, 0), (0.98, None)])
-def test_the_bound_on_noise_is_that_of_one_mean_however_many_releases(
-    goal: Any, points: tuple[int, ...], factor: float, releases: int | None
-) -> None:
+def test_the_bound_on_noise_is_that_of_one_mean_however_many_releases(goal, points, factor, releases) -> None:
     """Noise in a mean of the median site of 85 records, a fiftieth above .04 of the range, and a fiftieth below."""
     z = factor * 0.04 * np.median(COUNTS) / math.sqrt(sum(points))
     loud = dataclasses.replace(QUIET, noise_multiplier=float(z))
@@ -468,9 +466,7 @@ def test_views_of_many_records_quote_the_delta_of_so_many(tmp_path) -> None:
 
 @pytest.mark.parametrize("protects", ["records", "validation records"])
 @pytest.mark.parametrize("person", [1, 2])
-def test_every_view_and_both_checks_name_the_same_hidden_unit_and_what_it_rests_on(
-    protects: Any, person: int, tmp_path
-) -> None:
+def test_every_view_and_both_checks_name_the_same_hidden_unit_and_what_it_rests_on(protects, person, tmp_path) -> None:
     noun = f"person's {protects}" if person == 2 else protects[:-1]
     hidden = dataclasses.replace(QUIET, protects=protects, records_per_person=person, noise="secure")
     record = pb.run(problem(), HEARD, privacy=hidden, rounds=2, directory=tmp_path / "run")

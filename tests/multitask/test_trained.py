@@ -153,9 +153,7 @@ ELIMINATIONS = [
 
 
 @pytest.mark.parametrize(("algorithm", "most"), ELIMINATIONS, ids=lambda one: getattr(one, "type", ""))
-def test_every_release_of_an_elimination_pays_for_the_models_that_its_pulls_may_train(
-    algorithm, most: list[int]
-) -> None:
+def test_every_release_of_an_elimination_pays_for_the_models_that_its_pulls_may_train(algorithm, most) -> None:
     """What earlier releases leave to pull changes no price: a round's number alone decides it."""
     asked = problem(QUIET, QUIET)
     privacy = dataclasses.replace(PRIVACY, epsilon=8.0)

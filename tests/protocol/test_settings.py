@@ -123,9 +123,7 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize(("make", "settings", "words"), IMPOSSIBLE)
-def test_what_is_impossible_is_refused_with_value_bound_and_remedy(
-    make, settings: dict[str, object], words: str
-) -> None:
+def test_what_is_impossible_is_refused_with_value_bound_and_remedy(make, settings, words) -> None:
     """A fault in a union names the user's key once, with all that it may be."""
     with pytest.raises(pb.ConfigurationError) as refused:
         make(**settings)

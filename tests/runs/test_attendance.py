@@ -188,9 +188,7 @@ def seen_at(seconds: float, home, times: Times | None = Times(round_seconds=ROUN
         (61.0, [180.0, 300.0, 420.0, 540.0]),  # what is computed beside the evaluations is not cut off
     ],
 )
-def test_a_round_ends_at_a_point_of_its_grid_however_long_its_clients_take(
-    seconds: float, expected: list[float], tmp_path
-) -> None:
+def test_a_round_ends_at_a_point_of_its_grid_however_long_its_clients_take(seconds, expected, tmp_path) -> None:
     moments, lines = seen_at(seconds, tmp_path / "run")
     ended = [datetime.fromisoformat(line["ended"]).timestamp() - START for line in lines]
     assert moments == ended == expected
@@ -200,9 +198,7 @@ def test_without_a_grid_the_history_names_no_time_and_rounds_end_when_they_do(tm
     assert seen_at(5.0, tmp_path / "run", None) == ([12.0, 17.0, 22.0, 27.0], [{"round": n} for n in range(4)])
 
 
-def test_a_resumed_run_keeps_the_times_at_which_its_rounds_ended_and_waits_for_none(
-    tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_keeps_the_times_at_which_its_rounds_ended_and_waits_for_none(tmp_path, monkeypatch) -> None:
     times = Times(round_seconds=0.2)
     given: dict[str, Any] = {"privacy": EVERYBODY, "rounds": 3, "seed": 3, "directory": tmp_path, "times": times}
     pb.run(problem(), pb.FederatedFLCB(), **given)

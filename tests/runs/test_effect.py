@@ -1,7 +1,5 @@
 """Releases that can change nothing are not made and cost nothing; those that can are."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from functools import partial

@@ -151,9 +151,7 @@ def played(algorithm, **settings) -> pb.Record:
 
 @pytest.mark.parametrize("where", ["respond", "made", "snapshot"])
 @pytest.mark.parametrize("fault", RAISED)
-def test_whatever_a_clients_own_code_raises_is_that_clients_absence_and_changes_nothing_else(
-    fault: str, where: str
-) -> None:
+def test_whatever_a_clients_own_code_raises_is_that_clients_absence_and_changes_nothing_else(fault, where) -> None:
     """Held against the same client being away from that round on: the same numbers, bit for bit."""
     if where != "respond" and fault in ("another shape", "no array", "two clients"):
         pytest.skip("only an answer has a shape")
@@ -240,9 +238,7 @@ def test_a_typo_of_all_clients_makes_no_directory_and_no_ledger(executor: str, t
     assert len(made.ledger.entries()) == 2
 
 
-def test_who_fails_in_a_rehearsal_is_told_to_the_private_side_and_the_run_goes_on(
-    tmp_path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_who_fails_in_a_rehearsal_is_told_to_the_private_side_and_the_run_goes_on(tmp_path, caplog, capfd) -> None:
     with caplog.at_level(logging.WARNING, "privbo.private"):
         made = pb.run(failing(3), pb.DPFTSDE(n_features=8), privacy=PRIVATE, rounds=2, directory=tmp_path / "run")
     said = [record.message for record in caplog.records if record.name == "privbo.private"]
@@ -287,9 +283,7 @@ def misspelt(client: int, params: dict, rows: np.ndarray) -> float:
         (lambda client, params: np.full(8, 55.0), []),  # percent
     ],
 )
-def test_scores_of_records_that_were_all_clipped_are_no_value(
-    objective, words: list[str], executor: str, tmp_path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_scores_of_records_that_were_all_clipped_are_no_value(objective, words, executor, tmp_path, caplog) -> None:
     clipped = dosed(3, objective=objective, n_records=[8] * 3)
     records = pb.Privacy(epsilon=20.0, delta=1e-6, unit="record", protects="records")
     with pytest.raises(pb.RehearsalError, match="none of 3 clients has a value"):

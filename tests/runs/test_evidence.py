@@ -109,18 +109,14 @@ ROLLED_BACK = [("ledger",), *(("ledger", *others) for others in BEHIND if len(ot
 
 
 @pytest.mark.parametrize("parts", ROLLED_BACK, ids="+".join)
-def test_a_ledger_restored_from_a_backup_is_refused_by_every_opening_and_draws_nothing(
-    parts: tuple[str, ...], twice: tuple[Path, Path], home: Path
-) -> None:
+def test_a_ledger_restored_from_a_backup_is_refused_by_every_opening_and_draws_nothing(parts, twice, home) -> None:
     copy(twice[1], home, parts)
     refused_everywhere(home, r"was committed and is gone|has seen row|holds no release of it")
     assert len(read_lines(home / "history.jsonl")) == (ROUNDS + 1 if "history" not in parts else 2)
 
 
 @pytest.mark.parametrize("parts", BEHIND, ids="+".join)
-def test_what_lags_behind_its_ledger_loses_nothing_and_draws_nothing_again(
-    parts: tuple[str, ...], twice: tuple[Path, Path], home: Path
-) -> None:
+def test_what_lags_behind_its_ledger_loses_nothing_and_draws_nothing_again(parts, twice, home) -> None:
     whole = read_lines(home / "history.jsonl")
     copy(twice[1], home, parts)
     head = pb.load(home).ledger.head
@@ -238,9 +234,7 @@ def rolled_back(twice: tuple[Path, Path], home: Path) -> Path:
 
 
 @pytest.mark.parametrize("parts", ROLLED_BACK, ids="+".join)
-def test_a_recovered_run_goes_on_and_pays_for_every_release_that_had_left(
-    parts: tuple[str, ...], twice: tuple[Path, Path], home: Path
-) -> None:
+def test_a_recovered_run_goes_on_and_pays_for_every_release_that_had_left(parts, twice, home) -> None:
     copy(twice[1], home, parts)
     old = read_lines(home / "history.jsonl")
     found = recover(RunDirectory(home))
@@ -256,9 +250,7 @@ def test_a_recovered_run_goes_on_and_pays_for_every_release_that_had_left(
 
 
 @pytest.mark.parametrize("parts", [("history",), ("clients",), ("commits",)], ids="+".join)
-def test_rounds_that_were_released_again_after_all_was_put_back_are_charged_again(
-    parts: tuple[str, ...], twice: tuple[Path, Path], home: Path
-) -> None:
+def test_rounds_that_were_released_again_after_all_was_put_back_are_charged_again(parts, twice, home) -> None:
     copy(twice[1], home, tuple(PARTS))
     play(home, resume=True).ledger.close()
     copy(twice[0], home, parts)
@@ -325,9 +317,7 @@ def test_a_second_loss_is_paid_for_again(rolled_back: Path, tmp_path: Path) -> N
     assert verify(home).verified
 
 
-def test_a_release_lost_twice_behind_its_standing_charge_is_paid_for_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_lost_twice_behind_its_standing_charge_is_paid_for_twice(tmp_path, monkeypatch) -> None:
     home, close = tmp_path / "run", Door.close
 
     def closed(*given):

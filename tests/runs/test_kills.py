@@ -280,9 +280,7 @@ GAUSSIAN = {"epsilon": 2.2, "delta": DELTA, "rule": "gaussian"}
     ],
     ids=["together", "gaussian filter", "Rényi filter", "odometer"],
 )
-def test_the_total_of_runs_that_stopped_early_is_that_of_their_plans(
-    settings, most: float, rule: str, tmp_path: Path
-) -> None:
+def test_the_total_of_runs_that_stopped_early_is_that_of_their_plans(settings, most, rule, tmp_path) -> None:
     all_stopped(tmp_path, **settings)
     with Ledger.open(tmp_path / "people.sqlite") as ledger:
         assert len(ledger.entries()) == RUNS * MADE

@@ -69,9 +69,7 @@ def test_result_answers_what_its_users_ask(tmp_path: Path) -> None:
     assert {entry.noise_source for entry in again.ledger.entries()} == {"secure"}
 
 
-def test_no_clients_failure_changes_the_public_course_and_its_first_error_is_stored(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_clients_failure_changes_the_public_course_and_its_first_error_is_stored(tmp_path, capfd, caplog) -> None:
     def objective(client: int, params: dict) -> float:
         if client == 4:
             raise SystemExit("no data at clinic 4")
@@ -160,9 +158,7 @@ def test_a_private_run_without_a_place_for_its_ledger_is_refused(noise) -> None:
         run_spec(spec, None)
 
 
-def test_a_record_is_opened_again_elsewhere_and_an_unfinished_one_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_is_opened_again_elsewhere_and_an_unfinished_one_says_so(tmp_path, monkeypatch) -> None:
     stopped(1, play, directory=tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RunError, match=r"is not finished; go on with it first: privbo\.run"):
@@ -178,9 +174,7 @@ def test_a_record_is_opened_again_elsewhere_and_an_unfinished_one_says_so(
 
 
 @pytest.mark.parametrize("algorithm", [pb.MultiTask(release_when="always"), pb.FederatedFLCB()])
-def test_what_an_objective_changes_for_the_whole_process_is_put_back(
-    algorithm: pb.MultiTask | pb.FederatedFLCB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_objective_changes_for_the_whole_process_is_put_back(algorithm, tmp_path, monkeypatch) -> None:
     """One record decided whether a run ended, by numbers that underflow, and where its files were sought."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -202,9 +196,7 @@ def test_what_an_objective_changes_for_the_whole_process_is_put_back(
     assert made.home.path == tmp_path / "run"
 
 
-def test_what_clients_code_prints_at_any_time_of_a_run_goes_where_it_is_asked_for(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_clients_code_prints_at_any_time_of_a_run_goes_where_it_is_asked_for(tmp_path, capfd) -> None:
     """Their history is made once more at the end of a run, and a thread of theirs may be late; ``run`` leaves both."""
 
     def talking(worker: LocalWorker, task: WorkerTask) -> object:

@@ -168,9 +168,7 @@ def in_a_process(home, wire, asked, killed: contextlib.AbstractContextManager) -
         pytest.param(CUT, EVERYWHERE, marks=pytest.mark.slow, id="truncated-poisson"),
     ],
 )
-def test_no_kill_gives_a_round_two_outputs_or_a_run_two_allocations(
-    asked, points: list[tuple[type, str, int]], after: bool, tmp_path
-) -> None:
+def test_no_kill_gives_a_round_two_outputs_or_a_run_two_allocations(asked, points, after, tmp_path) -> None:
     for number, point in enumerate(points):
         if point[0] is KeptAllocation and "participations" not in asked:
             continue

@@ -111,9 +111,7 @@ def test_a_plan_that_is_refused_does_not_decide_the_rule_of_the_next(tmp_path: P
     assert not (tmp_path / "refused").exists()
 
 
-def test_a_first_run_opens_the_ledger_that_another_one_has_made_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_first_run_opens_the_ledger_that_another_one_has_made_meanwhile(tmp_path, monkeypatch) -> None:
     shared = ledger_of(tmp_path, epsilon=4.0)
     play(shared, tmp_path / "first", noise_multiplier=EVERYONE)
     seen = iter([False, False])  # for the check before the run, and where its own is made
@@ -123,9 +121,7 @@ def test_a_first_run_opens_the_ledger_that_another_one_has_made_meanwhile(
         assert len(ledger.book().plans) == 2
 
 
-def test_a_relative_ledger_is_the_same_file_from_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_relative_ledger_is_the_same_file_from_anywhere(tmp_path, monkeypatch, caplog) -> None:
     people, file, sub = tmp_path / "study" / "people.sqlite", tmp_path / "study" / "shared.toml", tmp_path / "sub"
     sub.mkdir()
     people.parent.mkdir()
@@ -226,9 +222,7 @@ def command(*words: object) -> None:
     app([str(word) for word in words], standalone_mode=False)
 
 
-def test_runs_share_a_database_and_are_refused_together(
-    server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_share_a_database_and_are_refused_together(server, tmp_path, capsys) -> None:
     config, address = tmp_path / "run.toml", server.address("ward", tmp_path / "ward.commits")
     written(config, address)
     with pytest.raises(LedgerError, match="ledger make"):
@@ -249,9 +243,7 @@ def test_runs_share_a_database_and_are_refused_together(
         command("ledger", "make", config, "--owner", server.url("owner"), "--trust")
 
 
-def test_a_sweep_over_private_data_pays_into_a_database_and_not_into_a_file_of_a_cluster(
-    server: Any, tmp_path: Path
-) -> None:
+def test_a_sweep_over_private_data_pays_into_a_database_and_not_into_a_file_of_a_cluster(server, tmp_path) -> None:
     address, config = server.address("sweep", tmp_path / "sweep.commits"), tmp_path / "one.toml"
     written(config, address, epsilon=20.0)
     command("ledger", "make", config, "--owner", server.url("owner"), "--trust", "--set", "ledger.rule=gaussian")

@@ -149,9 +149,7 @@ SWEPT: tuple[Step, ...] = tuple(
 @pytest.mark.slow
 @pytest.mark.parametrize("worlds", BY_CLIENT, ids=str)
 @pytest.mark.parametrize("algorithm", ["fed-pne", "dp-fts-de", "shared-prior"])
-def test_nothing_but_what_is_paid_for_tells_the_worlds_of_a_sweep_apart(
-    algorithm: str, worlds: Worlds, tmp_path
-) -> None:
+def test_nothing_but_what_is_paid_for_tells_the_worlds_of_a_sweep_apart(algorithm, worlds, tmp_path) -> None:
     case = next(case for case in CASES if case.name == algorithm)
     tables = {"run.toml": configuration(case), "sweep.toml": SWEEP}
     first = play(tmp_path / "world", tables, worlds[0], SWEPT)

@@ -97,9 +97,7 @@ WORLDS += [("plain", "loses"), ("plain", "slow")]
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", WORLDS, ids=str)
 @pytest.mark.parametrize("algorithm", ["fed-pne", "dp-fts-de"])
-def test_nothing_but_a_rounds_sum_tells_the_worlds_of_a_federation_apart(
-    algorithm: str, pair: tuple[str, str], tmp_path
-) -> None:
+def test_nothing_but_a_rounds_sum_tells_the_worlds_of_a_federation_apart(algorithm, pair, tmp_path) -> None:
     first = play_federation(tmp_path / "world", algorithm, pair[0])
     second = play_federation(tmp_path / "world", algorithm, pair[1], first)
     moves = worlds.require_alike(first, second)
@@ -261,9 +259,7 @@ def test_no_view_of_a_run_with_guardians_shows_more_than_its_price(tmp_path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", BY_CLIENT)
 @pytest.mark.parametrize("case", [CASE, *(case for case in CASES if case.unit == "client")], ids=str)
-def test_no_view_of_any_algorithm_with_guardians_shows_more_by_any_command(
-    case: Case, pair: tuple[str, str], tmp_path
-) -> None:
+def test_no_view_of_any_algorithm_with_guardians_shows_more_by_any_command(case, pair, tmp_path) -> None:
     found, _, _ = audited(tmp_path, pair, case, EVERYTHING)
     assert found == []
 

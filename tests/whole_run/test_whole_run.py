@@ -123,9 +123,7 @@ SAMPLED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("worlds", BY_CLIENT, ids=str)
 @pytest.mark.parametrize("privacy", SAMPLED)
-def test_nothing_but_a_rounds_sum_tells_worlds_apart_however_it_is_released(
-    privacy: str, worlds: Worlds, tmp_path
-) -> None:
+def test_nothing_but_a_rounds_sum_tells_worlds_apart_however_it_is_released(privacy, worlds, tmp_path) -> None:
     require_bounded(configuration(CASES[0], **SAMPLED[privacy]), worlds, tmp_path)
 
 
