@@ -7,7 +7,6 @@ import json
 import os
 import random
 import shutil
-import signal
 from contextlib import suppress
 
 import numpy as np
@@ -39,7 +38,7 @@ from tests.conformance.cases import CASES, ROUNDS, VOTES, Case, problem
 from tests.deployment.federations import Federation, releases
 from tests.guardians.test_flower import NAMES, guarded
 from tests.guardians.test_guardian import Silence, circle, committee as local_of, declared
-from tests.runs.test_kills import ended, forked
+from tests.runs.test_kills import cut, ended, forked
 
 
 def spec_of(case: Case, **privacy):
@@ -209,11 +208,7 @@ def killed(federation: Federation, dice: random.Random) -> bool:
     while process.exitcode is None and age(federation.root, pattern) == before:
         process.join(0.001)
     process.join(dice.choice([0.0, 0.0, 0.002, 0.01, 0.05]))
-    if process.exitcode is None:
-        os.kill(process.pid or 0, signal.SIGKILL)
-        process.join()
-        return True
-    return not ended(process)
+    return cut(process)
 
 
 def standing(federation: Federation) -> dict[str, bytes]:

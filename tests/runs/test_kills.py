@@ -117,8 +117,13 @@ def killed(process: multiprocessing.process.BaseProcess, home: Path, dice: rando
         while process.exitcode is None and _age(watched) == before:
             process.join(0.002)
         process.join(dice.uniform(0.0, 0.1))
+    return cut(process)
+
+
+def cut(process: multiprocessing.process.BaseProcess) -> bool:
+    """Kill a process; False if it had ended well before."""
     if process.exitcode is None:
-        os.kill(process.pid or 0, signal.SIGKILL)
+        process.kill()
         process.join()
         return True
     return not ended(process)
