@@ -3,6 +3,9 @@
 import contextlib
 import dataclasses
 import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -14,6 +17,7 @@ from accountant.events import Adjacency, Unit
 from accountant.ledger import Budget, Ledger, LedgerPolicy
 from privbo.door import mechanism as described
 from privbo.door.door import Door
+from privbo.door.mechanism import Mechanism
 from privbo.door.noise import SimulatedNoise
 from privbo.door.sampling import Keeper, Sample
 from privbo.protocol.messages import Release, Request
@@ -25,20 +29,20 @@ SIMULATED = pb.Privacy(noise_multiplier=1.0, noise="simulation")
 WEIGHTS = np.array([[0.5, 0.25], [0.0, 0.25]])
 
 
-def problem(n_clients: int = 4, **settings) -> pb.Problem:
+def problem(n_clients: int = 4, **settings: Any) -> pb.Problem:
     """One coordinate and an objective that is 0 everywhere, unless something else is asked for."""
     objective = {} if "batch_objective" in settings else {"objective": lambda client, params: 0.0}
     return pb.Problem(**{"space": {"x": pb.Real(0, 1)}, "n_clients": n_clients} | objective | settings)
 
 
-def spec(problem: pb.Problem | None = None, algorithm=None, **settings) -> pb.Spec:
+def spec(problem: pb.Problem | None = None, algorithm: Any = None, **settings: Any) -> pb.Spec:
     """Three rounds with seeded noise; seven clients of the packaged small problem unless one is given."""
     plain = {"name": "small", "privacy": SIMULATED, "rounds": 3, "seed": 1}
     algorithm = always(algorithm or pb.DPFTSDE(n_features=8, n_regions=2))
     return pb.Spec(problem=problem or toy_problem(7), algorithm=algorithm, **plain | settings)
 
 
-def play(problem: pb.Problem | None = None, algorithm=None, **settings) -> pb.Record:
+def play(problem: pb.Problem | None = None, algorithm: Any = None, **settings: Any) -> pb.Record:
     """Run what ``spec`` describes; ``settings`` are those of ``pb.run``."""
     plain = {"privacy": SIMULATED, "rounds": 3, "seed": 1}
     algorithm = always(algorithm or pb.DPFTSDE(n_features=8, n_regions=2))
@@ -49,7 +53,7 @@ class StoppedError(Exception):
     """Ends a run, as its operator or a reader of releases does."""
 
 
-def stopping(at: int):
+def stopping(at: int) -> Callable[[pb.Round], None]:
     """A callback that ends a run after a round."""
 
     def stop(event: pb.Round) -> None:
@@ -59,20 +63,20 @@ def stopping(at: int):
     return stop
 
 
-def stopped(at: int, play, *given: object, **settings) -> None:
+def stopped(at: int, play: Callable[..., object], *given: object, **settings: Any) -> None:
     """Play a run that is ended after a round."""
     with pytest.raises(StoppedError):
         play(*given, on_round=stopping(at), **settings)
 
 
-def same_releases(found, expected) -> None:
+def same_releases(found: Any, expected: Any) -> None:
     """Require the same releases of two records, or in two lists, to the last bit."""
     made, wanted = (getattr(each, "releases", each) for each in (found, expected))
     for ours, theirs in zip(made, wanted, strict=True):
         np.testing.assert_array_equal(ours.values, theirs.values)
 
 
-def release(values, noise: float = 0.1, round_: int = 0) -> Release:
+def release(values: Any, noise: float = 0.1, round_: int = 0) -> Release:
     """As a door makes it of noise of this deviation."""
     return Release(round=round_, values=np.asarray(values), noise_stddev=noise, sequence=1, head="")
 
@@ -81,13 +85,15 @@ def request(**changes) -> Request:
     return Request(**({"dim": 3, "clipping_norm": 2.0, "weights": WEIGHTS} | changes))
 
 
-def mechanism_for(request: Request, **settings):
+def mechanism_for(request: Request, **settings: Any) -> Mechanism:
     """The mechanism that answers a request, with the settings of its sample among its own."""
     sampling = {name: settings.pop(name) for name in settings.keys() & vars(Sample(n_clients=1)).keys()}
     return described.mechanism_for(request, sample=lambda n: Sample(n_clients=n, **sampling), **settings)
 
 
-def ledger(n_clients: int = 2, path=None, *, budget: Budget | None = None, unit: Unit = Unit.CLIENT) -> Ledger:
+def ledger(
+    n_clients: int = 2, path: Path | None = None, *, budget: Budget | None = None, unit: Unit = Unit.CLIENT
+) -> Ledger:
     """A ledger of a unit under the adjacency that belongs to it."""
     adjacency = Adjacency.REPLACE_ONE if unit is Unit.REWARD else Adjacency.ZERO_OUT
     policy = LedgerPolicy(unit=unit, adjacency=adjacency, population="p", n_clients=n_clients, budget=budget)
@@ -108,7 +114,7 @@ def door(book: Ledger, *, noise=None, mechanism=None, run="run", clipper=None, k
 
 
 @contextlib.contextmanager
-def figures_as_data():
+def figures_as_data() -> Iterator[None]:
     """Pages hold what a figure is made of instead of its picture, which takes longer than a small run."""
 
     def written(figure: object, label: str, name: str) -> Markup:
@@ -125,8 +131,8 @@ def figures_as_data():
 class Changed:
     """An object, but for some of its members."""
 
-    def __init__(self, inner: object, **members) -> None:
+    def __init__(self, inner: object, **members: Any) -> None:
         self.__dict__ |= {"inner": inner} | members
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

@@ -1,5 +1,8 @@
 """Policies, events and ledgers that several tests share."""
 
+from pathlib import Path
+from typing import Any
+
 from accountant import events
 from accountant.events import Basic, repeat
 from accountant.ledger import Budget, Ledger, LedgerPolicy, Receipt
@@ -12,47 +15,47 @@ def policy(budget: Budget | None = None, **changes: object) -> LedgerPolicy:
     return LedgerPolicy(**(plain | {"budget": budget} | changes))
 
 
-def _times(event: Basic, count: int | None):  # a kind of event, or a composition
+def _times(event: Basic, count: int | None) -> Any:  # a kind of event, or a composition
     return event if count is None else repeat(event, count)
 
 
-def gaussian(z: float, count: int | None = None):
+def gaussian(z: float, count: int | None = None) -> Any:
     """Gaussian noise; all clients take part."""
     return _times(events.Gaussian(noise_multiplier=z), count)
 
 
-def poisson(q: float, z: float, count: int | None = None):
+def poisson(q: float, z: float, count: int | None = None) -> Any:
     """A Poisson sample with Gaussian noise, or so many of them."""
     return _times(events.PoissonSampledGaussian(sample_rate=q, noise_multiplier=z), count)
 
 
-def fixed(n: int, size: int, z: float, count: int | None = None):
+def fixed(n: int, size: int, z: float, count: int | None = None) -> Any:
     """A sample of so many of ``n`` clients."""
     return _times(events.FixedSizeSampledGaussian(n_clients=n, sample_size=size, noise_multiplier=z), count)
 
 
-def truncated(n: int, q: float, size: int, z: float, count: int | None = None):
+def truncated(n: int, q: float, size: int, z: float, count: int | None = None) -> Any:
     """A Poisson sample of which at most ``size`` stay, or so many of them."""
     event = events.TruncatedPoissonSampledGaussian(n_clients=n, sample_rate=q, batch_size=size, noise_multiplier=z)
     return _times(event, count)
 
 
-def allocated(rounds: int, k: int, z: float, count: int | None = None):
+def allocated(rounds: int, k: int, z: float, count: int | None = None) -> Any:
     """``k`` participations of so many rounds, or so many such runs."""
     return _times(events.RandomAllocationGaussian(n_rounds=rounds, participations=k, noise_multiplier=z), count)
 
 
-def laplace(b: float, count: int | None = None):
+def laplace(b: float, count: int | None = None) -> Any:
     """Laplace noise; all clients take part."""
     return _times(events.Laplace(scale_multiplier=b), count)
 
 
-def sampled_laplace(q: float, b: float, count: int | None = None):
+def sampled_laplace(q: float, b: float, count: int | None = None) -> Any:
     """A Poisson sample with Laplace noise."""
     return _times(events.PoissonSampledLaplace(sample_rate=q, scale_multiplier=b), count)
 
 
-def best(run, eta: float = 1.0, gamma: float = 0.1) -> events.BestOfRandomRuns:
+def best(run: Any, eta: float = 1.0, gamma: float = 0.1) -> events.BestOfRandomRuns:
     """The best of a random number of runs."""
     return events.BestOfRandomRuns(run=run, eta=eta, gamma=gamma)
 
@@ -79,7 +82,7 @@ EXAMPLES: dict[str, Basic] = {
 }
 
 
-def new_ledger(path=None, **settings: object) -> Ledger:
+def new_ledger(path: Path | None = None, **settings: object) -> Ledger:
     """A ledger under such a policy, in memory unless it has a path."""
     return Ledger.create(path, policy(**settings))
 

@@ -1,6 +1,8 @@
 """Small federations on disk: an app folder, sites with their own files, keys."""
 
 import tomllib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -9,6 +11,7 @@ import numpy as np
 import tomli_w
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import Message
 
 import privbo as pb
 from accountant.ledger import Ledger
@@ -20,6 +23,7 @@ from privbo.flower.registry import read_federation
 from privbo.flower.scaffold import write_app, write_guardian
 from privbo.plans.policy import Policy
 from privbo.protocol.files import load_arrays
+from privbo.protocol.messages import FloatArray, Release
 from privbo.runs.manifest import RunDirectory
 from tests.conformance.small import N_CLIENTS, ROUNDS, problem as small
 from tests.deployment.grid import LoopGrid, Node
@@ -92,13 +96,15 @@ class Federation:
         """Nodes of all sites and guardians."""
         return [*self.nodes(), *self.guardians()]
 
-    def play(self, nodes: list[Node] | None = None, pushed=lambda _: None) -> LoopGrid:
+    def play(
+        self, nodes: list[Node] | None = None, pushed: Callable[[list[Message]], object] = lambda _: None
+    ) -> LoopGrid:
         grid = LoopGrid(self.everyone() if nodes is None else nodes, pushed)
         server.serve(grid, self.home, self.run)
         return grid
 
 
-def unasked():
+def unasked() -> AbstractContextManager[object]:
     """Servers do not ask beforehand whether sites are ready."""
     return mock.patch.object(server, "require_ready")
 
@@ -183,7 +189,7 @@ def ledger_of(federation: Federation, site: str) -> Ledger:
     return Ledger.open(ledger_path(read_site(federation.site_file(site))))
 
 
-def releases(federation: Federation):
+def releases(federation: Federation) -> list[Release]:
     with pb.load(federation.run.path).ledger as ledger:
         assert ledger.verify().ok
         return [decode_release(ledger.stored_release(entry.release_id))[0] for entry in ledger.entries()]
@@ -195,7 +201,7 @@ def sites(federation: Federation) -> list[dict[str, np.ndarray]]:
     return [load_arrays(next(folder.glob("*/evaluations.npz"))) for folder in folders]
 
 
-def queried(units, values):
+def queried(units: FloatArray, values: FloatArray) -> list[FloatArray]:
     """Every client's queries in order; cohorts pad clients that ask less often than others."""
     return [mine[np.isfinite(seen)] for mine, seen in zip(units, values, strict=True)]
 
