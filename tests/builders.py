@@ -3,7 +3,8 @@
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -126,6 +127,18 @@ def figures_as_data() -> Iterator[None]:
     plain = mock.patch.object(Figure, "plot", lambda figure: figure)
     with plain, mock.patch("privbo.reports.figure.inline_svg", written):
         yield
+
+
+def put_back(source: Path, target: Path, names: Iterable[str]) -> None:
+    """Put files and folders of one directory in place of another's; what the one lacks is taken away."""
+    for name in names:
+        shutil.rmtree(target / name, ignore_errors=True)
+        (target / name).unlink(missing_ok=True)
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        if (source / name).is_dir():
+            shutil.copytree(source / name, target / name)
+        elif (source / name).exists():
+            shutil.copy(source / name, target / name)
 
 
 class Changed:

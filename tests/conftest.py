@@ -35,3 +35,14 @@ def _forget_modules(tmp_path_factory: pytest.TempPathFactory):
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", None) or "").startswith(written):
             del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A PostgreSQL of a module's own."""
+    pytest.importorskip("psycopg")
+    from tests.accountant.postgres_server import Server
+
+    server = Server()
+    yield server
+    server.remove()

@@ -24,13 +24,6 @@ from tests.accountant.postgres_server import ADDRESSES, SECRET, Server, opened
 APART = ["unshare", "--user", "--map-root-user", "--net"]
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    server.remove()
-
-
 def test_it_answers_as_a_file_does(server: Server, tmp_path) -> None:
     address = server.made("conformance", tmp_path / "commits", BOUND)
     with Ledger.open(address) as ledger:

@@ -18,7 +18,7 @@ from privbo.protocol.files import read_lines
 from privbo.protocol.messages import Standing
 from privbo.reports.bundle import write_receipt
 from privbo.runs.recovery import recover
-from tests.builders import same_releases
+from tests.builders import put_back, same_releases
 from tests.deployment.federations import SITES, Federation, make, releases
 from tests.deployment.grid import Node, unavailable
 from tests.deployment.test_site import LEDGER, PLAN, VECTORS, Echo, question
@@ -157,15 +157,9 @@ PARTS = {
 SERVERS = ("commits", "history", "countersigned")
 
 
-def put_back(old, root, parts: tuple[str, ...]) -> None:
-    """Restore parts of a federation from a backup; what the backup lacks is taken away."""
-    for name in (name for part in parts for name in PARTS[part]):
-        shutil.rmtree(root / name, ignore_errors=True)
-        (root / name).unlink(missing_ok=True)
-        if (old / name).is_dir():
-            shutil.copytree(old / name, root / name)
-        elif (old / name).exists():
-            shutil.copy(old / name, root / name)
+def restore(old, root, parts: tuple[str, ...]) -> None:
+    """Restore parts of a federation from a backup."""
+    put_back(old, root, [name for part in parts for name in PARTS[part]])
 
 
 def backed_up(federation: Federation, at: int, root, old) -> list[Node]:
@@ -210,7 +204,7 @@ def test_what_lags_behind_a_federations_ledger_loses_nothing_and_draws_nothing_a
     whole, old, receipt = finished
     federation = Federation(root=shutil.copytree(whole, tmp_path / "all"))
     made = releases(federation)
-    put_back(old, federation.root, parts)
+    restore(old, federation.root, parts)
     federation.play()
     same_releases(releases(federation), made)
     assert [release.head for release in releases(federation)] == [release.head for release in made]
@@ -224,7 +218,7 @@ def test_a_federations_ledger_restored_with_any_parts_is_refused_or_betrayed_by_
     federation = Federation(root=root)
     home = federation.run
     sent = {path: path.read_bytes() for path in root.glob("*/kept/*/sent/*.npz")}
-    put_back(old, root, parts)
+    restore(old, root, parts)
     if not set(SERVERS) <= set(parts):
         with pytest.raises(PrivacyError, match=r"was committed and is gone|has seen row|holds no release of it"):
             federation.play()
@@ -239,7 +233,7 @@ def test_a_federations_ledger_restored_with_any_parts_is_refused_or_betrayed_by_
 def test_after_a_recovery_sites_answer_again(tmp_path) -> None:
     federation = make(tmp_path / "all", privacy={"noise_multiplier": 4.0})
     federation.play(backed_up(federation, 1, tmp_path / "all", tmp_path / "old"))
-    put_back(tmp_path / "old", tmp_path / "all", ("ledger", "commits"))
+    restore(tmp_path / "old", tmp_path / "all", ("ledger", "commits"))
     assert recover(federation.run).releases >= 1
     federation.play()
     assert verify(federation.run.path).verified

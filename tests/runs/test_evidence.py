@@ -26,6 +26,7 @@ from privbo.reports.bundle import write_bundle
 from privbo.reports.report_page import document
 from privbo.runs.manifest import RunDirectory
 from privbo.runs.recovery import recover
+from tests.builders import put_back
 from tests.cli.test_cli import privbo
 from tests.conformance.cases import CASES, Case, problem
 
@@ -45,12 +46,8 @@ def play(home: Path, **settings) -> pb.Record:
 
 
 def copy(source: Path, target: Path, parts) -> None:
-    """Put parts of one directory in place of another's; what one lacks is taken away."""
-    for name in (name for part in parts for name in PARTS[part]):
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        (target / name).unlink(missing_ok=True)
-        if (source / name).exists():
-            shutil.copy(source / name, target / name)
+    """Put parts of one run in place of another's."""
+    put_back(source, target, [name for part in parts for name in PARTS[part]])
 
 
 @pytest.fixture(scope="module")

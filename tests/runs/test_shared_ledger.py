@@ -208,16 +208,6 @@ def written(config: Path, path: str, **ledger: object) -> None:
     config.write_text(toml(rounds=2, privacy={"noise_multiplier": 4.0}, ledger=ledger))
 
 
-@pytest.fixture(scope="module")
-def server():
-    pytest.importorskip("psycopg")
-    from tests.accountant.postgres_server import Server
-
-    server = Server()
-    yield server
-    server.remove()
-
-
 def command(*words: object) -> None:
     app([str(word) for word in words], standalone_mode=False)
 

@@ -10,6 +10,7 @@ import privbo as pb
 from accountant.events import Composed, compose
 from accountant.ledger.book import Book
 from privbo.runs import opening
+from tests.builders import put_back
 from tests.conformance.cases import CASES, Case
 from tests.whole_run.test_whole_run import BY_CLIENT, FED, Worlds, configuration
 from tests.whole_run.worlds import EXPORT, HOME, SHORT, Outcome, Step, moved, play, reach, require_alike, underquoted
@@ -22,26 +23,16 @@ RESUMED: tuple[Step, ...] = (
 )
 
 
-def copied(source, target) -> None:
-    """Put the ledger of one folder in the place of another's."""
-    target.mkdir(exist_ok=True)
-    for name in LEDGER:
-        (target / name).unlink(missing_ok=True)
-        if (source / name).exists():
-            shutil.copy(source / name, target / name)
-
-
 def went_back(case: Case, world: str, folder, earlier: Outcome | None = None, steps=()):
     """Play a run, restore its ledger and commit log as they were after the first release, and go on."""
     backup = folder / "private" / "backup"
 
     def keep(made: int) -> None:
         if made == 1 and not backup.exists():
-            backup.parent.mkdir(exist_ok=True)
-            copied(folder / HOME, backup)
+            put_back(folder / HOME, backup, LEDGER)
 
     def restore(_) -> None:
-        copied(backup, folder / HOME)
+        put_back(backup, folder / HOME, LEDGER)
 
     shutil.rmtree(backup, ignore_errors=True)
     tables = {"run.toml": configuration(case)}
