@@ -47,6 +47,23 @@ def test_one_release_is_exact(q, z, share):
         assert back.upper - back.lower <= max(RELATIVE * back.upper, ABSOLUTE)
 
 
+@pytest.mark.parametrize("z", [0.3, 2.0, 40.0])
+def test_where_a_closed_form_exists_the_interval_is_around_it(z):
+    mp.mp.dps = 40
+    mu, epsilon = 1 / mp.mpf(z), 0.5 / z
+    truth = mp.ncdf(mu / 2 - epsilon / mu) - mp.exp(mp.mpf(epsilon)) * mp.ncdf(-mu / 2 - epsilon / mu)
+    found = numerical.delta_interval(gaussian(z), epsilon, adjacency=ZERO)
+    assert found.method == "closed-form"
+    assert found.upper * (1 - 1e-10) <= found.lower <= truth <= found.upper
+
+
+@pytest.mark.parametrize("rate", [0.07, 20.0, 800.0])
+def test_discounted_tails_are_the_direct_sums(rate):
+    values = np.random.default_rng(2).random(137)
+    direct = [math.fsum(values[m:] * np.exp(-rate * np.arange(len(values) - m))) for m in range(len(values))]
+    np.testing.assert_allclose(bounds._discounted_tail(values, rate), direct, rtol=1e-13)
+
+
 @pytest.mark.parametrize("count", [1, 7, 300, 100_000])
 @pytest.mark.parametrize("total_mu", [0.05, 1.0, 6.0])
 @pytest.mark.parametrize("delta", [0.05, 1e-6, 1e-40])

@@ -162,6 +162,11 @@ def test_every_tail_and_range_lies_within_what_the_pair_admits(event, adjacency,
             below = truth(mp.mpf(q), mp.mpf(z), mp.mpf(low) - slack)[0][1]
             tail = mp.ncdf(-t) if "laplace" not in event.kind else 0
             assert max(above, below) <= tail * (1 + slack)
+        loss, log_mass = pair.nodes(7.0)  # what steers the search: P's losses at some 160 points
+        mass, edges = np.exp(log_mass), np.quantile(loss, np.linspace(0.02, 0.98, 25)) + 1e-9
+        assert np.sum(mass) == pytest.approx(1.0, abs=5e-3)
+        coarse = [np.sum(mass[loss > edge]) for edge in edges]
+        np.testing.assert_allclose(coarse, pair.tails(edges).p_above, atol=0.08)
 
 
 # ---- every kind of event through its whole protocol: nothing that an accountant asks of an event may be missing

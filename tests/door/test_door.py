@@ -152,6 +152,8 @@ def test_a_mechanism_for_something_else_refuses_before_any_charge() -> None:
     other = mechanism_for(reward(unit_bound=0.5), noise_multiplier=1.0, **REPLACED)
     refused("bound on one unit", reward(), ledger(unit=Unit.REWARD), mechanism=lambda _: other)
     refused("clients", request(), new_ledger(N + 1))
+    swallowed = request(unit="reward", unit_bound=0.01, clipping_norm=1e12)
+    refused("one unit is too small", swallowed, ledger(unit=Unit.REWARD), **REPLACED)  # by the noise's grid
 
 
 def test_the_plain_sum_is_charged_as_non_private() -> None:
