@@ -407,7 +407,9 @@ def costs_nothing(pairs: Direction, delta: float) -> bool:
         tails = pair.tails(np.zeros(1))
         p, q, error = float(tails.p_above[0]), float(tails.q_above[0]), float(tails.relative_error[0])
         total += count * (p - q + error * (p + q) + pair.loss_error)
-    return total <= delta
+        if total > delta:  # of thousands of kinds the first tell
+            return False
+    return True
 
 
 def reach_for(pairs: Direction, delta: float) -> float:
