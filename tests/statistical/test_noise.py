@@ -44,10 +44,12 @@ def test_the_scale_is_right_the_shape_gaussian_and_draws_are_independent(source)
     ordered = np.sort(sample.ravel())
     gap = np.abs(stats.norm.cdf(ordered) - (np.arange(DRAWS) + 0.5) / DRAWS).max()
     assert gap < np.sqrt(np.log(2 / 1e-7) / (2 * DRAWS))  # Dvoretzky, Kiefer, Wolfowitz, Massart
-    # Correlations of 5e4 pairs, also of squares and with the next row, have standard error 0.0045.
+    # Correlations of 5e4 pairs, also of squares and with the next row, have standard error 0.0045; that of a number
+    # with its own square has root 5 times that: x^3 - x has variance 10, and x^2 has 2.
     columns = np.concatenate((sample[:-1], sample[1:], sample[:-1] ** 2), axis=1)
-    correlation = np.corrcoef(columns.T) - np.eye(12)
-    assert np.abs(correlation).max() < 0.0045 * 6.5
+    correlation, error = np.corrcoef(columns.T) - np.eye(12), np.full((12, 12), 0.0045)
+    error[range(4), range(8, 12)] = error[range(8, 12), range(4)] = 0.01
+    assert (np.abs(correlation) < 6.5 * error).all()
 
 
 def test_the_secure_transform_is_accurate_to_the_last_grid_unit() -> None:
