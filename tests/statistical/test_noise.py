@@ -46,10 +46,12 @@ def test_the_scale_is_right_the_shape_gaussian_and_draws_are_independent(source)
     assert gap < np.sqrt(np.log(2 / 1e-7) / (2 * DRAWS))  # Dvoretzky, Kiefer, Wolfowitz, Massart
     # Correlations of 5e4 pairs, also of squares and with the next row, have standard error 0.0045; that of a number
     # with its own square has root 5 times that: x^3 - x has variance 10, and x^2 has 2.
-    columns = np.concatenate((sample[:-1], sample[1:], sample[:-1] ** 2), axis=1)
-    correlation, error = np.corrcoef(columns.T) - np.eye(12), np.full((12, 12), 0.0045)
+    error = np.full((12, 12), 0.0045)
     error[range(4), range(8, 12)] = error[range(8, 12), range(4)] = 0.01
-    assert (np.abs(correlation) < 6.5 * error).all()
+    leaning = sample + 0.07 * np.roll(sample, 1, axis=1)  # planted
+    for rows, is_sound in ((sample, True), (leaning, False)):
+        columns = np.concatenate((rows[:-1], rows[1:], rows[:-1] ** 2), axis=1)
+        assert (np.abs(np.corrcoef(columns.T) - np.eye(12)) < 6.5 * error).all() == is_sound
 
 
 def test_the_secure_transform_is_accurate_to_the_last_grid_unit() -> None:
